@@ -1,0 +1,67 @@
+"""python -m app: the commands of the image."""
+
+import argparse
+import sys
+
+from app import settings
+from app.errors import LockstepError
+from app.interrupt import end_on_signal
+
+COMMANDS = {
+    "train": "take part in a run, as the rank that this process turns out to be",
+    "prepare": "check the settings, make the data set, open the run's folder; once before `train`",
+    "progress": "follow a run on a terminal: rank 0's lines on standard input, a bar below them",
+    "env-example": "print the text of .env.example",
+}
+
+
+def main() -> int:
+    """Run one command; the exit code is 2 for bad input, 1 for a failure."""
+    command = _parser().parse_args().command
+    try:
+        _run(command)
+    except LockstepError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return error.exit_code
+    return 0
+
+
+def _run(command: str) -> None:
+    # Each command imports what it needs, so that none but `train` waits for torch.
+    match command:
+        case "train":
+            clean_ups = end_on_signal()
+            from app.run import run
+
+            run(settings.load(), _say, clean_ups)
+        case "prepare":
+            end_on_signal()
+            from app.prepare import prepare
+
+            prepare(settings.load(), _say)
+        case "progress":
+            from app.progress import follow
+
+            follow(sys.stdin)
+        case "env-example":
+            print(settings.env_example(), end="")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m app",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"settings, from the environment (name, default, meaning):\n{settings.help_text()}",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, what in COMMANDS.items():
+        commands.add_parser(name, help=what)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""Batches: how an epoch is cut into global batches, and those into the ranks' parts, crops and flips included."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from app.datasets import Images
+from app.datasets.prepared import DataSet, Part
+
+SIDE = 32
+PADDING = 4
+
+Indices = npt.NDArray[np.int64]
+
+
+def load_batch(
+    dataset: DataSet, part: Part, samples: Indices, augmentation: "Augmentation | None" = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The samples' images, normalised, as (n, channels, 32, 32), and their labels."""
+    images = part.images[samples]
+    if augmentation is not None:
+        images = augmentation.apply(images, samples)
+    pixels = torch.from_numpy(images).permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
+    source = dataset.source
+    mean, deviation = (torch.tensor(each).view(1, -1, 1, 1) for each in (source.mean, source.deviation))
+    return pixels.sub_(mean).div_(deviation), torch.from_numpy(part.labels[samples])
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """An epoch's random crops and flips, drawn for every sample of the set.
+
+    A sample's crop follows from (seed, epoch, sample), so that it is the same whichever rank gets it.
+    """
+
+    top: npt.NDArray[np.int8]
+    left: npt.NDArray[np.int8]
+    flip: npt.NDArray[np.bool_]
+
+    def apply(self, images: Images, samples: Indices) -> Images:
+        """Crop 32x32 out of the image with a black border of 4, then flip some from left to right."""
+        border = ((0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0))
+        offsets = np.arange(SIDE)
+        rows = self.top[samples, np.newaxis] + offsets
+        columns = self.left[samples, np.newaxis] + np.where(self.flip[samples, np.newaxis], offsets[::-1], offsets)
+        which = np.arange(len(samples))[:, np.newaxis, np.newaxis]
+        cropped: Images = np.pad(images, border)[which, rows[:, :, np.newaxis], columns[:, np.newaxis, :]]
+        return cropped
+
+
+def draw_augmentation(dataset: DataSet, seed: int, epoch: int) -> Augmentation | None:
+    """Draw an epoch's augmentation, or none for a set that is used as it is."""
+    if not dataset.source.crop_and_flip:
+        return None
+    samples = len(dataset.train)
+    random = np.random.default_rng((seed, epoch, 1))
+    top, left = random.integers(0, 2 * PADDING + 1, size=(2, samples), dtype=np.int8)
+    return Augmentation(top, left, random.random(samples) < 0.5)
+
+
+def global_batches(dataset: DataSet, batch_size: int, seed: int, epoch: int) -> Iterator[Indices]:
+    """Cut an epoch's permutation into global batches; the last one is smaller where they do not divide."""
+    samples = len(dataset.train)
+    order = np.random.default_rng((seed, epoch, 0)).permutation(samples)
+    return (order[start : start + batch_size] for start in range(0, samples, batch_size))
+
+
+@dataclass(frozen=True)
+class RankPart:
+    """What one rank takes of a global batch."""
+
+    samples: Indices
+    size: int  # 0 where the batch has fewer samples than there are ranks: then `samples` is one borrowed sample
+    weight: float  # of this rank's mean loss, so that the mean over the ranks is the mean over the global batch
+
+
+def part_of(global_batch: Indices, rank: int, world_size: int) -> RankPart:
+    """Every world-size-th sample of the batch. Together the parts are the batch, each sample once."""
+    samples = global_batch[rank::world_size]
+    weight = len(samples) * world_size / len(global_batch)
+    # A rank without samples still takes part in every collective operation, with gradients of zero.
+    return RankPart(samples if len(samples) else global_batch[:1], len(samples), weight)

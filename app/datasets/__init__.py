@@ -1,0 +1,54 @@
+"""The data sets: what each one is, and how its arrays are made."""
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from app.datasets import digits, shapes
+from app.settings import DatasetName
+
+Images = npt.NDArray[np.uint8]
+Labels = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One data set: how it is made and how a batch of it is brought to the model."""
+
+    title: str  # what it is, for people
+    channels: int
+    mean: tuple[float, ...]  # per channel, of pixels from 0 to 255
+    deviation: tuple[float, ...]
+    crop_and_flip: bool
+    make: Callable[[], dict[str, tuple[Images, Labels]]]  # "train" and "test": images (n, 32, 32, channels), labels
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the code that makes the arrays, so that old ones are never taken for new ones."""
+        source_file = Path(inspect.getfile(self.make))
+        return hashlib.sha256(source_file.read_bytes()).hexdigest()[:12]
+
+
+SOURCES: dict[DatasetName, Source] = {
+    "shapes": Source(
+        title="shapes: embedded, drawn from a seed; 50,000 + 10,000 colour images of ten geometric classes",
+        channels=3,
+        mean=(125.3, 123.0, 113.9),
+        deviation=(63.0, 62.1, 66.7),
+        crop_and_flip=True,
+        make=shapes.make,
+    ),
+    "digits": Source(
+        title="digits: scikit-learn's 1,797 handwritten digits, 1,437 + 360",
+        channels=1,
+        mean=(33.3,),
+        deviation=(73.4,),
+        crop_and_flip=False,  # a digit seen in a mirror is another sign
+        make=digits.make,
+    ),
+}

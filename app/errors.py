@@ -1,0 +1,21 @@
+"""The failures that a user can act on; every other exception is a defect of the program."""
+
+
+class LockstepError(Exception):
+    """A failure whose message says what was got, what is allowed and what to do next."""
+
+    exit_code = 1
+
+
+class SettingError(LockstepError):
+    """Bad input, found before any work has started."""
+
+    exit_code = 2
+
+
+class JoinError(LockstepError):
+    """The group could not be formed."""
+
+
+class PeerLost(LockstepError):
+    """Another rank went away, or went silent, in the middle of an operation."""

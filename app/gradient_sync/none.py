@@ -1,0 +1,33 @@
+"""`none`: no synchronisation, the floor to measure the other modes against."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torch import nn
+
+from app.communicator import Communicator
+
+
+class NoSync:
+    """Each rank trains a model of its own on its own part of the data.
+
+    Formula: none. Bytes per rank and step: 0, in no message.
+    Equivalent to as many separate trainings as there are ranks: the replicas drift apart.
+    """
+
+    explicit: ClassVar[bool] = False
+
+    def __init__(self, communicator: Communicator) -> None:
+        """Nothing to talk to."""
+
+    def attach(self, model: nn.Module) -> nn.Module:
+        """Leave the model as it is."""
+        return model
+
+    def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Leave the gradients as they are."""
+
+    @staticmethod
+    def bytes_sent_per_step(gradient_bytes: Sequence[int], world_size: int) -> float:
+        """Nothing is sent."""
+        return 0.0

@@ -1,0 +1,74 @@
+"""What this machine really gives to this process: its CPUs by quota and affinity, and who else shares them."""
+
+import os
+import platform
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+CPU_INFO = Path("/proc/cpuinfo")
+CGROUP = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One rank's view of the host under it."""
+
+    boot_id: str  # the same for all containers of one host
+    cores: tuple[int, ...]  # numbers of those that this process may be scheduled on
+    quota_cpus: float | None  # CPU seconds per second that the cgroup allows; None where it sets no limit
+    memory_bytes: int
+    cpu_model: str
+
+
+def look() -> Machine:
+    """Read it off the kernel."""
+    return Machine(
+        boot_id=BOOT_ID.read_text().strip(),
+        cores=tuple(sorted(os.sched_getaffinity(0))),
+        quota_cpus=quota_cpus(CGROUP),
+        memory_bytes=int(psutil.virtual_memory().total),
+        cpu_model=_cpu_model(),
+    )
+
+
+def quota_cpus(cgroup: Path) -> float | None:
+    """The CPU limit of this process's control group, in CPUs: version 2's one file, or version 1's two."""
+    version_2 = cgroup / "cpu.max"
+    if version_2.is_file():
+        quota, period = version_2.read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    version_1 = cgroup / "cpu"
+    try:
+        microseconds = int((version_1 / "cpu.cfs_quota_us").read_text())
+        period_microseconds = int((version_1 / "cpu.cfs_period_us").read_text())
+    except FileNotFoundError:
+        return None
+    return microseconds / period_microseconds if microseconds > 0 else None
+
+
+def fair_share(machine: Machine, ranks: Sequence[Machine]) -> float:
+    """CPUs that a rank can count on: each core divided by the ranks that may run on it, up to the quota.
+
+    `ranks` are the machines of all ranks, this one's included.
+    """
+    users = Counter(core for other in ranks if other.boot_id == machine.boot_id for core in other.cores)
+    part = sum(1 / users[core] for core in machine.cores)
+    return part if machine.quota_cpus is None else min(part, machine.quota_cpus)
+
+
+def threads(machine: Machine, ranks: Sequence[Machine]) -> int:
+    """Compute threads for a rank: the whole CPUs of its share, one at least."""
+    # The tenth part of a percent forgives 1/3 + 1/3 + 1/3 for not being 1.
+    return max(1, int(fair_share(machine, ranks) + 0.001))
+
+
+def _cpu_model() -> str:
+    for line in CPU_INFO.read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()

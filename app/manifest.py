@@ -1,0 +1,89 @@
+"""What a run was: its settings, its ranks, and the software and hardware under it."""
+
+import hashlib
+import json
+import platform
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+import app
+from app.cluster import Cluster
+from app.datasets import SOURCES
+from app.join import oversubscription
+from app.machine import fair_share
+from app.settings import Settings
+from app.training import Plan
+
+REVISION = Path("REVISION")  # put into the image when it is built
+
+
+def write(
+    run_folder: Path, settings: Settings, cluster: Cluster, plan: Plan, parameters: int, formula_bytes: float
+) -> None:
+    """Write manifest.json; rank 0 does, before the first step."""
+    machines = [member.machine for member in cluster.members]
+    warning = oversubscription(cluster.members)
+    content: dict[str, Any] = {
+        "run": run_folder.name,
+        "started_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "world_size": cluster.world_size,
+        "settings": settings.model_dump(mode="json")
+        | {
+            "dataset": settings.dataset_name,
+            "global_batch_size": plan.global_batch_size,
+            "world_size": cluster.world_size,
+            "rank": None,
+            "run_name": run_folder.name,
+        },
+        "plan": asdict(plan),
+        "dataset": SOURCES[settings.dataset_name].title,
+        "parameters": parameters,
+        "formula_bytes_sent_per_step": formula_bytes,
+        "ranks": [
+            {
+                "rank": member.rank,
+                "name": member.name,
+                "address": member.address,
+                "threads": member.threads,
+                "cores": len(member.machine.cores),
+                "quota_cpus": member.machine.quota_cpus,
+                "fair_share_cpus": fair_share(member.machine, machines),
+                "memory_bytes": member.machine.memory_bytes,
+                "cpu_model": member.machine.cpu_model,
+                "host_boot_id": member.machine.boot_id,
+            }
+            for member in cluster.members
+        ],
+        "warnings": [warning] if warning else [],
+        "versions": {
+            "lockstep": app.__version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": numpy.__version__,
+            "kernel": platform.release(),
+        },
+        "image": {"git_revision": _revision(), "source_sha256": _source_sha256(), "system": _system()},
+    }
+    (run_folder / "manifest.json").write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def _revision() -> str | None:
+    return (REVISION.read_text().strip() or None) if REVISION.is_file() else None
+
+
+def _source_sha256() -> str:
+    """A fingerprint of the program as it ran, also where the revision is unknown or had edits on top."""
+    digest = hashlib.sha256()
+    folder = Path(__file__).parent
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _system() -> str | None:
+    return platform.freedesktop_os_release().get("PRETTY_NAME")

@@ -1,0 +1,80 @@
+"""The networks: VGG-11 as the course defines it, LeNet-5 with Tanh and average pooling."""
+
+import hashlib
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import nn
+
+from app.settings import ModelName
+
+CLASSES = 10
+VGG11_LAYERS = (64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M")
+
+
+class Vgg11(nn.Module):
+    """Eight 3x3 convolutions, each with batch normalisation, and one linear layer; 9,231,114 parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        channels = 3
+        for width in VGG11_LAYERS:
+            if isinstance(width, int):
+                layers += [
+                    nn.Conv2d(channels, width, kernel_size=3, padding=1),
+                    nn.BatchNorm2d(width),
+                    nn.ReLU(inplace=True),
+                ]
+                channels = width
+            else:
+                layers.append(nn.MaxPool2d(2))
+        self.features = nn.Sequential(*layers)
+        self.classifier = nn.Linear(channels, CLASSES)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Images (n, 3, 32, 32) to logits (n, 10)."""
+        logits: torch.Tensor = self.classifier(self.features(images).flatten(1))
+        return logits
+
+
+class LeNet5(nn.Module):
+    """Three 5x5 convolutions with Tanh, average pooling between them, two linear layers; 61,706 parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 6, kernel_size=5),
+            nn.Tanh(),
+            nn.AvgPool2d(2),
+            nn.Conv2d(6, 16, kernel_size=5),
+            nn.Tanh(),
+            nn.AvgPool2d(2),
+            nn.Conv2d(16, 120, kernel_size=5),
+            nn.Tanh(),
+        )
+        self.classifier = nn.Sequential(nn.Linear(120, 84), nn.Tanh(), nn.Linear(84, CLASSES))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Images (n, 1, 32, 32) to logits (n, 10)."""
+        logits: torch.Tensor = self.classifier(self.features(images).flatten(1))
+        return logits
+
+
+MODELS: dict[ModelName, Callable[[], nn.Module]] = {"vgg11": Vgg11, "lenet5": LeNet5}
+
+
+def build(name: ModelName, seed: int) -> nn.Module:
+    """Make the model; the same seed gives the same parameters on every rank."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    return MODELS[name]()
+
+
+def parameters_sha256(model: nn.Module) -> str:
+    """A fingerprint of the parameters, to the bit."""
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,100 @@
+"""The records of a run: typed, one JSON object a line, units in the names, null for what was not measured."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+
+@dataclass(frozen=True)
+class Step:
+    """One training step of one rank."""
+
+    kind: ClassVar[str] = "step"
+    rank: int
+    epoch: int
+    step: int
+    samples: int
+    loss: float | None  # this rank's mean over its part of the batch; null where it had no sample
+    correct: int
+    seconds: float
+    data_seconds: float
+    forward_seconds: float
+    backward_seconds: float
+    wait_seconds: float | None  # until the slowest peer had arrived
+    sync_seconds: float | None
+    hidden_sync_seconds: float | None  # behind backward
+    optimiser_seconds: float
+    bytes_sent: int
+    bytes_received: int
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The test set after an epoch, as a rank knows it."""
+
+    kind: ClassVar[str] = "evaluation"
+    rank: int
+    epoch: int
+    loss: float
+    correct: int
+    samples: int
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The last line of a rank that came to its end."""
+
+    kind: ClassVar[str] = "finished"
+    rank: int
+    steps: int
+    seconds: float
+    parameters_sha256: str
+    restarts: int
+
+
+Record = Step | Evaluation | Finished
+KINDS: dict[str, type[Record]] = {each.kind: each for each in (Step, Evaluation, Finished)}
+
+
+class Recorder:
+    """Writes a rank's records, each one whole and at once, so that an end without warning loses none."""
+
+    def __init__(self, run_folder: Path, rank: int) -> None:
+        self._file = path_of(run_folder, rank).open("x", buffering=1, encoding="utf-8")
+
+    def write(self, record: Record) -> None:
+        """Append one line."""
+        self._file.write(json.dumps({"kind": record.kind, **asdict(record)}, allow_nan=False) + "\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def path_of(run_folder: Path, rank: int) -> Path:
+    """Where a rank's records lie."""
+    return run_folder / f"rank-{rank}.jsonl"
+
+
+def read(run_folder: Path, rank: int) -> Iterator[Record]:
+    """A rank's records. A last line that was cut off by the rank's end is left out."""
+    with path_of(run_folder, rank).open(encoding="utf-8") as lines:
+        for line in lines:
+            if not line.endswith("\n"):
+                return
+            yield parse(line)
+
+
+def parse(line: str) -> Record:
+    """One record out of its line."""
+    fields_given = json.loads(line)
+    kind = KINDS[fields_given["kind"]]
+    return kind(**{field.name: fields_given[field.name] for field in fields(kind)})

@@ -1,0 +1,165 @@
+"""A run in figures: summary.json, made from the manifest and the records alone."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app import records
+from app.records import Evaluation, Finished, Step
+
+TIMES = (
+    "seconds",
+    "data_seconds",
+    "forward_seconds",
+    "backward_seconds",
+    "wait_seconds",
+    "sync_seconds",
+    "hidden_sync_seconds",
+    "optimiser_seconds",
+)
+
+
+@dataclass(frozen=True)
+class RankRecords:
+    """What one rank left behind, which may end anywhere."""
+
+    rank: int
+    steps: list[Step]
+    evaluations: list[Evaluation]
+    finished: Finished | None
+
+    @property
+    def warm(self) -> list[Step]:
+        """The steps that count for times: all but the first, which also sets everything up."""
+        return self.steps[1:]
+
+
+def write(run_folder: Path) -> None:
+    """Make summary.json out of what is there."""
+    content = summarise(run_folder)
+    (run_folder / "summary.json").write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def summarise(run_folder: Path) -> dict[str, Any]:
+    """The summary of a run that has ended, well or not."""
+    manifest = json.loads((run_folder / "manifest.json").read_text())
+    ranks = [_read(run_folder, rank) for rank in range(manifest["world_size"])]
+    hashes = [rank.finished.parameters_sha256 if rank.finished else None for rank in ranks]
+    planned = manifest["plan"]["steps"]
+    formula = manifest["formula_bytes_sent_per_step"]
+    losses = _losses(ranks)
+    return {
+        "run_name": manifest["run"],
+        "sync_mode": manifest["settings"]["sync_mode"],
+        "model": manifest["settings"]["model"],
+        "dataset": manifest["settings"]["dataset"],
+        "world_size": manifest["world_size"],
+        "global_batch_size": manifest["plan"]["global_batch_size"],
+        "steps_planned": planned,
+        "steps": min(len(rank.steps) for rank in ranks),
+        "complete": all(rank.finished is not None and rank.finished.steps == planned for rank in ranks),
+        "replicas_identical": None if None in hashes else len(set(hashes)) == 1,
+        "warnings": manifest["warnings"],
+        "run": {
+            **_times([step for rank in ranks for step in rank.warm]),
+            "images_per_second": _group_speed(ranks),
+            **_bytes([step for rank in ranks for step in rank.steps], formula),
+            "loss": losses[-1] if losses else None,
+            **_scores(_last(ranks)),
+        },
+        "ranks": [
+            {
+                "rank": rank.rank,
+                "steps": len(rank.steps),
+                "finished": rank.finished is not None,
+                "parameters_sha256": hashes[rank.rank],
+                **_times(rank.warm),
+                "images_per_second": _speed(sum(s.samples for s in rank.warm), sum(s.seconds for s in rank.warm)),
+                **_bytes(rank.steps, formula),
+                "loss": rank.steps[-1].loss if rank.steps else None,
+                **_scores(rank.evaluations[-1:]),
+            }
+            for rank in ranks
+        ],
+        "losses": losses,
+    }
+
+
+def _read(run_folder: Path, rank: int) -> RankRecords:
+    steps, evaluations, finished = [], [], None
+    if records.path_of(run_folder, rank).is_file():
+        for record in records.read(run_folder, rank):
+            match record:
+                case Step():
+                    steps.append(record)
+                case Evaluation():
+                    evaluations.append(record)
+                case Finished():
+                    finished = record
+    return RankRecords(rank, steps, evaluations, finished)
+
+
+def _times(steps: Sequence[Step]) -> dict[str, dict[str, float] | None]:
+    return {name: _spread(getattr(step, name) for step in steps) for name in TIMES}
+
+
+def _spread(values: Iterable[float | None]) -> dict[str, float] | None:
+    """Mean, median and 95th percentile; None where a value was not measured, or there are none."""
+    measured = [value for value in values if value is not None]
+    if not measured:
+        return None
+    array = np.array(measured)
+    return {
+        "mean": float(array.mean()),
+        "median": float(np.median(array)),
+        "p95": float(np.percentile(array, 95)),
+    }
+
+
+def _bytes(steps: Sequence[Step], formula: float) -> dict[str, float | None]:
+    """Payload of a rank in a step: counted, and as the mode's formula has it."""
+    return {
+        "bytes_sent_per_step": float(np.mean([step.bytes_sent for step in steps])) if steps else None,
+        "bytes_received_per_step": float(np.mean([step.bytes_received for step in steps])) if steps else None,
+        "formula_bytes_sent_per_step": formula,
+    }
+
+
+def _scores(evaluations: Sequence[Evaluation]) -> dict[str, float | None]:
+    """Test loss and accuracy, the mean over the ranks given."""
+    if not evaluations:
+        return {"test_loss": None, "accuracy": None}
+    return {
+        "test_loss": float(np.mean([each.loss for each in evaluations])),
+        "accuracy": float(np.mean([each.accuracy for each in evaluations])),
+    }
+
+
+def _last(ranks: Sequence[RankRecords]) -> list[Evaluation]:
+    """Every rank's last evaluation, or none where a rank has none."""
+    last = [rank.evaluations[-1] for rank in ranks if rank.evaluations]
+    return last if len(last) == len(ranks) else []
+
+
+def _group_speed(ranks: Sequence[RankRecords]) -> float | None:
+    """Samples of all ranks by the time of the steps, each as long as its slowest rank took."""
+    together = list(zip(*(rank.warm for rank in ranks), strict=False))
+    samples = sum(step.samples for steps in together for step in steps)
+    return _speed(samples, sum(max(step.seconds for step in steps) for steps in together))
+
+
+def _speed(samples: int, seconds: float) -> float | None:
+    return samples / seconds if seconds > 0 else None
+
+
+def _losses(ranks: Sequence[RankRecords]) -> list[float]:
+    """The loss of each step over the global batch: the ranks' means, weighted by their samples."""
+    together = zip(*(rank.steps for rank in ranks), strict=False)
+    return [
+        sum(step.loss * step.samples for step in steps if step.loss is not None) / sum(step.samples for step in steps)
+        for steps in together
+    ]
