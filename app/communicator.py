@@ -1,4 +1,4 @@
-"""The only door to the wire: every collective passes here, counted, limited in time, and with an error that names ranks."""
+"""The only door to the wire: what passes is counted, limited in time, and fails with an error that names ranks."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from app.cluster import Cluster
-from app.errors import PeerLost
+from app.errors import PeerLostError
 
 
 def all_reduce_share(size: int, world_size: int) -> float:
@@ -53,7 +53,8 @@ class Communicator:
         """Begin to replace the tensor by the sum over all ranks; the future gives the tensor back."""
         work = dist.all_reduce(tensor, async_op=True)
         self._count_all_reduce(tensor)
-        return work.get_future().then(lambda done: done.value()[0])
+        reduced: torch.futures.Future[torch.Tensor] = work.get_future().then(lambda done: done.value()[0])
+        return reduced
 
     def wait_for_peers(self) -> None:
         """Return when every rank has arrived here; its few bytes are not payload."""
@@ -70,12 +71,12 @@ class Communicator:
                 raise
             raise self._lost(operation, error) from error
 
-    def _lost(self, operation: str, error: RuntimeError) -> PeerLost:
-        lost = self._cluster.find_lost(str(error))
+    def _lost(self, operation: str, error: RuntimeError) -> PeerLostError:
+        lost = self._cluster.find_lost()
         names = ", ".join(member.title for member in lost) or "a peer"
         when = "before the first step" if self._step is None else f"at step {self._step}"
         cause = str(error).splitlines()[0]
-        return PeerLost(
+        return PeerLostError(
             f"rank {self._cluster.rank}: lost {names} during {operation} {when}: {cause}\n"
             "What that rank printed last says why it went: docker compose logs"
         )

@@ -17,5 +17,5 @@ class JoinError(LockstepError):
     """The group could not be formed."""
 
 
-class PeerLost(LockstepError):
-    """Another rank went away, or went silent, in the middle of an operation."""
+class PeerLostError(LockstepError):
+    """Other ranks went away, or went silent, in the middle of an operation."""

@@ -12,10 +12,11 @@ import psutil
 import torch.distributed as dist
 
 from app import machine
-from app.cluster import Cluster, Member, await_keys
+from app.cluster import Cluster, Member
 from app.errors import JoinError, LockstepError, SettingError
 from app.identity import Identity, identify
 from app.machine import Machine
+from app.roll_call import RollCall, await_keys
 from app.settings import IDENTITY, Settings
 
 REMINDER_SECONDS = 10.0
@@ -46,7 +47,9 @@ def join(settings: Settings, say: Say) -> Cluster:
         world_size=len(members),
         timeout=timedelta(seconds=settings.peer_timeout),
     )
-    return Cluster(rank, members, store, settings.peer_timeout)
+    listener = dist.TCPStore(identity.master_address, store.port, is_master=False, use_libuv=False)
+    roll_call = RollCall(store, listener, rank, len(members))
+    return Cluster(rank, members, store, roll_call, settings.peer_timeout)
 
 
 def who_is_who(members: Sequence[Member]) -> str:
@@ -168,8 +171,9 @@ def _refuse(store: dist.Store, identity: Identity, reason: str) -> None:
     """Tell those who came why there is no run, and stay until they have read it."""
     store.set("refused", reason)
     store.set("table", "")
-    present = [seat for seat in identity.seats[1:] if store.check([f"card/{seat}"])]
-    await_keys(store, [f"read/{seat}" for seat in present], time.monotonic() + FAREWELL_SECONDS)
+    absent = await_keys(store, [f"card/{seat}" for seat in identity.seats[1:]], time.monotonic())
+    readers = [f"read/{seat}" for seat in identity.seats[1:] if f"card/{seat}" not in absent]
+    await_keys(store, readers, time.monotonic() + FAREWELL_SECONDS)
 
 
 def _take_seat(

@@ -59,4 +59,6 @@ def _check_writable(folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         shutil.rmtree(tempfile.mkdtemp(dir=folder, prefix="."))
     except OSError as error:
-        raise SettingError(f"{folder}/ cannot be written: {error.strerror}. Give it to the user who runs this.") from None
+        raise SettingError(
+            f"{folder}/ cannot be written: {error.strerror}. Give it to the user who runs this."
+        ) from None

@@ -11,7 +11,7 @@ from app import folders, gradient_sync, manifest, models, summary
 from app.cluster import Cluster
 from app.communicator import Communicator
 from app.datasets import prepared
-from app.errors import LockstepError, PeerLost
+from app.errors import LockstepError, PeerLostError
 from app.interrupt import CleanUps
 from app.join import join
 from app.records import Recorder
@@ -43,14 +43,16 @@ def run(settings: Settings, say: Callable[[str], None], clean_ups: CleanUps) -> 
             finished = train(job)
             recorder.write(finished)
         cluster.leave()
-    except PeerLost:
+    except PeerLostError:
         cluster.linger()
         raise
     finally:
         if cluster.rank == 0:
             summary.write(run_folder)
     if cluster.rank == 0:
-        say(f"{finished.steps} steps on {cluster.world_size} rank(s) in {finished.seconds:.1f} s. Results: {run_folder}")
+        say(
+            f"{finished.steps} steps on {cluster.world_size} rank(s) in {finished.seconds:.1f} s. Results: {run_folder}"
+        )
 
 
 def _check_same_start(cluster: Cluster, model: nn.Module) -> None:

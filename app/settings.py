@@ -57,14 +57,14 @@ RUN_NAME = Matching(
 )
 
 
-
-
 class Settings(BaseSettings):
     """All settings of a run, read once and never changed; a field's name in capitals is its variable."""
 
     model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True, extra="ignore", allow_inf_nan=False)
 
-    sync_mode: Annotated[str, AfterValidator(SYNC_MODE)] = Field("ddp", description="how the ranks average their gradients")
+    sync_mode: Annotated[str, AfterValidator(SYNC_MODE)] = Field(
+        "ddp", description="how the ranks average their gradients"
+    )
     model: ModelName = Field("vgg11", description="the network that is trained")
     dataset: DatasetName | None = Field(
         None, description="the data set [by model: shapes for vgg11, digits for lenet5]"
@@ -97,9 +97,7 @@ class Settings(BaseSettings):
     join_timeout: float = Field(
         120, gt=0, le=86_400, description="seconds in which every rank must have come to the start"
     )
-    peer_timeout: float = Field(
-        300, ge=1, le=86_400, description="seconds after which a silent peer counts as lost"
-    )
+    peer_timeout: float = Field(300, ge=1, le=86_400, description="seconds after which a silent peer counts as lost")
     rank: int | None = Field(
         None, ge=0, le=65_535, description="this process's rank, with WORLD_SIZE [found in Compose]"
     )
@@ -135,6 +133,9 @@ class Settings(BaseSettings):
             return self.batch_size_per_rank * world_size
         return self.global_batch_size or DEFAULT_GLOBAL_BATCH_SIZE
 
+
+# Given to each process by whatever starts it, where that is not Compose.
+OUTSIDE_COMPOSE = frozenset({"rank", "master_addr"})
 
 # What one rank may have and another not.
 IDENTITY = frozenset({"rank", "world_size", "master_addr", "master_port", "threads_per_rank", "run_name"})
@@ -214,16 +215,17 @@ def help_text() -> str:
 
 
 def env_example() -> str:
-    """The text of .env.example: every setting, commented out, at its default."""
+    """The text of .env.example: every setting that Compose passes on, commented out, at its default."""
     lines = [
         "# Every setting of Lockstep with its default. Copy to .env and uncomment what you change,",
         "# or give it on the command line: SYNC_MODE=all_reduce scripts/up",
         "# Made by `python -m app env-example`.",
     ]
     for name, field in Settings.model_fields.items():
+        if name in OUTSIDE_COMPOSE:
+            continue
         lines += ["", f"# {field.description} ({allowed_values(field)})", f"#{name.upper()}={default_text(field)}"]
     lines += ["", "# The next four are read by Docker Compose itself."]
     for name, (default, what) in CONSUMED_BY_COMPOSE.items():
         lines += ["", f"# {what}", f"#{name}={default}"]
     return "\n".join(lines) + "\n"
-

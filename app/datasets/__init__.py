@@ -46,8 +46,8 @@ SOURCES: dict[DatasetName, Source] = {
     "digits": Source(
         title="digits: scikit-learn's 1,797 handwritten digits, 1,437 + 360",
         channels=1,
-        mean=(33.3,),
-        deviation=(73.4,),
+        mean=(59.6,),
+        deviation=(79.6,),
         crop_and_flip=False,  # a digit seen in a mirror is another sign
         make=digits.make,
     ),

@@ -110,8 +110,9 @@ def _draw_chunk(rng: np.random.Generator, labels: npt.NDArray[np.int64]) -> npt.
         chosen = labels == label
         distance[chosen] = shape(u[chosen], v[chosen])
     faint = _uniform(rng, 0.0, 1.0, count) < FAINT_SHARE
-    contrast = np.where(faint[:, None, None, None], _shift(rng, *FAINT_CONTRAST, count),
-                        _shift(rng, *CLEAR_CONTRAST, count))
+    contrast = np.where(
+        faint[:, None, None, None], _shift(rng, *FAINT_CONTRAST, count), _shift(rng, *CLEAR_CONTRAST, count)
+    )
     _paint(canvas, distance * radius, contrast)
     noise = rng.standard_normal(canvas.shape, np.float32)
     noise *= _uniform(rng, *NOISE, count, 1, 1, 1)

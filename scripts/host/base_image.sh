@@ -1,0 +1,51 @@
+# shellcheck shell=bash
+# The base image: pulled where a registry answers, else made from Debian's packages under the same name.
+
+BASE_IMAGE=debian:trixie-slim
+REGISTRY_PATIENCE_SECONDS=8
+HOME_MADE_LABEL=lockstep.home-made
+
+ready_base_image() {
+    docker image inspect "$BASE_IMAGE" >/dev/null 2>&1 && return
+    pull_base_image || make_base_image
+}
+
+# The first line of a pull comes with the registry's answer; after that it may take the time it needs.
+pull_base_image() {
+    local log pull deadline=$((SECONDS + REGISTRY_PATIENCE_SECONDS)) pulled=no
+    log=$(mktemp)
+    docker pull "$BASE_IMAGE" >"$log" 2>&1 &
+    pull=$!
+    until grep -q 'Pulling from' "$log" || ! kill -0 "$pull" 2>/dev/null; do
+        ((SECONDS < deadline)) || { kill "$pull" 2>/dev/null && break; }
+        sleep 0.1
+    done
+    wait "$pull" 2>/dev/null && pulled=yes
+    rm -f "$log"
+    [[ $pulled == yes ]]
+}
+
+make_base_image() {
+    local mirror=()
+    say "No registry answers: making $BASE_IMAGE from Debian's packages"
+    if ! command -v mmdebstrap >/dev/null; then
+        case $(distribution) in
+            'debian '* | 'ubuntu '*) can_be_root ;;
+            *) false ;;
+        esac || fail "mmdebstrap is needed for that. Install it, or run 'docker pull $BASE_IMAGE' where a registry answers."
+        quietly install_from_distribution mmdebstrap debian-archive-keyring || fail 'mmdebstrap could not be installed; the reason stands above.'
+    fi
+    # On other distributions mmdebstrap knows the way to Debian by itself.
+    [[ $(distribution) != 'debian '* ]] || mirror=("$(debian_mirror)")
+    quietly bootstrap "${mirror[@]}" ||
+        fail "$BASE_IMAGE could not be made; the reason stands above. Where a registry answers, 'docker pull $BASE_IMAGE' does instead."
+}
+
+bootstrap() {
+    as_root mmdebstrap --variant=minbase --include=ca-certificates \
+        --dpkgopt='path-exclude=/usr/share/doc/*' \
+        --dpkgopt='path-exclude=/usr/share/man/*' \
+        --dpkgopt='path-exclude=/usr/share/locale/*' \
+        trixie - "$@" |
+        docker import --change "LABEL $HOME_MADE_LABEL=yes" - "$BASE_IMAGE"
+}

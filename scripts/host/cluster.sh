@@ -1,0 +1,103 @@
+# shellcheck shell=bash
+# One run of the cluster, from the image to rank 0's exit code, and what is left of it after its end.
+
+# RANK_CPUS above what the engine has would fail after the build, and a taken network in Docker's own words.
+check_against_engine() {
+    local cpus has
+    cpus=$(setting RANK_CPUS '')
+    has=$(docker info --format '{{.NCPU}}')
+    if [[ $cpus ]] && awk "BEGIN { exit !($cpus > $has) }"; then
+        refuse "RANK_CPUS=$cpus: not allowed. Allowed: more than 0 and at most $has, the CPUs that this engine has."
+    fi
+    check_network_is_free "$(project_name)"
+}
+
+project_name() { docker compose config | sed -n 's/^name: //p'; }
+
+run_cluster() {
+    local code
+    trap 'end_early 130' INT
+    trap 'end_early 143' TERM HUP
+    if [[ $(docker compose ps --quiet --status running) ]]; then
+        refuse "project $(project_name) has a run in progress. Wait for it, or end it with scripts/down, or use another project: COMPOSE_PROJECT_NAME=other NETWORK_PREFIX=10.77.2 scripts/up"
+    fi
+    [[ -z $(docker compose ps --all --quiet) ]] || remove_containers # of a run that failed
+    build_image
+
+    start prepare
+    attend docker logs --follow "$(container_of prepare)"
+    code=$(docker wait "$(container_of prepare)")
+    if ((code == 0)); then
+        # A worker that died before rank 0 counted them would go unnoticed without this.
+        WORLD_SIZE=$(setting WORLD_SIZE $((10#$(setting WORKERS 3) + 1)))
+        export WORLD_SIZE
+        start worker rank0
+        attend follow "$(container_of rank0)" || true
+        code=$(docker wait "$(container_of rank0)")
+        ((code == 0)) || explain_failure "$code"
+    fi
+    remove_containers
+    exit "$code"
+}
+
+start() { attend docker compose --progress quiet up --detach --no-build --no-deps "$@"; }
+
+container_of() { docker compose ps --all --quiet "$1"; }
+
+build_image() {
+    REVISION=$(git describe --always --dirty 2>/dev/null) || REVISION=''
+    export REVISION
+    if [[ -t 2 ]]; then
+        attend docker compose build
+        return
+    fi
+    docker image inspect lockstep >/dev/null 2>&1 || say 'Building the image, which takes a minute or two the first time'
+    attend quietly docker compose --progress plain build
+}
+
+# Rank 0's lines, and on a terminal a bar below them.
+follow() {
+    if [[ ! -t 1 ]]; then
+        docker logs --follow "$1"
+        return
+    fi
+    local columns
+    columns=$(stty size </dev/tty | cut -d ' ' -f 2)
+    docker logs --follow "$1" 2>&1 |
+        docker run --rm --interactive --volumes-from "$1:ro" --user "$(id -u):$(id -g)" \
+            --network none --read-only --cap-drop ALL --security-opt no-new-privileges \
+            --env "COLUMNS=$columns" --env TERM --entrypoint python3 lockstep -m app progress
+}
+
+# Runs a command so that a signal to this script is answered at once, and not when the command ends.
+# It is a process group of its own (set -m), so that it can be ended with all its children.
+attend() {
+    set -m
+    "$@" &
+    ATTENDED=$!
+    set +m
+    wait "$ATTENDED"
+}
+
+end_early() {
+    local code=$1
+    trap '' INT TERM HUP
+    say 'Stopping the containers'
+    [[ -z ${ATTENDED:-} ]] || kill -- "-$ATTENDED" 2>/dev/null || true
+    remove_containers
+    exit "$code"
+}
+
+remove_containers() { quietly docker compose --progress quiet down --remove-orphans; }
+
+# The containers stay, stopped, so that their output can be read.
+explain_failure() {
+    local code=$1 container
+    quietly docker compose --progress quiet stop
+    for container in $(docker compose ps --all --quiet); do
+        docker inspect --format '{{if .State.OOMKilled}}{{.Name}} ran out of memory: raise or unset RANK_MEMORY.{{end}}' \
+            "$container" | sed -n 's|^/||p' >&2
+    done
+    say "Rank 0 ended with exit code $code. All ranks' output: docker compose logs. To remove the containers: scripts/down"
+    exit "$code"
+}

@@ -1,0 +1,167 @@
+# shellcheck shell=bash
+# A working Docker Engine with Compose v2 and buildx: left alone where it works, installed and started where not.
+
+TRIXIE_PACKAGES='docker.io docker-cli docker-compose docker-buildx'
+ENGINE_PATIENCE_SECONDS=60
+
+# Docker as this user can reach it: directly, or through sudo.
+# shellcheck disable=SC2032,SC2033  # sudo runs the program, not this function
+docker() {
+    if [[ ${DOCKER_THROUGH_SUDO:-} ]]; then
+        sudo --preserve-env docker "$@"
+    else
+        command docker "$@"
+    fi
+}
+
+ready_engine() {
+    engine_answers || use_sudo_where_it_helps || true
+    if ! engine_answers; then
+        if [[ ${DOCKER_HOST:-} ]]; then
+            fail "no Docker engine answers at DOCKER_HOST=$DOCKER_HOST. Start it, or unset DOCKER_HOST to use this machine's."
+        fi
+        [[ $(uname -s) == Linux ]] || explain_installation
+        command -v dockerd >/dev/null || install_packages engine
+        start_engine
+        engine_answers || use_sudo_where_it_helps ||
+            fail "the Docker engine does not answer. Its log: journalctl -u docker, or /var/log/docker.log."
+    fi
+    docker compose version >/dev/null 2>&1 || install_packages compose
+    docker buildx version >/dev/null 2>&1 || install_packages buildx
+}
+
+engine_answers() { command -v docker >/dev/null && docker info >/dev/null 2>&1; }
+
+# shellcheck disable=SC2033
+use_sudo_where_it_helps() {
+    [[ $EUID -ne 0 && -z ${DOCKER_HOST:-} ]] && can_be_root && sudo docker info >/dev/null 2>&1 || return 1
+    DOCKER_THROUGH_SUDO=yes
+}
+
+can_be_root() {
+    [[ $EUID -eq 0 ]] && return
+    command -v sudo >/dev/null && { [[ -t 0 ]] || sudo --non-interactive true 2>/dev/null; }
+}
+
+as_root() {
+    if [[ $EUID -eq 0 ]]; then "$@"; else sudo "$@"; fi
+}
+
+# What this distribution is: "debian 12", "ubuntu 24.04"; empty where it does not say.
+distribution() {
+    [[ -r /etc/os-release ]] || return 0
+    # shellcheck disable=SC1091
+    (. /etc/os-release && printf '%s %s\n' "${ID:-}" "${VERSION_ID:-}")
+}
+
+# The packages for a part (engine, compose or buildx) on a distribution; fails where it is not known here.
+packages_for() {
+    local part=$1 distribution=$2
+    case "$part on $distribution" in
+        'engine on debian 12' | 'engine on debian 13') echo "$TRIXIE_PACKAGES iptables" ;;
+        'compose on debian 12' | 'compose on debian 13') echo docker-compose ;;
+        'buildx on debian 12' | 'buildx on debian 13') echo docker-buildx ;;
+        'engine on ubuntu 22.04' | 'engine on ubuntu 24.04') echo docker.io docker-compose-v2 docker-buildx ;;
+        'compose on ubuntu 22.04' | 'compose on ubuntu 24.04') echo docker-compose-v2 ;;
+        'buildx on ubuntu 22.04' | 'buildx on ubuntu 24.04') echo docker-buildx ;;
+        *) return 1 ;;
+    esac
+}
+
+install_packages() {
+    local part=$1 distribution packages
+    distribution=$(distribution)
+    packages=$(packages_for "$part" "$distribution") || explain_installation
+    can_be_root || explain_installation "as root: apt-get install $packages"
+    say "Installing Docker's $part from the packages of ${distribution^}: $packages"
+    [[ $distribution != 'debian 12' ]] || add_trixie_source
+    # shellcheck disable=SC2086
+    quietly install_from_distribution $packages || fail "the packages could not be installed; the reason stands above."
+}
+
+install_from_distribution() {
+    as_root apt-get update
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$@"
+}
+
+# Debian 12 has no Compose v2, and trixie's packages run on it. Only the four are ever taken from there.
+add_trixie_source() {
+    local mirror package
+    [[ ! -e /etc/apt/sources.list.d/lockstep-trixie.sources ]] || return 0
+    mirror=$(debian_mirror)
+    as_root tee /etc/apt/sources.list.d/lockstep-trixie.sources >/dev/null <<-END
+	Types: deb
+	URIs: $mirror
+	Suites: trixie
+	Components: main
+	Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+	END
+    {
+        printf 'Package: *\nPin: release n=trixie\nPin-Priority: -1\n'
+        for package in $TRIXIE_PACKAGES; do
+            printf '\nPackage: %s\nPin: release n=trixie\nPin-Priority: 990\n' "$package"
+        done
+    } | as_root tee /etc/apt/preferences.d/lockstep-trixie >/dev/null
+}
+
+# Where this machine itself gets Debian from.
+debian_mirror() {
+    # shellcheck disable=SC2016
+    apt-get indextargets --format '$(SITE) $(REPO_URI) $(COMPONENT)' 'Created-By: Packages' |
+        awk '$2 ~ /\/debian\/?$/ && $3 == "main" { print $2; exit }'
+}
+
+start_engine() {
+    can_be_root || explain_installation 'as root: systemctl start docker'
+    say 'Starting the Docker engine'
+    remove_stale_pid_files
+    if [[ -d /run/systemd/system ]]; then
+        as_root systemctl start docker
+    else
+        start_engine_without_systemd
+    fi
+    local deadline=$((SECONDS + ENGINE_PATIENCE_SECONDS))
+    until as_root docker info >/dev/null 2>&1; do
+        ((SECONDS < deadline)) ||
+            fail "the Docker engine did not answer within $ENGINE_PATIENCE_SECONDS s. Its log: journalctl -u docker, or /var/log/docker.log."
+        sleep 0.2
+    done
+}
+
+# The init script raises limits first, and dies where this machine may not raise them.
+start_engine_without_systemd() {
+    as_root service docker start >/dev/null 2>&1 && return
+    grep -qs '^ulimit()' /etc/default/docker ||
+        echo 'ulimit() { :; }  # this machine may not raise its limits' | as_root tee -a /etc/default/docker >/dev/null
+    quietly as_root service docker start || fail 'the Docker engine could not be started; the reason stands above.'
+}
+
+# A machine that was switched off hard keeps them, and the engine takes them for a running one's.
+remove_stale_pid_files() {
+    local file pid
+    for file in /run/docker.pid /run/docker-ssd.pid /run/docker/containerd/containerd.pid; do
+        pid=$(cat "$file" 2>/dev/null) || continue
+        case $(cat "/proc/$pid/comm" 2>/dev/null) in
+            dockerd | containerd) ;;
+            *) as_root rm -f "$file" ;;
+        esac
+    done
+}
+
+# Ends with what a person has to do where these scripts may not, or cannot, do it.
+explain_installation() {
+    local advice=${1:-}
+    if [[ -z $advice ]]; then
+        case "$(uname -s) $(distribution)" in
+            Darwin*) advice='install and start Docker Desktop, which brings Compose and buildx' ;;
+            *' fedora '*) advice='sudo dnf install moby-engine docker-compose docker-buildx && sudo systemctl start docker' ;;
+            *' arch '*) advice='sudo pacman -S docker docker-compose docker-buildx && sudo systemctl start docker' ;;
+            *' opensuse'*) advice='sudo zypper install docker docker-compose docker-buildx && sudo systemctl start docker' ;;
+            *) advice='install Docker Engine, the Compose v2 plug-in and the buildx plug-in, and start the engine' ;;
+        esac
+    fi
+    fail "Lockstep needs a running Docker Engine with Compose v2 and buildx, and cannot set them up here by itself.
+Do this, then start again:
+  $advice
+Where the engine runs but this user may not use it: sudo usermod -aG docker $(id -un), then log in again."
+}

@@ -1,0 +1,29 @@
+# shellcheck shell=bash
+# What the scripts say, and how they end.
+
+say() { printf '%s\n' "$*" >&2; }
+
+warn() { printf 'warning: %s\n' "$*" >&2; }
+
+# Bad input: nothing has been started.
+refuse() {
+    printf 'error: %s\n' "$*" >&2
+    exit 2
+}
+
+fail() {
+    printf 'error: %s\n' "$*" >&2
+    exit 1
+}
+
+# Runs a long command without its output, which is shown only where it fails.
+quietly() {
+    local log
+    log=$(mktemp)
+    if ! "$@" >"$log" 2>&1; then
+        cat "$log" >&2
+        rm -f "$log"
+        return 1
+    fi
+    rm -f "$log"
+}

@@ -1,0 +1,55 @@
+# shellcheck shell=bash
+# Whether the ranks' private network is free to take, here and now.
+
+# Refuses a NETWORK_PREFIX that another cluster, or this host itself, already uses.
+check_network_is_free() {
+    local project=$1 prefix owner number
+    prefix=$(setting NETWORK_PREFIX 10.77.1)
+    owner=$(owner_of "$prefix" "$project")
+    [[ $owner ]] || return 0
+    for number in {1..254}; do
+        [[ $(owner_of "10.77.$number" "$project") ]] || break
+    done
+    refuse "NETWORK_PREFIX=$prefix: $prefix.0/24 is taken by $owner. Choose another one, such as NETWORK_PREFIX=10.77.$number, or remove that network."
+}
+
+# Who uses a prefix, other than this project; nothing where it is free.
+owner_of() {
+    local prefix=$1 project=$2 subnet owner
+    while read -r subnet owner; do
+        if overlap "$prefix.0/24" "$subnet"; then
+            echo "$owner"
+            return
+        fi
+    done < <(taken_subnets "$project")
+}
+
+# A line per subnet that is in use: the subnet, and by whom.
+taken_subnets() {
+    local project=$1
+    # shellcheck disable=SC2046
+    docker network inspect $(docker network ls --quiet) --format \
+        '{{$n := .}}{{range .IPAM.Config}}{{.Subnet}} {{index $n.Labels "com.docker.compose.project"}}! the Docker network {{$n.Name}}{{"\n"}}{{end}}' |
+        sed -n "/ $project! /d; s/ [^ ]*! / /p"
+    # Docker would accept a subnet that the host routes, and hide the host's from it. Bridges are Docker's own.
+    if command -v ip >/dev/null; then
+        ip -4 route show | awk '$1 ~ /^[1-9]/ && $3 !~ /^(br-|docker)/ {
+            if ($1 !~ /\//) $1 = $1 "/32"
+            print $1, "a route of this host (" $2, $3 ")"
+        }'
+    fi
+}
+
+# Whether two subnets, a.b.c.d/n each, have an address in common.
+overlap() {
+    local bits=${1#*/}
+    ((bits <= ${2#*/})) || bits=${2#*/}
+    [[ $2 == *.*.*.*/* ]] || return 1
+    ((bits == 0)) || (($(number_of "${1%/*}") >> (32 - bits) == $(number_of "${2%/*}") >> (32 - bits)))
+}
+
+number_of() {
+    local IFS=. parts
+    read -r -a parts <<<"$1"
+    echo $(((10#${parts[0]} << 24) + (10#${parts[1]} << 16) + (10#${parts[2]} << 8) + 10#${parts[3]}))
+}

@@ -1,0 +1,114 @@
+"""Groups of real processes: forked workers that share a Gloo group, and whole ranks as a user would start them."""
+
+import json
+import multiprocessing
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from app.communicator import Communicator
+from app.join import join
+from app.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_SECONDS = 90
+
+Value = str | int | float
+
+# A server that has imported torch once, and has never computed, so that its children start quickly and clean.
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["app.run", "app.gradient_sync.all_reduce", "app.gradient_sync.ddp"])
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def run_group[Result](world_size: int, body: Callable[..., Result], *arguments: object) -> list[Result]:
+    """What `body(communicator, rank, *arguments)` gives on each rank of a real group."""
+    port = free_port()
+    with processes.Pool(world_size, maxtasksperchild=1) as pool:
+        tasks = [pool.apply_async(_member, (body, rank, world_size, port, arguments)) for rank in range(world_size)]
+        return [task.get(PATIENCE_SECONDS) for task in tasks]
+
+
+def _member[Result](
+    body: Callable[..., Result], rank: int, world_size: int, port: int, arguments: tuple[object, ...]
+) -> Result:
+    settings = Settings(
+        rank=rank, world_size=world_size, master_addr="127.0.0.1", master_port=port, join_timeout=60, peer_timeout=60
+    )
+    cluster = join(settings, lambda _: None)
+    result = body(Communicator(cluster), rank, *arguments)
+    cluster.leave()
+    return result
+
+
+class Ranks:
+    """Ranks of one run, each `python -m app train` in a process of its own."""
+
+    def __init__(self, folder: Path, world_size: int, **settings: Value) -> None:
+        self.folder = folder
+        self.world_size = world_size
+        self._settings: dict[str, Value] = {
+            "MODEL": "lenet5",
+            "JOIN_TIMEOUT": 60,
+            "MASTER_PORT": free_port(),
+            **settings,
+        }
+        self.port = self._settings["MASTER_PORT"]
+        self.processes: dict[int, subprocess.Popen[str]] = {}
+
+    def start(self, *ranks: int, **settings: Value) -> None:
+        """Start these ranks, or all; some settings may be theirs alone."""
+        for rank in ranks or range(self.world_size):
+            place: dict[str, Value] = {"RANK": rank, "WORLD_SIZE": self.world_size, "MASTER_ADDR": "127.0.0.1"}
+            self.processes[rank] = start("train", self.folder, **{**self._settings, **place, **settings})
+
+    def wait(self) -> dict[int, tuple[int, str]]:
+        """Every started rank's exit code and output."""
+        return {rank: wait(process) for rank, process in self.processes.items()}
+
+    def summary(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.folder / "results/latest/summary.json").read_text())
+        return content
+
+
+def start(command: str, folder: Path, **settings: Value) -> subprocess.Popen[str]:
+    """One `python -m app` in a working directory, with these settings and no others."""
+    environment = {name: value for name, value in os.environ.items() if name.lower() not in Settings.model_fields}
+    return subprocess.Popen(
+        [sys.executable, "-m", "app", command],
+        cwd=folder,
+        env=environment | {"PYTHONPATH": str(ROOT)} | {name: str(value) for name, value in settings.items()},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def wait(process: subprocess.Popen[str]) -> tuple[int, str]:
+    output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    return process.returncode, output
+
+
+def prepare(folder: Path, **settings: Value) -> None:
+    """Make a working directory ready for a run of LeNet-5 on digits."""
+    code, output = wait(start("prepare", folder, **{"MODEL": "lenet5", **settings}))
+    assert code == 0, output
+
+
+def run(folder: Path, world_size: int, **settings: Value) -> dict[str, Any]:
+    """A whole run that has to succeed; its summary."""
+    prepare(folder, **settings)
+    ranks = Ranks(folder, world_size, **settings)
+    ranks.start()
+    for rank, (code, output) in ranks.wait().items():
+        assert code == 0, f"rank {rank}: {output}"
+    return ranks.summary()

@@ -1,0 +1,81 @@
+"""Ranks that die, go silent or are told to stop: the others end in time, and say who it was."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.processes import group
+from tests.processes.group import Ranks
+
+
+def step_of(folder: Path, rank: int) -> int:
+    """The number of steps that a rank has recorded."""
+    path = folder / f"results/latest/rank-{rank}.jsonl"
+    return len(path.read_text().splitlines()) if path.is_file() else 0
+
+
+def run_until(ranks: Ranks, step: int) -> None:
+    deadline = time.monotonic() + group.PATIENCE_SECONDS
+    while step_of(ranks.folder, 0) < step:
+        assert time.monotonic() < deadline, "the run did not get going"
+        assert all(process.poll() is None for process in ranks.processes.values()), ranks.wait()
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    group.prepare(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("mode", ["all_reduce", "ddp"])
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_killed_rank_is_named_by_the_others(folder: Path, mode: str, victim: int) -> None:
+    ranks = Ranks(folder, 3, SYNC_MODE=mode, EPOCHS=1_000_000, EVALUATE="never", PEER_TIMEOUT=60)
+    ranks.start()
+    run_until(ranks, 5)
+    ranks.processes[victim].kill()
+    outcomes = ranks.wait()
+    for rank, (code, output) in outcomes.items():
+        if rank != victim:
+            assert code == 1, output
+            assert f"rank {rank}: lost rank {victim} (" in output
+            assert " at step " in output
+            assert "Traceback" not in output
+    if victim != 0:
+        assert ranks.summary()["complete"] is False
+        assert ranks.summary()["steps"] >= 4  # the ranks beside rank 0 may be a record behind it
+
+
+def test_a_silent_rank_is_lost_after_the_peer_timeout(folder: Path) -> None:
+    ranks = Ranks(folder, 3, SYNC_MODE="all_reduce", EPOCHS=1_000_000, EVALUATE="never", PEER_TIMEOUT=4)
+    ranks.start()
+    run_until(ranks, 5)
+    ranks.processes[1].send_signal(signal.SIGSTOP)
+    try:
+        for rank in (0, 2):
+            code, output = group.wait(ranks.processes[rank])
+            assert code == 1, output
+            assert "lost rank 1 (" in output
+    finally:
+        ranks.processes[1].kill()
+        ranks.processes[1].communicate()
+
+
+def test_a_rank_that_is_told_to_stop_does_so_at_once_and_keeps_its_records(folder: Path) -> None:
+    ranks = Ranks(folder, 2, SYNC_MODE="all_reduce", EPOCHS=1_000_000, EVALUATE="never")
+    ranks.start()
+    run_until(ranks, 5)
+    ranks.processes[1].send_signal(signal.SIGSTOP)  # so that rank 0 waits inside the backend
+    ranks.processes[0].terminate()
+    code, output = group.wait(ranks.processes[0])
+    ranks.processes[1].kill()
+    ranks.processes[1].communicate()
+    assert code == 128 + signal.SIGTERM
+    assert "stopped by SIGTERM" in output
+    assert ranks.summary()["complete"] is False
+    for line in (folder / "results/latest/rank-0.jsonl").read_text().splitlines():
+        assert json.loads(line)["kind"] == "step"

@@ -1,0 +1,91 @@
+"""Joining: complete or ended in time, and never with ranks that want something else."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.processes import group
+from tests.processes.group import Ranks
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    group.prepare(tmp_path)
+    return tmp_path
+
+
+def test_a_missing_rank_ends_the_wait_with_the_list(folder: Path) -> None:
+    ranks = Ranks(folder, 4, JOIN_TIMEOUT=12)
+    ranks.start(0, 1, 3)
+    outcomes = ranks.wait()
+    for code, output in outcomes.values():
+        assert code == 1
+        assert "Came: rank 0, rank 1, rank 3. Did not come: rank 2." in output
+    assert "waiting for rank 2" in outcomes[0][1]
+
+
+def test_without_rank_0_the_others_give_up(folder: Path) -> None:
+    ranks = Ranks(folder, 2, JOIN_TIMEOUT=3)
+    ranks.start(1)
+    code, output = ranks.wait()[1]
+    assert code == 1
+    assert "rank 0 did not answer at 127.0.0.1:" in output
+    assert "JOIN_TIMEOUT=3 s" in output
+
+
+def test_rank_0_says_who_is_who(folder: Path) -> None:
+    ranks = Ranks(folder, 2, MAX_STEPS=1, EVALUATE="never")
+    ranks.start()
+    outcomes = ranks.wait()
+    assert outcomes[0][1].startswith("2 ranks have joined:\n  rank 0 ")
+    assert "have joined" not in outcomes[1][1]
+
+
+def test_ranks_with_other_settings_are_refused_by_name(folder: Path) -> None:
+    ranks = Ranks(folder, 2)
+    ranks.start(0)
+    ranks.start(1, SEED=5)
+    outcomes = ranks.wait()
+    assert outcomes[0][0] == 2
+    assert outcomes[1][0] != 0
+    for _, output in outcomes.values():
+        assert "rank 1 has SEED=5, rank 0 has 1" in output
+
+
+def test_another_world_size_is_refused(folder: Path) -> None:
+    ranks = Ranks(folder, 2)
+    ranks.start(0)
+    ranks.start(1, WORLD_SIZE=3)
+    assert ranks.wait()[0][0] == 2
+
+
+def test_a_rank_that_is_taken_is_refused(folder: Path) -> None:
+    ranks = Ranks(folder, 3, JOIN_TIMEOUT=12)
+    ranks.start(0, 1)
+    twin = Ranks(folder, 3, JOIN_TIMEOUT=12, MASTER_PORT=ranks.port)
+    twin.start(1)
+    both = sorted([ranks.wait()[1], twin.wait()[1]])
+    assert [code for code, _ in both] == [1, 2]
+    assert "another process has come as this rank" in both[1][1]
+
+
+def test_a_port_in_use_is_said(folder: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ranks = Ranks(folder, 2, MASTER_PORT=taken.getsockname()[1])
+        ranks.start(0)
+        code, output = ranks.wait()[0]
+    assert code == 1
+    assert "Choose another MASTER_PORT" in output
+
+
+def test_a_wrong_setting_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    for command in ("prepare", "train"):
+        code, output = group.wait(group.start(command, tmp_path, SYNC_MODE="dpp"))
+        assert (code, output) == (
+            2,
+            "error: SYNC_MODE=dpp: not allowed. Allowed: none, all_reduce, ddp. Did you mean ddp?\n",
+        )
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,117 @@
+"""Whole runs on real processes: what they compute, what they leave behind."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.gradient_sync import MODES
+from tests.processes import group
+
+
+def test_every_mode_and_world_size_trains_the_same_model(tmp_path: Path) -> None:
+    losses = {}
+    for mode, world_size in [("all_reduce", 1), ("all_reduce", 3), ("all_reduce", 4), ("ddp", 2), ("ddp", 4)]:
+        folder = tmp_path / f"{mode}-{world_size}"
+        folder.mkdir()
+        run = group.run(folder, world_size, SYNC_MODE=mode, EPOCHS=2, GLOBAL_BATCH_SIZE=100)
+        assert run["complete"]
+        assert run["replicas_identical"]
+        assert run["steps"] == 30
+        losses[mode, world_size] = run["losses"]
+    reference = losses["all_reduce", 1]
+    for other in losses.values():
+        assert other == pytest.approx(reference, rel=1e-4)
+
+
+def test_the_same_run_twice_gives_the_same_bits(tmp_path: Path) -> None:
+    hashes = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        run = group.run(tmp_path / name, 2, SYNC_MODE="all_reduce", MAX_STEPS=5, EVALUATE="never")
+        hashes.append(run["ranks"][0]["parameters_sha256"])
+    assert hashes[0] == hashes[1]
+
+
+def test_without_synchronisation_the_replicas_drift(tmp_path: Path) -> None:
+    run = group.run(tmp_path, 2, SYNC_MODE="none", MAX_STEPS=3)
+    assert run["complete"]
+    assert run["replicas_identical"] is False
+    assert run["run"]["bytes_sent_per_step"] == 0
+    assert run["run"]["sync_seconds"] is None
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_rank_without_samples_still_takes_part(tmp_path: Path, mode: str) -> None:
+    """1,437 samples in batches of 4 over 3 ranks: two in the last batch's place have nothing."""
+    run = group.run(tmp_path, 3, SYNC_MODE=mode, GLOBAL_BATCH_SIZE=359, EVALUATE="every_rank")
+    last = [
+        json.loads((tmp_path / f"results/latest/rank-{rank}.jsonl").read_text().splitlines()[-3]) for rank in (0, 1, 2)
+    ]
+    assert [(each["samples"], each["loss"] is None) for each in last] == [(1, False), (0, True), (0, True)]
+    assert run["steps"] == 5
+    assert run["complete"]
+
+
+def test_sharded_evaluation_gives_the_figures_of_the_whole_set(tmp_path: Path) -> None:
+    whole, sharded = (tmp_path / name for name in ("whole", "sharded"))
+    whole.mkdir()
+    sharded.mkdir()
+    expected = group.run(whole, 1, MAX_STEPS=4, SYNC_MODE="all_reduce")["run"]
+    run = group.run(sharded, 3, MAX_STEPS=4, SYNC_MODE="all_reduce")
+    assert [rank["accuracy"] for rank in run["ranks"]] == [expected["accuracy"]] * 3
+    assert [rank["test_loss"] for rank in run["ranks"]] == pytest.approx([expected["test_loss"]] * 3, rel=1e-5)
+
+
+def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
+    run = group.run(tmp_path, 2, SYNC_MODE="all_reduce", MAX_STEPS=3, RUN_NAME="mine", THREADS_PER_RANK=1)
+    assert (tmp_path / "results/latest").readlink() == Path("mine")
+    assert {path.name for path in (tmp_path / "results/mine").iterdir()} == {
+        "manifest.json",
+        "summary.json",
+        "rank-0.jsonl",
+        "rank-1.jsonl",
+    }
+    manifest = json.loads((tmp_path / "results/mine/manifest.json").read_text())
+    assert manifest["settings"]["dataset"] == "digits"
+    assert manifest["parameters"] == 61_706
+    assert [rank["threads"] for rank in manifest["ranks"]] == [1, 1]
+    for rank in (0, 1):
+        lines = [json.loads(line) for line in (tmp_path / f"results/mine/rank-{rank}.jsonl").read_text().splitlines()]
+        assert [line["kind"] for line in lines] == ["step"] * 3 + ["evaluation", "finished"]
+        for line in lines[:3]:
+            phases = [line[f"{name}_seconds"] for name in ("data", "forward", "backward", "wait", "sync", "optimiser")]
+            assert sum(phases) == pytest.approx(line["seconds"], rel=0.01)
+            assert line["bytes_sent"] == 61_706 * 4
+    assert run["run"]["formula_bytes_sent_per_step"] == 61_706 * 4
+
+
+def test_a_name_is_never_written_over(tmp_path: Path) -> None:
+    group.prepare(tmp_path, RUN_NAME="mine")
+    code, output = group.wait(group.start("prepare", tmp_path, MODEL="lenet5", RUN_NAME="mine"))
+    assert code == 2
+    assert "RUN_NAME=mine: results/mine exists already" in output
+
+
+def test_two_starts_in_the_same_second_get_two_folders(tmp_path: Path) -> None:
+    group.prepare(tmp_path)
+    both = [group.start("prepare", tmp_path, MODEL="lenet5") for _ in range(2)]
+    assert [group.wait(each)[0] for each in both] == [0, 0]
+    assert len([path for path in (tmp_path / "results").iterdir() if not path.is_symlink()]) == 3
+
+
+def test_the_course_knows_the_lines(tmp_path: Path) -> None:
+    group.prepare(tmp_path)
+    code, output = group.wait(group.start("train", tmp_path, MODEL="lenet5", LOG_EVERY=2, MAX_STEPS=5))
+    assert code == 0, output
+    lines = output.splitlines()
+    assert [line.split()[0] for line in lines if " loss: " in line and " elapsed time: " in line] == ["0", "2", "4"]
+    assert any(line.startswith("Test set: Average loss: ") for line in lines)
+
+
+def test_training_ends_where_the_loss_is_no_number(tmp_path: Path) -> None:
+    group.prepare(tmp_path)
+    code, output = group.wait(group.start("train", tmp_path, MODEL="lenet5", LEARNING_RATE=1e30, EPOCHS=5))
+    assert code == 1
+    assert "rank 0: the loss at step" in output
+    assert "Lower LEARNING_RATE" in output

@@ -1,0 +1,158 @@
+"""Batches: every sample once, the same for every world size; and the sets they are cut from."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app import data
+from app.data import Augmentation
+from app.datasets import SOURCES, digits, prepared, shapes
+from app.datasets.prepared import DataSet, Part
+from app.errors import LockstepError, SettingError
+from app.folders import PREPARED
+
+
+def dataset(samples: int) -> DataSet:
+    source = SOURCES["shapes"]
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (samples, 32, 32, source.channels), dtype=np.uint8)
+    part = Part(images, np.arange(samples) % 10)
+    return DataSet(source, part, part)
+
+
+@given(samples=st.integers(1, 200), batch=st.integers(1, 64), world=st.integers(1, 9), epoch=st.integers(0, 3))
+def test_every_sample_counts_exactly_once_per_epoch(samples: int, batch: int, world: int, epoch: int) -> None:
+    seen: list[int] = []
+    for global_batch in data.global_batches(dataset(samples), batch, seed=1, epoch=epoch):
+        parts = [data.part_of(global_batch, rank, world) for rank in range(world)]
+        assert sum(part.size for part in parts) == len(global_batch)
+        for part in parts:
+            seen += map(int, part.samples[: part.size])
+            assert len(part.samples) == max(part.size, 1)
+    assert sorted(seen) == list(range(samples))
+
+
+@given(batch=st.integers(1, 64), world=st.integers(1, 9))
+def test_the_weights_make_the_mean_over_ranks_the_mean_over_the_batch(batch: int, world: int) -> None:
+    losses = np.random.default_rng(batch).random(batch)
+    parts = [data.part_of(np.arange(batch), rank, world) for rank in range(world)]
+    means = [losses[part.samples].mean() * part.weight for part in parts]
+    assert np.mean(means) == pytest.approx(losses.mean())
+
+
+def test_an_even_part_has_a_weight_of_exactly_one() -> None:
+    assert all(data.part_of(np.arange(256), rank, 4).weight == 1.0 for rank in range(4))
+
+
+def test_the_order_changes_with_epoch_and_seed_and_with_nothing_else() -> None:
+    def order(seed: int, epoch: int) -> list[int]:
+        return [int(sample) for batch in data.global_batches(dataset(100), 32, seed, epoch) for sample in batch]
+
+    assert order(1, 0) == order(1, 0)
+    assert order(1, 0) != order(1, 1)
+    assert order(1, 0) != order(2, 0)
+
+
+def test_augmentation_belongs_to_the_sample_and_not_to_its_rank() -> None:
+    whole = dataset(64)
+    drawn = data.draw_augmentation(whole, seed=1, epoch=0)
+    batch = np.random.default_rng(0).permutation(64)[:12]
+    together, _ = data.load_batch(whole, whole.train, batch, drawn)
+    for rank in range(3):
+        alone, _ = data.load_batch(whole, whole.train, batch[rank::3], drawn)
+        assert torch.equal(alone, together[rank::3])
+
+
+def test_a_crop_is_a_shifted_image_with_a_black_border() -> None:
+    whole = dataset(2)
+    crops = Augmentation(np.array([0, 4], np.int8), np.array([8, 4], np.int8), np.array([False, True]))
+    cropped = crops.apply(whole.train.images, np.arange(2))
+    expected = np.zeros((32, 32, 3), np.uint8)
+    expected[4:, :28] = whole.train.images[0, :28, 4:]
+    assert np.array_equal(cropped[0], expected)
+    assert np.array_equal(cropped[1], whole.train.images[1, :, ::-1])
+
+
+def test_crops_and_flips_are_spread_over_all_that_is_possible() -> None:
+    drawn = data.draw_augmentation(dataset(5000), seed=3, epoch=0)
+    assert drawn is not None
+    assert set(map(int, drawn.top)) == set(map(int, drawn.left)) == set(range(9))
+    assert 0.45 < drawn.flip.mean() < 0.55
+
+
+def test_batches_are_normalised_as_the_course_has_it() -> None:
+    whole = dataset(3)
+    images, labels = data.load_batch(whole, whole.train, np.array([2, 0]))
+    mean, deviation = torch.tensor([125.3, 123.0, 113.9]), torch.tensor([63.0, 62.1, 66.7])
+    pixels = torch.from_numpy(whole.train.images[[2, 0]]).to(torch.float32)
+    torch.testing.assert_close(images, ((pixels - mean) / deviation).permute(0, 3, 1, 2))
+    assert images.is_contiguous()
+    assert labels.tolist() == [2, 0]
+
+
+def test_shapes_are_balanced_varied_and_the_same_for_the_same_seed() -> None:
+    images, labels = shapes.draw(505, seed=5)
+    again, labels_again = shapes.draw(505, seed=5)
+    assert np.array_equal(images, again)
+    assert np.array_equal(labels, labels_again)
+    assert images.shape == (505, 32, 32, 3)
+    assert images.dtype == np.uint8
+    counts = np.bincount(labels, minlength=10)
+    assert counts.max() - counts.min() <= 1
+    assert not np.array_equal(images, shapes.draw(505, seed=6)[0])
+    assert len({image.tobytes() for image in images}) == 505
+
+
+def test_digits_are_the_1797_of_scikit_learn() -> None:
+    parts = digits.make()
+    images, labels = (np.concatenate([parts[part][which] for part in ("train", "test")]) for which in (0, 1))
+    assert images.shape == (1797, 32, 32, 1)
+    assert images.max() == 255
+    assert not images[:, :2].any()
+    assert not images[:, :, -2:].any()
+    assert np.bincount(labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    assert {len(parts["train"][0]), len(parts["test"][0])} == {1437, 360}
+
+
+def test_digits_mean_and_deviation_are_those_of_the_training_part() -> None:
+    images, _ = digits.make()["train"]
+    assert SOURCES["digits"].mean == (round(float(images.mean()), 1),)
+    assert SOURCES["digits"].deviation == (round(float(images.std()), 1),)
+
+
+def test_a_set_is_made_once_and_again_where_it_was_altered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    PREPARED.mkdir()
+    assert prepared.make("digits")
+    assert not prepared.make("digits")
+
+    images = prepared.folder_of("digits") / "train_images.npy"
+    content = bytearray(images.read_bytes())
+    content[-100] ^= 1
+    images.write_bytes(content)
+    assert prepared.make("digits")
+    assert not prepared.make("digits")
+    assert len(prepared.load("digits").train) == 1437
+
+
+def test_a_half_made_set_is_never_taken_for_a_whole_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    PREPARED.mkdir()
+    prepared.make("digits")
+    (prepared.folder_of("digits") / prepared.CHECKSUMS).unlink()
+    assert prepared.make("digits")
+
+
+def test_an_unprepared_set_says_how_to_prepare_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LockstepError, match="python -m app prepare"):
+        prepared.load("digits")
+
+
+def test_a_model_refuses_a_set_with_other_channels() -> None:
+    with pytest.raises(SettingError, match=r"MODEL=vgg11 with DATASET=digits.*Allowed with this model: shapes"):
+        prepared.check_fit("vgg11", "digits")

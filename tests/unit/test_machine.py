@@ -1,0 +1,67 @@
+"""CPUs as the kernel gives them: quotas of both control group versions, and cores that ranks share."""
+
+from pathlib import Path
+
+import pytest
+
+from app.machine import Machine, fair_share, look, quota_cpus, threads
+
+
+def machine(cores: range, quota: float | None = None, host: str = "a") -> Machine:
+    return Machine(host, tuple(cores), quota, memory_bytes=2**30, cpu_model="any")
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"), [("max 100000\n", None), ("50000 100000\n", 0.5), ("150000 100000\n", 1.5), ("20000 20000\n", 1)]
+)
+def test_version_2_quota(tmp_path: Path, text: str, cpus: float | None) -> None:
+    (tmp_path / "cpu.max").write_text(text)
+    assert quota_cpus(tmp_path) == cpus
+
+
+@pytest.mark.parametrize(("quota", "cpus"), [("-1", None), ("50000", 0.5), ("250000", 2.5)])
+def test_version_1_quota(tmp_path: Path, quota: str, cpus: float | None) -> None:
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text(f"{quota}\n")
+    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+    assert quota_cpus(tmp_path) == cpus
+
+
+def test_no_control_group_is_no_quota(tmp_path: Path) -> None:
+    assert quota_cpus(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("cores", "ranks", "quota", "expected"),
+    [
+        (16, 1, None, 16),
+        (16, 4, None, 4),
+        (2, 4, None, 1),
+        (16, 4, 2.0, 2),
+        (16, 4, 0.5, 1),
+        (16, 3, None, 5),
+        (8, 4, 1.9, 1),
+    ],
+)
+def test_threads_follow_the_cpus_that_a_rank_really_has(
+    cores: int, ranks: int, quota: float | None, expected: int
+) -> None:
+    here = [machine(range(cores), quota) for _ in range(ranks)]
+    assert threads(here[0], here) == expected
+
+
+def test_ranks_on_another_host_take_nothing() -> None:
+    alone = machine(range(4))
+    assert threads(alone, [alone, machine(range(4), host="b"), machine(range(4), host="c")]) == 4
+
+
+def test_ranks_pinned_to_cores_of_their_own_do_not_share_them() -> None:
+    first, second = machine(range(4)), machine(range(4, 8))
+    assert fair_share(first, [first, second]) == 4
+
+
+def test_this_machine_can_be_read() -> None:
+    here = look()
+    assert here.boot_id
+    assert here.cores
+    assert here.cpu_model

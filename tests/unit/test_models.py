@@ -1,0 +1,30 @@
+"""The networks are the documents', to the parameter."""
+
+import pytest
+import torch
+
+from app import models
+from app.settings import ModelName
+
+
+@pytest.mark.parametrize(("name", "channels", "parameters"), [("vgg11", 3, 9_231_114), ("lenet5", 1, 61_706)])
+def test_parameter_counts_and_shapes(name: ModelName, channels: int, parameters: int) -> None:
+    model = models.build(name, seed=1)
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
+    assert model(torch.zeros(2, channels, 32, 32)).shape == (2, 10)
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+def test_the_seed_and_nothing_else_decides_the_first_parameters(name: ModelName) -> None:
+    first = models.parameters_sha256(models.build(name, seed=1))
+    torch.rand(1)
+    assert models.parameters_sha256(models.build(name, seed=1)) == first
+    assert models.parameters_sha256(models.build(name, seed=2)) != first
+
+
+def test_the_fingerprint_sees_a_single_bit() -> None:
+    model = models.build("lenet5", seed=1)
+    first = models.parameters_sha256(model)
+    with torch.no_grad():
+        list(model.parameters())[-1].view(torch.int32)[0] ^= 1
+    assert models.parameters_sha256(model) != first

@@ -1,0 +1,129 @@
+"""Records survive their way to the disk and back; a summary is made of nothing else, and invents nothing."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app import records, summary
+from app.records import Evaluation, Finished, Record, Recorder, Step
+
+STEP = Step(
+    rank=0,
+    epoch=0,
+    step=0,
+    samples=64,
+    loss=2.5,
+    correct=7,
+    seconds=1.0,
+    data_seconds=0.1,
+    forward_seconds=0.3,
+    backward_seconds=0.4,
+    wait_seconds=None,
+    sync_seconds=0.1,
+    hidden_sync_seconds=None,
+    optimiser_seconds=0.1,
+    bytes_sent=100,
+    bytes_received=100,
+)
+FINISHED = Finished(rank=0, steps=3, seconds=3.5, parameters_sha256="abc", restarts=0)
+MANIFEST = {
+    "run": "example",
+    "world_size": 2,
+    "settings": {"sync_mode": "all_reduce", "model": "lenet5", "dataset": "digits"},
+    "plan": {"steps": 3, "global_batch_size": 128},
+    "formula_bytes_sent_per_step": 100.0,
+    "warnings": [],
+}
+
+
+def write_run(folder: Path, *ranks: list[Record]) -> Path:
+    (folder / "manifest.json").write_text(json.dumps(MANIFEST))
+    for rank, content in enumerate(ranks):
+        with Recorder(folder, rank) as recorder:
+            for record in content:
+                recorder.write(replace(record, rank=rank))
+    return folder
+
+
+def steps(*seconds: float, **changes: float | None) -> list[Record]:
+    return [replace(STEP, step=number, seconds=each, **changes) for number, each in enumerate(seconds)]  # type: ignore[arg-type]
+
+
+def test_records_come_back_as_they_were(tmp_path: Path) -> None:
+    content: list[Record] = [STEP, Evaluation(0, 0, 2.25, 10, 100, 0.1), FINISHED]
+    write_run(tmp_path, content)
+    assert list(records.read(tmp_path, 0)) == content
+
+
+def test_a_figure_that_was_not_measured_is_null(tmp_path: Path) -> None:
+    write_run(tmp_path, [STEP])
+    line = json.loads(records.path_of(tmp_path, 0).read_text())
+    assert line["kind"] == "step"
+    assert line["wait_seconds"] is None
+
+
+def test_a_half_written_last_line_is_survived(tmp_path: Path) -> None:
+    write_run(tmp_path, steps(1, 1, 1))
+    path = records.path_of(tmp_path, 0)
+    whole = path.read_text()
+    for cut in range(1, 60):
+        path.write_text(whole[:-cut])
+        assert len(list(records.read(tmp_path, 0))) == 2
+
+
+def test_a_number_that_is_none_is_never_written(tmp_path: Path) -> None:
+    with Recorder(tmp_path, 0) as recorder, pytest.raises(ValueError, match="not JSON compliant"):
+        recorder.write(replace(STEP, loss=float("nan")))
+
+
+def test_the_first_step_is_left_out_of_the_times(tmp_path: Path) -> None:
+    run = summary.summarise(write_run(tmp_path, [*steps(100, 1, 3), FINISHED], [*steps(100, 1, 3), FINISHED]))
+    assert run["run"]["seconds"] == {"mean": 2.0, "median": 2.0, "p95": pytest.approx(3.0)}
+    assert run["run"]["images_per_second"] == 4 * 64 / 4
+    assert run["ranks"][1]["images_per_second"] == 2 * 64 / 4
+    assert run["complete"]
+    assert run["replicas_identical"]
+
+
+def test_the_group_is_as_fast_as_its_slowest_rank(tmp_path: Path) -> None:
+    run = summary.summarise(write_run(tmp_path, steps(1, 1, 4), steps(1, 2, 1)))
+    assert run["run"]["images_per_second"] == 4 * 64 / (2 + 4)
+
+
+def test_losses_are_weighted_by_samples(tmp_path: Path) -> None:
+    none = {"samples": 0, "loss": None}
+    run = summary.summarise(
+        write_run(
+            tmp_path, [*steps(1, samples=3, loss=2.0), *steps(1)], [*steps(1, samples=1, loss=4.0), *steps(1, **none)]
+        )
+    )
+    assert run["losses"] == [2.5, 2.5]
+    assert run["ranks"][1]["loss"] is None
+
+
+def test_what_was_not_measured_stays_null_and_never_becomes_zero(tmp_path: Path) -> None:
+    run = summary.summarise(write_run(tmp_path, steps(1, 1, 1), steps(1)))
+    assert run["run"]["wait_seconds"] is None
+    assert run["run"]["accuracy"] is None
+    assert run["ranks"][1]["seconds"] is None
+    assert run["ranks"][1]["images_per_second"] is None
+    assert run["replicas_identical"] is None
+    assert not run["complete"]
+    assert run["steps"] == 1
+
+
+def test_a_rank_that_left_nothing_is_shown_as_such(tmp_path: Path) -> None:
+    run = summary.summarise(write_run(tmp_path, steps(1, 1)))
+    assert not run["complete"]
+    assert run["ranks"][1]["steps"] == 0
+    assert run["losses"] == []
+    assert run["run"]["loss"] is None
+
+
+def test_drifted_replicas_are_seen(tmp_path: Path) -> None:
+    other = replace(FINISHED, parameters_sha256="other")
+    run = summary.summarise(write_run(tmp_path, [*steps(1, 1, 1), FINISHED], [*steps(1, 1, 1), other]))
+    assert run["complete"]
+    assert run["replicas_identical"] is False
