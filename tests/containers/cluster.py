@@ -1,0 +1,127 @@
+"""Clusters of real containers, each in a clone and a Compose project of its own."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_SECONDS = 300
+SMALL = {"MODEL": "lenet5", "MAX_STEPS": "6"}
+
+Caller = tuple[int, int]  # user and group
+
+
+class Clone:
+    """A copy of the sources as a user would have it, whose cluster disturbs no other."""
+
+    def __init__(self, folder: Path, number: int, caller: Caller | None = None) -> None:
+        self.folder = folder / "clone"
+        self.project = f"lockstep-test-{number}"
+        self.prefix = f"10.78.{number}"
+        self._home = folder / "home"
+        self._caller = caller
+        copy_sources(self.folder)
+        self._home.mkdir()
+        if caller is not None:
+            for path in (folder, *folder.rglob("*")):
+                os.chown(path, *caller, follow_symlinks=False)
+
+    def environment(self, **settings: str) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if name not in known_settings()}
+        project = {"COMPOSE_PROJECT_NAME": self.project, "NETWORK_PREFIX": self.prefix, "HOME": str(self._home)}
+        return kept | project | settings
+
+    def start(self, *command: str, **settings: str) -> subprocess.Popen[str]:
+        user, group = self._caller or (None, None)
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=self.environment(**settings),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            user=user,
+            group=group,
+            extra_groups=None if self._caller is None else [os.stat("/run/docker.sock").st_gid],
+        )
+
+    def run(self, *command: str, **settings: str) -> tuple[int, str]:
+        """A command's exit code and output."""
+        process = self.start(*command, **settings)
+        try:
+            output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        return process.returncode, output
+
+    def up(self, *arguments: str, **settings: str) -> str:
+        """A run of LeNet-5 that has to succeed; its output."""
+        code, output = self.run("scripts/up", *arguments, **{**SMALL, **settings})
+        assert code == 0, output
+        return output
+
+    def summary(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.folder / "results/latest/summary.json").read_text())
+        return content
+
+    def manifest(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.folder / "results/latest/manifest.json").read_text())
+        return content
+
+    def containers(self, *options: str) -> list[str]:
+        return docker("ps", *options, "--quiet", "--filter", f"label=com.docker.compose.project={self.project}").split()
+
+    def container(self, service: str, number: int = 1) -> str:
+        return f"{self.project}-{service}-{number}"
+
+    def wait_for_step(self, step: int) -> None:
+        """Until rank 0 has recorded this many steps."""
+        path = self.folder / "results/latest/rank-0.jsonl"
+        until(lambda: path.is_file() and len(path.read_text().splitlines()) >= step, f"step {step} of {self.project}")
+
+    def remove(self) -> None:
+        self.run("docker", "compose", "down", "--volumes", "--remove-orphans", "--timeout", "1")
+
+
+def copy_sources(folder: Path) -> None:
+    """What git tracks and what it would track, as it is now; history as well."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+
+
+def docker(*arguments: str) -> str:
+    return subprocess.run(["docker", *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def known_settings() -> set[str]:
+    lines = (ROOT / ".env.example").read_text().splitlines()
+    return {line[1:].partition("=")[0] for line in lines if line.startswith("#") and not line.startswith("# ")}
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.1)
+
+
+def owners(paths: Iterable[Path]) -> set[Caller]:
+    return {(path.lstat().st_uid, path.lstat().st_gid) for path in paths}

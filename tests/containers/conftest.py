@@ -1,0 +1,39 @@
+"""Each test gets clones with projects and networks of their own, and leaves nothing behind."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests.containers.cluster import Caller, Clone
+
+numbers = count(1)
+
+MakeClone = Callable[..., Clone]
+
+
+@pytest.fixture
+def make_clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeClone]:
+    """A maker of clones, each in its own place."""
+    made: list[Clone] = []
+
+    def make(caller: Caller | None = None) -> Clone:
+        folder = tmp_path_factory.mktemp("cluster")
+        for parent in (folder, *folder.parents):
+            if parent.owner() == Path.home().owner() and parent != Path("/"):
+                parent.chmod(parent.stat().st_mode | 0o011)  # pytest keeps its folders from other users
+            if parent.name.startswith("pytest-of"):
+                break
+        clone = Clone(folder, next(numbers), caller)
+        made.append(clone)
+        return clone
+
+    yield make
+    for clone in made:
+        clone.remove()
+
+
+@pytest.fixture
+def clone(make_clone: MakeClone) -> Clone:
+    return make_clone()

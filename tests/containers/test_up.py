@@ -1,0 +1,212 @@
+"""scripts/up and plain Compose, as users call them."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.containers.cluster import SMALL, Clone, docker, owners, until
+from tests.containers.conftest import MakeClone
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 5, 7])
+def test_any_number_of_workers(clone: Clone, workers: int) -> None:
+    output = clone.up(WORKERS=str(workers))
+    run = clone.summary()
+    assert run["world_size"] == workers + 1
+    assert run["complete"]
+    assert run["replicas_identical"]
+    assert len(list((clone.folder / "results/latest").glob("rank-*.jsonl"))) == workers + 1
+    assert "Results: results/" in output
+    assert clone.containers("--all") == []
+
+
+@pytest.mark.parametrize("mode", ["none", "all_reduce", "ddp"])
+def test_every_mode(clone: Clone, mode: str) -> None:
+    clone.up(SYNC_MODE=mode)
+    run = clone.summary()
+    assert run["sync_mode"] == mode
+    assert run["complete"]
+    assert run["replicas_identical"] is (mode != "none")
+
+
+def test_arguments_and_environment_are_the_same_and_arguments_win(clone: Clone) -> None:
+    clone.up("SYNC_MODE=all_reduce", "WORKERS=1", SYNC_MODE="none")
+    assert clone.summary()["sync_mode"] == "all_reduce"
+    assert clone.summary()["world_size"] == 2
+
+
+def test_settings_in_a_dotenv_file(clone: Clone) -> None:
+    (clone.folder / ".env").write_text("WORKERS=1\nSEED=7\n")
+    clone.up()
+    assert clone.summary()["world_size"] == 2
+    assert clone.manifest()["settings"]["seed"] == 7
+
+
+def test_plain_compose_with_a_scale(clone: Clone) -> None:
+    code, output = clone.run("docker", "compose", "up", "--scale", "worker=5", **SMALL)
+    assert code == 0, output
+    assert clone.summary()["world_size"] == 6
+    assert clone.summary()["complete"]
+
+
+def test_plain_compose_starts_no_rank_with_a_wrong_setting(clone: Clone) -> None:
+    code, output = clone.run("docker", "compose", "up", SYNC_MODE="dpp")
+    assert code != 0
+    assert "SYNC_MODE=dpp: not allowed. Allowed: none, all_reduce, ddp. Did you mean ddp?" in output
+    for service in ("rank0", "worker"):
+        assert docker("inspect", "--format", "{{.State.Status}}", clone.container(service)).strip() == "created"
+    assert docker("inspect", "--format", "{{.State.ExitCode}}", clone.container("prepare")).strip() == "2"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("SYNC_MODE=dpp", "Did you mean ddp?"),
+        ("WORKERS=-1", "Allowed: a whole number, 0 to 100"),
+        ("WORKERS=ten", "Allowed: a whole number, 0 to 100"),
+        ("GLOBAL_BATCH_SIZE=0", "Allowed: a whole number, 1 or more"),
+        ("MAX_STEPS=ten", "Allowed: a whole number, 1 or more"),
+        ("MAX_STEP=3", "Nearest: MAX_STEPS"),
+        ("sync_mode=ddp", "Nearest: SYNC_MODE"),
+        ("RANK_CPUS=1000", "the CPUs that this engine has"),
+        ("RANK_MEMORY=much", "such as 2g"),
+        ("NETWORK_PREFIX=10.77", "such as 10.77.1"),
+        ("WORLD_SIZE=9", "that makes 4 ranks"),
+        ("DATASET=digits", "Allowed with this model: shapes"),
+        ("--fast", "is not a setting"),
+    ],
+)
+def test_a_wrong_setting_ends_with_2_before_any_rank_starts(clone: Clone, wrong: str, told: str) -> None:
+    code, output = clone.run("scripts/up", wrong)
+    assert code == 2, output
+    assert told in output
+    assert clone.containers("--all") == []
+    assert not (clone.folder / "results/latest").exists()
+
+
+def test_a_wrong_value_in_dotenv_is_found_as_well(clone: Clone) -> None:
+    (clone.folder / ".env").write_text("WORKERS=-1\n")
+    assert clone.run("scripts/up")[0] == 2
+
+
+def test_a_variable_one_letter_off_gets_a_warning(clone: Clone) -> None:
+    output = clone.up(SYNC_MODES="none", LEARNING_RAET="3")
+    assert "warning: SYNC_MODES is set, and is not a setting. Was SYNC_MODE meant?" in output
+    assert "warning: LEARNING_RAET is set, and is not a setting. Was LEARNING_RATE meant?" in output
+
+
+def test_ctrl_c_stops_the_cluster_and_exits_130(clone: Clone) -> None:
+    process = clone.start("scripts/up", MODEL="lenet5", EPOCHS="1000000", EVALUATE="never")
+    clone.wait_for_step(5)
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert clone.containers("--all") == []
+    assert clone.summary()["complete"] is False
+
+
+def test_a_second_run_of_the_same_project_is_refused_while_the_first_goes_on(clone: Clone) -> None:
+    process = clone.start("scripts/up", MODEL="lenet5", EPOCHS="1000000", EVALUATE="never")
+    clone.wait_for_step(2)
+    code, output = clone.run("scripts/up", **SMALL)
+    assert code == 2
+    assert "has a run in progress" in output
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+
+
+def test_two_clusters_at_once_leave_each_other_alone(make_clone: MakeClone) -> None:
+    first, second = make_clone(), make_clone()
+    processes = [clone.start("scripts/up", **SMALL) for clone in (first, second)]
+    for clone, process in zip((first, second), processes, strict=True):
+        output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, output
+        assert clone.summary()["complete"]
+    assert first.summary()["losses"] == second.summary()["losses"]
+
+
+def test_a_taken_network_is_said_with_the_remedy(make_clone: MakeClone) -> None:
+    first, second = make_clone(), make_clone()
+    process = first.start("scripts/up", MODEL="lenet5", EPOCHS="1000000", EVALUATE="never")
+    first.wait_for_step(2)
+    code, output = second.run("scripts/up", NETWORK_PREFIX=first.prefix)
+    assert code == 2
+    assert f"{first.prefix}.0/24 is taken by the Docker network {first.project}_ranks" in output
+    assert "such as NETWORK_PREFIX=10.77." in output
+    assert process.poll() is None
+    process.terminate()
+    process.communicate(timeout=60)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("caller", [(0, 0), (12345, 23456)])
+def test_results_belong_to_whoever_called_and_nothing_else_is_left(
+    make_clone: MakeClone, caller: tuple[int, int]
+) -> None:
+    clone = make_clone(caller)
+    before = set(clone.folder.rglob("*"))
+    clone.up()
+    added = set(clone.folder.rglob("*")) - before
+    results = clone.folder / "results"
+    assert owners(added) == {caller}
+    assert all(results in path.parents for path in added)
+    assert {path.relative_to(results).parts[0] for path in added} == {"latest", Path(os.readlink(results / "latest")).name}
+
+
+def test_threads_follow_the_quota_and_the_manifest_has_it(clone: Clone) -> None:
+    output = clone.up(RANK_CPUS="0.25", RANK_MEMORY="1g", WORKERS="1")
+    for rank in clone.manifest()["ranks"]:
+        assert rank["quota_cpus"] == 0.25
+        assert rank["threads"] == 1
+    assert "so they slow each other down" not in output
+
+
+def test_cores_that_are_shared_by_too_many_are_said(clone: Clone) -> None:
+    output = clone.up(WORKERS="1", THREADS_PER_RANK="64")
+    assert "warning: 2 ranks want 128 CPUs and share" in output
+    assert clone.summary()["warnings"]
+
+
+def test_down_removes_what_was_started(clone: Clone) -> None:
+    code, output = clone.run("docker", "compose", "up", "--detach", "--wait", MODEL="lenet5", EPOCHS="1000000")
+    assert code == 0, output
+    code, output = clone.run("scripts/down")
+    assert code == 0, output
+    assert clone.containers("--all") == []
+    assert clone.project not in docker("network", "ls")
+    assert f"{clone.project}_prepared" in docker("volume", "ls")
+    code, output = clone.run("scripts/down", "--everything")
+    assert code == 2
+
+
+def test_an_edit_is_never_run_from_yesterdays_image(clone: Clone) -> None:
+    version = clone.folder / "app/__init__.py"
+    version.write_text(version.read_text().replace('__version__ = "', '__version__ = "edited-'))
+    code, output = clone.run("docker", "compose", "up", **SMALL)
+    assert code == 0, output
+    assert clone.manifest()["versions"]["lockstep"].startswith("edited-")
+
+
+def test_a_killed_worker_is_named_and_the_exit_code_is_rank_0s(clone: Clone) -> None:
+    process = clone.start("scripts/up", MODEL="lenet5", EPOCHS="1000000", EVALUATE="never", SYNC_MODE="all_reduce")
+    clone.wait_for_step(5)
+    victim = clone.container("worker", 2)
+    os.kill(int(docker("inspect", "--format", "{{.State.Pid}}", victim)), signal.SIGKILL)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1, output
+    assert f"rank 0: lost rank 2 ({victim}, {clone.prefix}." in output
+    assert clone.containers() == []
+    assert len(clone.containers("--all")) == 5  # stopped, so that their output can be read
+    assert clone.summary()["complete"] is False
+    clone.up()
+
+
+def test_a_worker_that_never_starts_is_missed(clone: Clone) -> None:
+    """Rank 0 counts the workers that it finds; scripts/up knows how many it asked for."""
+    code, output = clone.run("docker", "compose", "up", "--scale", "worker=2", WORLD_SIZE="4", **SMALL)
+    until(lambda: not clone.containers(), "the end of the ranks")
+    assert "WORLD_SIZE=4, but 3 ranks were found" in output
+    assert docker("inspect", "--format", "{{.State.ExitCode}}", clone.container("rank0")).strip() == "2"
