@@ -1,4 +1,4 @@
-"""Finding out which ranks are gone: every living one answers a call, also while its training waits inside the backend."""
+"""Which ranks are gone: every living one answers a call, also while its training waits inside the backend."""
 
 import json
 import threading

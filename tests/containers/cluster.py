@@ -50,7 +50,7 @@ class Clone:
             start_new_session=True,
             user=user,
             group=group,
-            extra_groups=None if self._caller is None else [os.stat("/run/docker.sock").st_gid],
+            extra_groups=None if self._caller is None else [Path("/run/docker.sock").stat().st_gid],
         )
 
     def run(self, *command: str, **settings: str) -> tuple[int, str]:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -153,7 +152,10 @@ def test_results_belong_to_whoever_called_and_nothing_else_is_left(
     results = clone.folder / "results"
     assert owners(added) == {caller}
     assert all(results in path.parents for path in added)
-    assert {path.relative_to(results).parts[0] for path in added} == {"latest", Path(os.readlink(results / "latest")).name}
+    assert {path.relative_to(results).parts[0] for path in added} == {
+        "latest",
+        (results / "latest").readlink().name,
+    }
 
 
 def test_threads_follow_the_quota_and_the_manifest_has_it(clone: Clone) -> None:
@@ -206,7 +208,7 @@ def test_a_killed_worker_is_named_and_the_exit_code_is_rank_0s(clone: Clone) -> 
 
 def test_a_worker_that_never_starts_is_missed(clone: Clone) -> None:
     """Rank 0 counts the workers that it finds; scripts/up knows how many it asked for."""
-    code, output = clone.run("docker", "compose", "up", "--scale", "worker=2", WORLD_SIZE="4", **SMALL)
+    _, output = clone.run("docker", "compose", "up", "--scale", "worker=2", WORLD_SIZE="4", **SMALL)
     until(lambda: not clone.containers(), "the end of the ranks")
     assert "WORLD_SIZE=4, but 3 ranks were found" in output
     assert docker("inspect", "--format", "{{.State.ExitCode}}", clone.container("rank0")).strip() == "2"
