@@ -82,6 +82,7 @@ attend() {
 end_early() {
     local code=$1
     trap '' INT TERM HUP
+    [[ ! -t 1 ]] || printf '\033[?25h\n' # the bar had hidden the cursor
     say 'Stopping the containers'
     [[ -z ${ATTENDED:-} ]] || kill -- "-$ATTENDED" 2>/dev/null || true
     remove_containers

@@ -30,6 +30,11 @@ def test_every_mode(clone: Clone, mode: str) -> None:
     assert run["replicas_identical"] is (mode != "none")
 
 
+def test_real_handwriting_is_learned(clone: Clone) -> None:
+    clone.up("MAX_STEPS=", "EPOCHS=20", "LEARNING_RATE=0.05")
+    assert clone.summary()["run"]["accuracy"] > 0.9
+
+
 def test_arguments_and_environment_are_the_same_and_arguments_win(clone: Clone) -> None:
     clone.up("SYNC_MODE=all_reduce", "WORKERS=1", SYNC_MODE="none")
     assert clone.summary()["sync_mode"] == "all_reduce"
