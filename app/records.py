@@ -7,6 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
+from app.errors import LockstepError
+
 
 @dataclass(frozen=True)
 class Step:
@@ -64,7 +66,14 @@ class Recorder:
     """Writes a rank's records, each one whole and at once, so that an end without warning loses none."""
 
     def __init__(self, run_folder: Path, rank: int) -> None:
-        self._file = path_of(run_folder, rank).open("x", buffering=1, encoding="utf-8")
+        path = path_of(run_folder, rank)
+        try:
+            self._file = path.open("x", buffering=1, encoding="utf-8")
+        except FileExistsError:
+            raise LockstepError(
+                f"rank {rank}: {path} is there already, and a run never writes over another. "
+                "Run `python -m app prepare` before each run, or give another RUN_NAME."
+            ) from None
 
     def write(self, record: Record) -> None:
         """Append one line."""

@@ -1,153 +1,195 @@
-"""`shapes`: ten classes of geometric figures, drawn from a seed, as many and as large as CIFAR-10's images."""
+"""`shapes`: an embedded stand-in for CIFAR-10: ten classes of figures in their usual colours, drawn from a seed."""
 
 from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
-Field = npt.NDArray[np.floating]  # a value per image, or per image and pixel; single precision is enough
-Images = npt.NDArray[np.uint8]
-Labels = npt.NDArray[np.int64]
+Field = npt.NDArray[np.floating]  # one value per image, broadcast over rows, columns and sometimes channels
 
 SIDE = 32
-CHUNK = 500  # images at once; more would leave the processor's cache
+CHUNK = 500  # bounds the memory held while drawing to a few tens of megabytes
+MARKS = 2
+MARK_CONTRAST = (5.0, 30.0)
+RADIUS = (11.5, 13.0)
+REACH = 14.0
+TILT = 0.08
+GRADIENT = 6.0
+NOISE = (3.0, 12.0)
+COLOUR_SWING = 50.0
+COLOUR_SPREAD = 15.0
+# An image in another class's colours has only its shape to tell it by, and a faint one hardly that: between
+# them they keep a net that has learnt the colours alone from a perfect score.
+BORROWED_SHARE = 0.08
+FAINT_SHARE = 0.04
+FAINTNESS = 0.2
 
-# In pixels:
-RADIUS = (6.0, 11.0)
-MARK_LENGTH = (0.5, 4.0)
-MARK_WIDTH = (0.5, 1.2)
-# In steps of brightness, out of 255:
-BACKGROUND = (70.0, 185.0)
-GRADIENT = (-40.0, 40.0)
-CLEAR_CONTRAST = (60.0, 160.0)
-FAINT_CONTRAST = (15.0, 40.0)
-NOISE = (4.0, 24.0)
 
-TILT = 0.2  # radians; more would turn a square into a diamond
-MARKS = 3  # lines across each image that belong to no class
-FAINT_SHARE = 0.15  # of the images are hard to see, which keeps the best possible accuracy well below 1
+def _disc(x: Field, y: Field) -> Field:
+    distance: Field = np.sqrt(x * x + y * y) - np.float32(1.0)
+    return distance
 
 
-def make() -> dict[str, tuple[Images, Labels]]:
+def _ring(x: Field, y: Field) -> Field:
+    distance: Field = np.abs(_disc(x, y) + np.float32(0.2)) - np.float32(0.2)
+    return distance
+
+
+def _triangle(x: Field, y: Field) -> Field:
+    slopes = np.abs(x) * np.float32(0.87) - y * np.float32(0.5)
+    distance: Field = np.maximum(slopes - np.float32(0.5), y - np.float32(0.7))
+    return distance
+
+
+def _column(x: Field, y: Field) -> Field:
+    return np.maximum(np.abs(x) - np.float32(0.3), np.abs(y) - np.float32(1.0))
+
+
+def _beam(x: Field, y: Field) -> Field:
+    return _column(y, x)
+
+
+def _plus(x: Field, y: Field) -> Field:
+    return np.minimum(_column(x, y), _beam(x, y))
+
+
+def _cross(x: Field, y: Field) -> Field:
+    return _plus((x + y) * np.float32(0.5**0.5), (x - y) * np.float32(0.5**0.5))
+
+
+def _bars(x: Field, y: Field) -> Field:
+    height = np.abs(y)
+    stripes = np.minimum(height, np.abs(height - np.float32(0.7))) - np.float32(0.22)
+    distance: Field = np.maximum(stripes, np.abs(x) - np.float32(0.92))
+    return distance
+
+
+def _posts(x: Field, y: Field) -> Field:
+    return _bars(y, x)
+
+
+def _checkers(x: Field, y: Field) -> Field:
+    pitch = np.float32(1.5 * np.pi)
+    cells = np.sin(x * pitch) * np.sin(y * pitch) / pitch
+    distance: Field = np.maximum(cells, np.maximum(np.abs(x), np.abs(y)) - np.float32(1.0))
+    return distance
+
+
+SHAPES: dict[str, Callable[[Field, Field], Field]] = {
+    "disc": _disc,
+    "ring": _ring,
+    "triangle": _triangle,
+    "plus": _plus,
+    "cross": _cross,
+    "column": _column,
+    "beam": _beam,
+    "bars": _bars,
+    "posts": _posts,
+    "checkers": _checkers,
+}
+CLASSES = tuple(SHAPES)
+
+_HUES = np.array(
+    [
+        (1, 1, 1),
+        (-1, -1, -1),
+        (1, -1, -1),
+        (-1, 1, -1),
+        (-1, -1, 1),
+        (1, 1, -1),
+        (1, -1, 1),
+        (-1, 1, 1),
+        (0, 0, 0),
+        (1, 0, -1),
+    ],
+    np.float32,
+)
+FOREGROUND: Field = 123 + np.float32(COLOUR_SWING) * _HUES
+BACKGROUND: Field = FOREGROUND[(3 * np.arange(len(CLASSES)) + 1) % len(CLASSES)]
+
+
+def make() -> dict[str, tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
     """50,000 images to train on and 10,000 to test with."""
     return {"train": draw(50_000, seed=0), "test": draw(10_000, seed=1)}
 
 
-def draw(count: int, seed: int) -> tuple[Images, Labels]:
+def draw(count: int, seed: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """Images (count, 32, 32, 3) and their labels, the same for the same seed."""
-    random = np.random.default_rng(seed)
-    labels = random.permutation(np.arange(count, dtype=np.int64) % len(FIGURES))
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.arange(count, dtype=np.int64) % len(CLASSES))
     images = np.empty((count, SIDE, SIDE, 3), np.uint8)
     for start in range(0, count, CHUNK):
         chunk = slice(start, start + CHUNK)
-        images[chunk] = _draw_chunk(random, labels[chunk])
+        images[chunk] = _draw_chunk(rng, labels[chunk])
     return images, labels
 
 
-def _draw_chunk(random: np.random.Generator, labels: Labels) -> Images:
+def _draw_chunk(rng: np.random.Generator, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     count = len(labels)
-    canvas = _background(random, count)
+    background, contrast = _colours(rng, labels)
+    canvas = background + _gradient(rng, count)
     for _ in range(MARKS):
-        _paint(canvas, _mark(random, count), _colour_shift(random, CLEAR_CONTRAST, count))
-    faint = random.random((count, 1, 1, 1)) < FAINT_SHARE
-    clear_shift, faint_shift = (_colour_shift(random, each, count) for each in (CLEAR_CONTRAST, FAINT_CONTRAST))
-    _paint(canvas, _figure(random, labels), np.where(faint, faint_shift, clear_shift))
-    canvas += random.standard_normal(canvas.shape, np.float32) * _uniform(random, NOISE, count, 1, 1, 1)
-    return np.clip(canvas, 0, 255).astype(np.uint8)
+        shift = _normal(rng, count, 1, 1, 3) * _uniform(rng, *MARK_CONTRAST, count, 1, 1, 1)
+        _paint(canvas, _mark(rng, count), shift)
+    _paint(canvas, _shape(rng, labels), contrast)
+    canvas += _normal(rng, *canvas.shape) * _uniform(rng, *NOISE, count, 1, 1, 1)
+    return np.clip(canvas, 0, 255, out=canvas).astype(np.uint8)
 
 
-def _background(random: np.random.Generator, count: int) -> Field:
-    """A plain colour with a slope in it."""
-    slope = np.linspace(-0.5, 0.5, SIDE, dtype=np.float32)[:, np.newaxis]
-    down, across = (_uniform(random, GRADIENT, count, 1, 1, 3) for _ in range(2))
-    background: Field = _uniform(random, BACKGROUND, count, 1, 1, 3) + down * slope[:, np.newaxis] + across * slope
-    return background
+def _colours(rng: np.random.Generator, labels: npt.NDArray[np.int64]) -> tuple[Field, Field]:
+    """Each image's background colour, and what its shape adds to it."""
+    count = len(labels)
+    borrowed = rng.random(count) < BORROWED_SHARE
+    palette = np.where(borrowed, rng.integers(0, len(CLASSES), count), labels)
+    foreground, background = (
+        table[palette][:, None, None, :] + np.float32(COLOUR_SPREAD) * _normal(rng, count, 1, 1, 3)
+        for table in (FOREGROUND, BACKGROUND)
+    )
+    strength = np.where(rng.random((count, 1, 1, 1)) < FAINT_SHARE, np.float32(FAINTNESS), np.float32(1.0))
+    return background, (foreground - background) * strength
 
 
-def _mark(random: np.random.Generator, count: int) -> Field:
-    """Distance to a short line, anywhere and in any direction."""
-    x, y = _place(random, count, reach=np.float32(14), tilt=np.pi)
-    beyond = np.maximum(np.abs(x) - _uniform(random, MARK_LENGTH, count, 1, 1), 0)
-    return _length(beyond, y) - _uniform(random, MARK_WIDTH, count, 1, 1)
+def _gradient(rng: np.random.Generator, count: int) -> Field:
+    grid = np.linspace(-1, 1, SIDE, dtype=np.float32)
+    down, across = (_uniform(rng, -GRADIENT, GRADIENT, count, 1, 1, 3) for _ in range(2))
+    return down * grid[:, None, None] + across * grid[None, :, None]
 
 
-def _figure(random: np.random.Generator, labels: Labels) -> Field:
-    """Distance to the edge of each image's figure, negative inside."""
-    radius = _uniform(random, RADIUS, len(labels), 1, 1)
-    x, y = (each / radius for each in _place(random, len(labels), reach=13 - radius, tilt=TILT))
+def _shape(rng: np.random.Generator, labels: npt.NDArray[np.int64]) -> Field:
+    """Distance in pixels of every pixel from the edge of its image's shape, negative inside."""
+    radius = _uniform(rng, *RADIUS, len(labels), 1, 1)
+    x, y = _pose(rng, REACH - radius, TILT)
     distance = np.empty_like(x)
-    for label, figure in enumerate(FIGURES.values()):
+    for label, shape in enumerate(SHAPES.values()):
         chosen = labels == label
-        distance[chosen] = figure(x[chosen], y[chosen])
+        distance[chosen] = shape(x[chosen] / radius[chosen], y[chosen] / radius[chosen])
     return distance * radius
 
 
-def _place(random: np.random.Generator, count: int, reach: Field | np.float32, tilt: float) -> tuple[Field, Field]:
-    """Every pixel's coordinates, from a centre within reach of the image's and along tilted axes."""
-    pixels = np.arange(SIDE, dtype=np.float32) - (SIDE - 1) / 2
-    x = pixels - _uniform(random, (-1, 1), count, 1, 1) * reach
-    y = pixels[:, np.newaxis] - _uniform(random, (-1, 1), count, 1, 1) * reach
-    angle = _uniform(random, (-tilt, tilt), count, 1, 1)
+def _mark(rng: np.random.Generator, count: int) -> Field:
+    """Distance from the edge of a short stroke that means nothing."""
+    x, y = _pose(rng, np.full((count, 1, 1), REACH, np.float32), np.pi)
+    overshoot = np.maximum(np.abs(x) - _uniform(rng, 0.5, 4.0, count, 1, 1), 0)
+    distance: Field = np.sqrt(overshoot * overshoot + y * y) - _uniform(rng, 0.5, 1.2, count, 1, 1)
+    return distance
+
+
+def _pose(rng: np.random.Generator, reach: Field, tilt: float) -> tuple[Field, Field]:
+    """Pixel coordinates about a centre at most `reach` from the middle, turned by at most `tilt`."""
+    grid = np.arange(SIDE, dtype=np.float32) - np.float32((SIDE - 1) / 2)
+    x = grid[None, None, :] - reach * _uniform(rng, -1, 1, *reach.shape)
+    y = grid[None, :, None] - reach * _uniform(rng, -1, 1, *reach.shape)
+    angle = _uniform(rng, -tilt, tilt, *reach.shape)
     return np.cos(angle) * x + np.sin(angle) * y, np.cos(angle) * y - np.sin(angle) * x
 
 
-def _colour_shift(random: np.random.Generator, contrast: tuple[float, float], count: int) -> Field:
-    """A step of the given size from the background's colour, in any direction."""
-    direction = random.standard_normal((count, 1, 1, 3), np.float32)
-    direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
-    return direction * _uniform(random, contrast, count, 1, 1, 1)
-
-
 def _paint(canvas: Field, distance: Field, shift: Field) -> None:
-    """Colour what is inside, with edges that are one pixel soft."""
-    canvas += np.clip(0.5 - distance, 0, 1)[..., np.newaxis] * shift
+    canvas += np.clip(np.float32(0.5) - distance, 0, 1)[..., None] * shift
 
 
-def _uniform(random: np.random.Generator, bounds: tuple[float, float], *shape: int) -> Field:
-    low, high = bounds
-    values: Field = random.random(shape, np.float32) * np.float32(high - low) + np.float32(low)
-    return values
+def _uniform(rng: np.random.Generator, low: float, high: float, *shape: int) -> Field:
+    return rng.random(shape, np.float32) * np.float32(high - low) + np.float32(low)
 
 
-def _length(x: Field, y: Field) -> Field:
-    length: Field = np.sqrt(x * x + y * y)  # np.hypot takes several times as long
-    return length
-
-
-def _plus(x: Field, y: Field) -> Field:
-    nearer, farther = np.minimum(np.abs(x), np.abs(y)), np.maximum(np.abs(x), np.abs(y))
-    arms: Field = np.maximum(nearer - 0.28, farther - 1)
-    return arms
-
-
-def _cross(x: Field, y: Field) -> Field:
-    return _plus((x + y) * 0.71, (x - y) * 0.71)
-
-
-def _bars(x: Field, y: Field) -> Field:
-    middle, outer = np.abs(y) - 0.22, np.abs(np.abs(y) - 0.7) - 0.22
-    bars: Field = np.maximum(np.minimum(middle, outer), np.abs(x) - 0.92)
-    return bars
-
-
-def _checkers(x: Field, y: Field) -> Field:
-    turns = 1.5 * np.pi
-    cells = np.sin(x * turns) * np.sin(y * turns) / turns
-    board: Field = np.maximum(cells, np.maximum(np.abs(x), np.abs(y)) - 1)
-    return board
-
-
-# By class: the signed distance to the edge, where the figure reaches from about -1 to 1.
-# A mirror changes none of them into another one.
-FIGURES: dict[str, Callable[[Field, Field], Field]] = {
-    "disc": lambda x, y: _length(x, y) - 1,
-    "ring": lambda x, y: np.abs(_length(x, y) - 0.8) - 0.2,
-    "square": lambda x, y: np.maximum(np.abs(x), np.abs(y)) - 0.85,
-    "frame": lambda x, y: np.abs(np.maximum(np.abs(x), np.abs(y)) - 0.7) - 0.2,
-    "diamond": lambda x, y: (np.abs(x) + np.abs(y)) * 0.71 - 0.8,
-    "triangle": lambda x, y: np.maximum(y - 0.7, np.abs(x) * 0.87 - y * 0.5 - 0.5),
-    "plus": _plus,
-    "cross": _cross,
-    "bars": _bars,
-    "checkers": _checkers,
-}
+def _normal(rng: np.random.Generator, *shape: int) -> Field:
+    return rng.standard_normal(shape, np.float32)

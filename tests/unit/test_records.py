@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from app import records, summary
+from app.errors import LockstepError
 from app.records import Evaluation, Finished, Record, Recorder, Step
 
 STEP = Step(
@@ -76,6 +77,13 @@ def test_a_half_written_last_line_is_survived(tmp_path: Path) -> None:
 def test_a_number_that_is_none_is_never_written(tmp_path: Path) -> None:
     with Recorder(tmp_path, 0) as recorder, pytest.raises(ValueError, match="not JSON compliant"):
         recorder.write(replace(STEP, loss=float("nan")))
+
+
+def test_records_of_an_earlier_run_are_never_written_over(tmp_path: Path) -> None:
+    write_run(tmp_path, [STEP])
+    with pytest.raises(LockstepError, match=r"rank-0\.jsonl is there already.*python -m app prepare"):
+        Recorder(tmp_path, 0)
+    assert list(records.read(tmp_path, 0)) == [STEP]
 
 
 def test_the_first_step_is_left_out_of_the_times(tmp_path: Path) -> None:
