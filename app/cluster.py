@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ class Member:
     rank: int
     name: str
     address: str
+    interface: str  # the network interface that has this address
     threads: int
     machine: Machine
 
@@ -51,19 +53,21 @@ class Cluster:
 
     def exchange(self, subject: str, value: Any) -> list[Any]:
         """Give a small value to all ranks and take theirs, by rank."""
-        self.store.set(f"{subject}/{self.rank}", json.dumps(value))
-        if missing := self._absent(subject, self.peer_timeout):
-            raise self._loss(missing, f"gave no '{subject}' within PEER_TIMEOUT={self.peer_timeout:g} s")
-        return [json.loads(self.store.get(f"{subject}/{member.rank}")) for member in self.members]
+        with self._needing_the_store():
+            self.store.set(f"{subject}/{self.rank}", json.dumps(value))
+            if missing := self._absent(subject, self.peer_timeout):
+                raise self._loss(missing, f"gave no '{subject}' within PEER_TIMEOUT={self.peer_timeout:g} s")
+            return [json.loads(self.store.get(f"{subject}/{member.rank}")) for member in self.members]
 
     def leave(self) -> None:
         """Go when all ranks are done; rank 0 last, because the store that all talk to is its own."""
-        for farewell in ("done", "gone"):
-            self.store.set(f"{farewell}/{self.rank}", "")
-            if (farewell == "done" or self.rank == 0) and (missing := self._absent(farewell, self.peer_timeout)):
-                raise self._loss(
-                    missing, f"did not finish within PEER_TIMEOUT={self.peer_timeout:g} s of rank {self.rank}"
-                )
+        with self._needing_the_store():
+            for farewell in ("done", "gone"):
+                self.store.set(f"{farewell}/{self.rank}", "")
+                if (farewell == "done" or self.rank == 0) and (missing := self._absent(farewell, self.peer_timeout)):
+                    raise self._loss(
+                        missing, f"did not finish within PEER_TIMEOUT={self.peer_timeout:g} s of rank {self.rank}"
+                    )
 
     def find_lost(self) -> list[Member]:
         """After a broken operation: the ranks that are gone, as opposed to those that merely noticed."""
@@ -73,6 +77,15 @@ class Cluster:
         """After a loss: rank 0 keeps the store open until the others know as well who was lost."""
         if self.rank == 0:
             self.roll_call.let_others_read()
+
+    @contextmanager
+    def _needing_the_store(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            raise self._loss(
+                self.members[:1], f"went away, and the store with it: {str(error).splitlines()[0]}"
+            ) from error
 
     def _loss(self, lost: Sequence[Member], what: str) -> PeerLostError:
         names = ", ".join(member.title for member in lost)

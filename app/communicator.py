@@ -1,8 +1,9 @@
 """The only door to the wire: what passes is counted, limited in time, and fails with an error that names ranks."""
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -10,18 +11,45 @@ import torch.distributed as dist
 from app.cluster import Cluster
 from app.errors import PeerLostError
 
+CENTRE = 0  # the rank in the middle of gather and scatter
+
 
 def all_reduce_share(size: int, world_size: int) -> float:
     """Bytes that a rank sends, and receives, in a ring all-reduce of `size` bytes: no algorithm needs fewer."""
     return 2 * (world_size - 1) / world_size * size
 
 
-@dataclass
 class Traffic:
-    """Payload since the step began."""
+    """Payload of one rank since its step began, and the seconds in which some of it was under way."""
 
-    sent: float = 0.0
-    received: float = 0.0
+    def __init__(self) -> None:
+        self.sent = 0.0
+        self.received = 0.0
+        self._seconds = 0.0
+        self._under_way = 0
+        self._since = 0.0
+        self._lock = threading.Lock()  # the backend's threads end what the training thread has begun
+
+    @property
+    def seconds(self) -> float:
+        """Operations that were under way together count once."""
+        return self._seconds
+
+    def begin(self, sent: float, received: float) -> None:
+        """Count an operation that starts now."""
+        with self._lock:
+            self.sent += sent
+            self.received += received
+            if self._under_way == 0:
+                self._since = time.monotonic()
+            self._under_way += 1
+
+    def end(self) -> None:
+        """One operation is over."""
+        with self._lock:
+            self._under_way -= 1
+            if self._under_way == 0:
+                self._seconds += time.monotonic() - self._since
 
 
 class Communicator:
@@ -31,30 +59,89 @@ class Communicator:
         """Count from zero."""
         self._cluster = cluster
         self._step: int | None = None
+        self._apart: list[Communicator] = []
         self.traffic = Traffic()
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+        return self._cluster.rank
 
     @property
     def world_size(self) -> int:
         """Number of ranks."""
         return self._cluster.world_size
 
+    def apart(self) -> "Communicator":
+        """The same door for what is not gradients, which is counted apart from them."""
+        other = Communicator(self._cluster)
+        self._apart.append(other)
+        return other
+
     def begin_step(self, step: int) -> None:
         """Count anew, and name this step in errors."""
         self._step = step
         self.traffic = Traffic()
+        for other in self._apart:
+            other.begin_step(step)
 
     def all_reduce(self, tensor: torch.Tensor) -> None:
         """Replace the tensor, on every rank, by the sum over all ranks."""
-        with self.watching(f"all-reduce of {tensor.nbytes} bytes"):
+        share = all_reduce_share(tensor.nbytes, self.world_size)
+        with self._passing(f"all-reduce of {tensor.nbytes} bytes", share, share):
             dist.all_reduce(tensor)
-        self._count_all_reduce(tensor)
 
     def start_all_reduce(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         """Begin to replace the tensor by the sum over all ranks; the future gives the tensor back."""
-        work = dist.all_reduce(tensor, async_op=True)
-        self._count_all_reduce(tensor)
-        reduced: torch.futures.Future[torch.Tensor] = work.get_future().then(lambda done: done.value()[0])
+        traffic, share = self.traffic, all_reduce_share(tensor.nbytes, self.world_size)
+        traffic.begin(share, share)
+
+        def finish(done: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+            traffic.end()
+            return done.value()[0]
+
+        reduced: torch.futures.Future[torch.Tensor] = dist.all_reduce(tensor, async_op=True).get_future().then(finish)
         return reduced
+
+    def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Every rank's tensor, by rank, on every rank."""
+        others = (self.world_size - 1) * tensor.nbytes
+        everyones = [torch.empty_like(tensor) for _ in range(self.world_size)]
+        with self._passing(f"all-gather of {tensor.nbytes} bytes from each rank", others, others):
+            dist.all_gather(everyones, tensor)
+        return everyones
+
+    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Every rank's tensor, by rank, on rank 0; nothing on the others."""
+        others = (self.world_size - 1) * tensor.nbytes
+        central = self.rank == CENTRE
+        everyones = [torch.empty_like(tensor) for _ in range(self.world_size)] if central else []
+        sent, received = (0, others) if central else (tensor.nbytes, 0)
+        with self._passing(f"gather of {tensor.nbytes} bytes from each rank", sent, received):
+            dist.gather(tensor, everyones if central else None, dst=CENTRE)
+        return everyones
+
+    def scatter(self, tensor: torch.Tensor, parts: Sequence[torch.Tensor]) -> None:
+        """Fill the tensor, on every rank, with its own of the parts that rank 0 gives; the others give none."""
+        others = (self.world_size - 1) * tensor.nbytes
+        central = self.rank == CENTRE
+        sent, received = (others, 0) if central else (0, tensor.nbytes)
+        with self._passing(f"scatter of {tensor.nbytes} bytes to each rank", sent, received):
+            dist.scatter(tensor, list(parts) if central else None, src=CENTRE)
+
+    def start_send(self, tensor: torch.Tensor, to: int, tag: int = 0) -> "Transfer":
+        """Begin to send; the tensor must stay as it is until the transfer is over."""
+        operation = f"send of {tensor.nbytes} bytes to rank {to}"
+        with self.watching(operation):
+            work = dist.isend(tensor, to, tag=tag)
+        return Transfer(self, operation, work, tensor.nbytes, 0)
+
+    def start_receive(self, tensor: torch.Tensor, source: int, tag: int = 0) -> "Transfer":
+        """Begin to receive into the tensor."""
+        operation = f"receive of {tensor.nbytes} bytes from rank {source}"
+        with self.watching(operation):
+            work = dist.irecv(tensor, source, tag=tag)
+        return Transfer(self, operation, work, 0, tensor.nbytes)
 
     def wait_for_peers(self) -> None:
         """Return when every rank has arrived here; its few bytes are not payload."""
@@ -71,6 +158,16 @@ class Communicator:
                 raise
             raise self._lost(operation, error) from error
 
+    @contextmanager
+    def _passing(self, operation: str, sent: float, received: float) -> Iterator[None]:
+        traffic = self.traffic
+        traffic.begin(sent, received)
+        try:
+            with self.watching(operation):
+                yield
+        finally:
+            traffic.end()
+
     def _lost(self, operation: str, error: RuntimeError) -> PeerLostError:
         lost = self._cluster.find_lost()
         names = ", ".join(member.title for member in lost) or "a peer"
@@ -81,7 +178,23 @@ class Communicator:
             "What that rank printed last says why it went: docker compose logs"
         )
 
-    def _count_all_reduce(self, tensor: torch.Tensor) -> None:
-        share = all_reduce_share(tensor.nbytes, self.world_size)
-        self.traffic.sent += share
-        self.traffic.received += share
+
+class Transfer:
+    """A message between two ranks, on its way."""
+
+    def __init__(
+        self, communicator: Communicator, operation: str, work: dist.Work | None, sent: int, received: int
+    ) -> None:
+        if work is None:
+            raise ValueError(f"{operation}: this process is not a member of the group")
+        self._communicator, self._operation, self._work = communicator, operation, work
+        self._traffic = communicator.traffic
+        self._traffic.begin(sent, received)
+
+    def wait(self) -> None:
+        """Return when the message has left this rank, or has come."""
+        try:
+            with self._communicator.watching(self._operation):
+                self._work.wait()
+        finally:
+            self._traffic.end()

@@ -17,15 +17,19 @@ Indices = npt.NDArray[np.int64]
 
 
 def load_batch(
-    dataset: DataSet, part: Part, samples: Indices, augmentation: "Augmentation | None" = None
+    dataset: DataSet,
+    part: Part,
+    samples: Indices,
+    augmentation: "Augmentation | None" = None,
+    dtype: torch.dtype = torch.float32,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The samples' images, normalised, as (n, channels, 32, 32), and their labels."""
     images = part.images[samples]
     if augmentation is not None:
         images = augmentation.apply(images, samples)
-    pixels = torch.from_numpy(images).permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
+    pixels = torch.from_numpy(images).permute(0, 3, 1, 2).to(dtype, memory_format=torch.contiguous_format)
     source = dataset.source
-    mean, deviation = (torch.tensor(each).view(1, -1, 1, 1) for each in (source.mean, source.deviation))
+    mean, deviation = (torch.tensor(each, dtype=dtype).view(1, -1, 1, 1) for each in (source.mean, source.deviation))
     return pixels.sub_(mean).div_(deviation), torch.from_numpy(part.labels[samples])
 
 
@@ -68,18 +72,9 @@ def global_batches(dataset: DataSet, batch_size: int, seed: int, epoch: int) -> 
     return (order[start : start + batch_size] for start in range(0, samples, batch_size))
 
 
-@dataclass(frozen=True)
-class RankPart:
-    """What one rank takes of a global batch."""
+def part_of(global_batch: Indices, rank: int, world_size: int) -> Indices:
+    """Every world-size-th sample of the batch. Together the parts are the batch, each sample once.
 
-    samples: Indices
-    size: int  # 0 where the batch has fewer samples than there are ranks: then `samples` is one borrowed sample
-    weight: float  # of this rank's mean loss, so that the mean over the ranks is the mean over the global batch
-
-
-def part_of(global_batch: Indices, rank: int, world_size: int) -> RankPart:
-    """Every world-size-th sample of the batch. Together the parts are the batch, each sample once."""
-    samples = global_batch[rank::world_size]
-    weight = len(samples) * world_size / len(global_batch)
-    # A rank without samples still takes part in every collective operation, with gradients of zero.
-    return RankPart(samples if len(samples) else global_batch[:1], len(samples), weight)
+    A part is empty where the batch has fewer samples than there are ranks.
+    """
+    return global_batch[rank::world_size]

@@ -46,9 +46,10 @@ def _batches(dataset: DataSet, ranks: int) -> Iterator[Indices]:
 def _sums(model: nn.Module, dataset: DataSet, parts: Iterator[Indices]) -> torch.Tensor:
     """Sum of the losses, number of right answers, number of samples."""
     model.eval()
+    dtype = next(model.parameters()).dtype
     sums = torch.zeros(3, dtype=torch.float64)
     for samples in parts:
-        images, labels = load_batch(dataset, dataset.test, samples)
+        images, labels = load_batch(dataset, dataset.test, samples, dtype=dtype)
         logits = model(images)
         sums[0] += cross_entropy(logits, labels, reduction="sum")
         sums[1] += (logits.argmax(1) == labels).sum()

@@ -30,8 +30,8 @@ def join(settings: Settings, say: Say) -> Cluster:
     """Form the group within JOIN_TIMEOUT. Rank 0 says who is who."""
     deadline = time.monotonic() + settings.join_timeout
     identity = identify(settings)
-    os.environ["GLOO_SOCKET_IFNAME"] = _interface(identity.address)  # Gloo takes it from nowhere else
     card = _card(settings, identity)
+    os.environ["GLOO_SOCKET_IFNAME"] = card["interface"]  # Gloo takes it from nowhere else
     if identity.rank == 0:
         store = _open_store(settings, identity)
         members = _seat_all(store, settings, identity, card, deadline, say)
@@ -40,14 +40,22 @@ def join(settings: Settings, say: Say) -> Cluster:
     else:
         store = _reach_store(settings, identity, deadline)
         members, rank = _take_seat(store, settings, identity, card, deadline)
-    dist.init_process_group(
-        "gloo",
-        store=dist.PrefixStore("gloo", store),
-        rank=rank,
-        world_size=len(members),
-        timeout=timedelta(seconds=settings.peer_timeout),
-    )
-    listener = dist.TCPStore(identity.master_address, store.port, is_master=False, use_libuv=False)
+    try:
+        dist.init_process_group(
+            "gloo",
+            store=dist.PrefixStore("gloo", store),
+            rank=rank,
+            world_size=len(members),
+            timeout=timedelta(seconds=settings.peer_timeout),
+        )
+        listener = dist.TCPStore(identity.master_address, store.port, is_master=False, use_libuv=False)
+    except RuntimeError as error:
+        addresses = ", ".join(f"{member.name} {member.address}" for member in members if member.rank != rank)
+        raise JoinError(
+            f"{members[rank].title}: all ranks came, but it got no connection to every one of them ({addresses}): "
+            f"{str(error).splitlines()[0]}\n"
+            "Every rank must reach every other one, at any port above 1023. Look for one that has ended, or a firewall."
+        ) from None
     roll_call = RollCall(store, listener, rank, len(members))
     return Cluster(rank, members, store, roll_call, settings.peer_timeout)
 
@@ -87,6 +95,7 @@ def _card(settings: Settings, identity: Identity) -> Card:
     return {
         "name": identity.name,
         "address": identity.address,
+        "interface": _interface(identity.address),
         "machine": asdict(machine.look()),
         "threads": settings.threads_per_rank,
         "world_size": settings.world_size,
@@ -129,7 +138,14 @@ def _seat_all(
         raise
     machines = [_machine(each) for each in cards]
     members = tuple(
-        Member(rank, each["name"], each["address"], each["threads"] or machine.threads(own, machines), own)
+        Member(
+            rank,
+            each["name"],
+            each["address"],
+            each["interface"],
+            each["threads"] or machine.threads(own, machines),
+            own,
+        )
         for rank, (each, own) in enumerate(zip(cards, machines, strict=True))
     )
     store.set("table", json.dumps([asdict(member) for member in members]))

@@ -4,6 +4,7 @@ import hashlib
 import json
 import platform
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,12 @@ REVISION = Path("REVISION")  # put into the image when it is built
 
 
 def write(
-    run_folder: Path, settings: Settings, cluster: Cluster, plan: Plan, parameters: int, formula_bytes: float
+    run_folder: Path,
+    settings: Settings,
+    cluster: Cluster,
+    plan: Plan,
+    parameters: int,
+    formula_bytes: Sequence[float],
 ) -> None:
     """Write manifest.json; rank 0 does, before the first step."""
     machines = [member.machine for member in cluster.members]
@@ -43,7 +49,6 @@ def write(
         "plan": asdict(plan),
         "dataset": SOURCES[settings.dataset_name].title,
         "parameters": parameters,
-        "formula_bytes_sent_per_step": formula_bytes,
         "ranks": [
             {
                 "rank": member.rank,
@@ -56,6 +61,8 @@ def write(
                 "memory_bytes": member.machine.memory_bytes,
                 "cpu_model": member.machine.cpu_model,
                 "host_boot_id": member.machine.boot_id,
+                "interface": member.interface,
+                "formula_bytes_sent_per_step": formula_bytes[member.rank],
             }
             for member in cluster.members
         ],

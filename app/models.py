@@ -7,16 +7,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from app.settings import ModelName
+from app.batch_norm import BatchNorm, LocalBatchNorm2d
+from app.settings import ModelName, Precision
 
 CLASSES = 10
+DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "fp64": torch.float64}
 VGG11_LAYERS = (64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M")
 
 
 class Vgg11(nn.Module):
     """Eight 3x3 convolutions, each with batch normalisation, and one linear layer; 9,231,114 parameters."""
 
-    def __init__(self) -> None:
+    def __init__(self, batch_norm: BatchNorm) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         channels = 3
@@ -24,7 +26,7 @@ class Vgg11(nn.Module):
             if isinstance(width, int):
                 layers += [
                     nn.Conv2d(channels, width, kernel_size=3, padding=1),
-                    nn.BatchNorm2d(width),
+                    batch_norm(width),
                     nn.ReLU(inplace=True),
                 ]
                 channels = width
@@ -40,9 +42,12 @@ class Vgg11(nn.Module):
 
 
 class LeNet5(nn.Module):
-    """Three 5x5 convolutions with Tanh, average pooling between them, two linear layers; 61,706 parameters."""
+    """Three 5x5 convolutions with Tanh, average pooling between them, two linear layers; 61,706 parameters.
 
-    def __init__(self) -> None:
+    It has no batch normalisation.
+    """
+
+    def __init__(self, batch_norm: BatchNorm) -> None:
         super().__init__()
         self.features = nn.Sequential(
             nn.Conv2d(1, 6, kernel_size=5),
@@ -62,14 +67,16 @@ class LeNet5(nn.Module):
         return logits
 
 
-MODELS: dict[ModelName, Callable[[], nn.Module]] = {"vgg11": Vgg11, "lenet5": LeNet5}
+MODELS: dict[ModelName, Callable[[BatchNorm], nn.Module]] = {"vgg11": Vgg11, "lenet5": LeNet5}
 
 
-def build(name: ModelName, seed: int) -> nn.Module:
-    """Make the model; the same seed gives the same parameters on every rank."""
+def build(
+    name: ModelName, seed: int, precision: Precision = "fp32", batch_norm: BatchNorm = LocalBatchNorm2d
+) -> nn.Module:
+    """Make the model; the same seed gives the same parameters on every rank, and in every precision."""
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)
-    return MODELS[name]()
+    return MODELS[name](batch_norm).to(DTYPES[precision])
 
 
 def parameters_sha256(model: nn.Module) -> str:

@@ -31,6 +31,11 @@ class Step:
     optimiser_seconds: float
     bytes_sent: int
     bytes_received: int
+    communication_seconds: float  # in which some of those bytes were under way; for `ddp` mostly behind backward
+    batch_norm_bytes_sent: int | None  # null where BATCH_NORM=local: nothing to measure
+    batch_norm_seconds: float | None
+    interface_bytes_sent: int | None  # by the kernel, headers and all; null where the interface is shared
+    interface_bytes_received: int | None
 
 
 @dataclass(frozen=True)

@@ -8,40 +8,32 @@ import torch
 from torch import nn
 
 from app import folders, gradient_sync, manifest, models, summary
+from app.batch_norm import LocalBatchNorm2d, SynchronisedBatchNorm2d
 from app.cluster import Cluster
 from app.communicator import Communicator
 from app.datasets import prepared
+from app.datasets.prepared import DataSet
 from app.errors import LockstepError, PeerLostError
 from app.interrupt import CleanUps
 from app.join import join
-from app.records import Recorder
+from app.records import Finished, Recorder
 from app.settings import Settings
 from app.training import Job, Plan, make_plan, train
 
+Say = Callable[[str], None]
 
-def run(settings: Settings, say: Callable[[str], None], clean_ups: CleanUps) -> None:
+
+def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
     """Take part in a run, as the rank that this process turns out to be."""
     prepared.check_fit(settings.model, settings.dataset_name)
     dataset = prepared.load(settings.dataset_name)
     run_folder = folders.RESULTS / (settings.run_name or folders.handed_over())
     cluster = join(settings, say)
     torch.set_num_threads(cluster.me.threads)
-
-    model = models.build(settings.model, settings.seed)
-    _check_same_start(cluster, model)
-    plan = make_plan(settings, len(dataset.train), cluster.world_size)
-    run_folder.mkdir(parents=True, exist_ok=True)
     if cluster.rank == 0:
-        _open_books(settings, cluster, plan, model, run_folder)
         clean_ups.append(partial(summary.write, run_folder))
-
-    communicator = Communicator(cluster)
-    sync = gradient_sync.create(settings.sync_mode, communicator)
     try:
-        with Recorder(run_folder, cluster.rank) as recorder, communicator.watching("a step"):
-            job = Job(settings, plan, cluster, communicator, sync, model, dataset, recorder, say)
-            finished = train(job)
-            recorder.write(finished)
+        finished = take_part(settings, cluster, dataset, run_folder, say)
         cluster.leave()
     except PeerLostError:
         cluster.linger()
@@ -55,6 +47,25 @@ def run(settings: Settings, say: Callable[[str], None], clean_ups: CleanUps) -> 
         )
 
 
+def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder: Path, say: Say) -> Finished:
+    """Train as one rank of a formed group, and leave the records in the run's folder."""
+    communicator = Communicator(cluster)
+    statistics = communicator.apart() if settings.batch_norm == "synchronised" else None
+    batch_norm = LocalBatchNorm2d if statistics is None else partial(SynchronisedBatchNorm2d, communicator=statistics)
+    model = models.build(settings.model, settings.seed, settings.precision, batch_norm)
+    _check_same_start(cluster, model)
+    plan = make_plan(settings, len(dataset.train), cluster.world_size)
+    run_folder.mkdir(parents=True, exist_ok=True)
+    if cluster.rank == 0:
+        _open_books(settings, cluster, plan, model, run_folder)
+
+    sync = gradient_sync.create(settings, communicator)
+    with Recorder(run_folder, cluster.rank) as recorder, communicator.watching("a step"):
+        finished = train(Job(settings, plan, cluster, communicator, statistics, sync, model, dataset, recorder, say))
+        recorder.write(finished)
+    return finished
+
+
 def _check_same_start(cluster: Cluster, model: nn.Module) -> None:
     hashes = cluster.exchange("first-parameters", models.parameters_sha256(model))
     if different := [rank for rank, each in enumerate(hashes) if each != hashes[0]]:
@@ -65,7 +76,7 @@ def _check_same_start(cluster: Cluster, model: nn.Module) -> None:
 
 
 def _open_books(settings: Settings, cluster: Cluster, plan: Plan, model: nn.Module, run_folder: Path) -> None:
-    gradient_bytes = [parameter.nbytes for parameter in model.parameters()]
-    formula = gradient_sync.mode_class(settings.sync_mode).bytes_sent_per_step(gradient_bytes, cluster.world_size)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    manifest.write(run_folder, settings, cluster, plan, parameters, formula)
+    mode = gradient_sync.mode_class(settings.sync_mode)
+    parameters = list(model.parameters())
+    formula = [mode.bytes_sent_per_step(parameters, rank, cluster.world_size) for rank in range(cluster.world_size)]
+    manifest.write(run_folder, settings, cluster, plan, sum(each.numel() for each in parameters), formula)

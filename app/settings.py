@@ -17,6 +17,8 @@ from app.gradient_sync import MODES
 ModelName = Literal["vgg11", "lenet5"]
 DatasetName = Literal["shapes", "digits"]
 Evaluation = Literal["sharded", "every_rank", "never"]
+BatchNormName = Literal["local", "synchronised"]
+Precision = Literal["fp32", "fp64"]
 
 DEFAULT_DATASETS: dict[ModelName, DatasetName] = {"vgg11": "shapes", "lenet5": "digits"}
 DEFAULT_GLOBAL_BATCH_SIZE = 256
@@ -65,6 +67,9 @@ class Settings(BaseSettings):
     sync_mode: Annotated[str, AfterValidator(SYNC_MODE)] = Field(
         "ddp", description="how the ranks average their gradients"
     )
+    bucket_bytes: int | None = Field(
+        None, ge=1, le=2**40, description="size of DDP's buckets [PyTorch's own choice: 25 MiB, the first one 1 MiB]"
+    )
     model: ModelName = Field("vgg11", description="the network that is trained")
     dataset: DatasetName | None = Field(
         None, description="the data set [by model: shapes for vgg11, digits for lenet5]"
@@ -82,6 +87,12 @@ class Settings(BaseSettings):
     weight_decay: float = Field(0.0001, ge=0, description="SGD's weight decay")
     seed: int = Field(
         1, ge=0, le=SEED_LIMIT, description="fixes the first parameters, the order of the samples, the augmentation"
+    )
+    batch_norm: BatchNormName = Field(
+        "local", description="statistics over a rank's own part of the batch, or over the global batch"
+    )
+    precision: Precision = Field(
+        "fp32", description="floating-point numbers of parameters, gradients and images; fp64 is for proofs"
     )
     log_every: int = Field(20, ge=1, description="steps between two lines of loss")
     evaluate: Evaluation = Field(

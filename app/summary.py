@@ -20,7 +20,12 @@ TIMES = (
     "sync_seconds",
     "hidden_sync_seconds",
     "optimiser_seconds",
+    "communication_seconds",
+    "batch_norm_seconds",
 )
+
+PAYLOAD_BYTES = ("bytes_sent", "bytes_received", "batch_norm_bytes_sent")
+INTERFACE_BYTES = ("interface_bytes_sent", "interface_bytes_received")
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,9 @@ class RankRecords:
 
 
 def write(run_folder: Path) -> None:
-    """Make summary.json out of what is there."""
+    """Make summary.json out of what is there; nothing where the run had not begun."""
+    if not (run_folder / "manifest.json").is_file():
+        return
     content = summarise(run_folder)
     (run_folder / "summary.json").write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
 
@@ -50,7 +57,7 @@ def summarise(run_folder: Path) -> dict[str, Any]:
     ranks = [_read(run_folder, rank) for rank in range(manifest["world_size"])]
     hashes = [rank.finished.parameters_sha256 if rank.finished else None for rank in ranks]
     planned = manifest["plan"]["steps"]
-    formula = manifest["formula_bytes_sent_per_step"]
+    formulas = [rank["formula_bytes_sent_per_step"] for rank in manifest["ranks"]]
     losses = _losses(ranks)
     return {
         "run_name": manifest["run"],
@@ -67,7 +74,7 @@ def summarise(run_folder: Path) -> dict[str, Any]:
         "run": {
             **_times([step for rank in ranks for step in rank.warm]),
             "images_per_second": _group_speed(ranks),
-            **_bytes([step for rank in ranks for step in rank.steps], formula),
+            **_bytes(ranks, float(np.mean(formulas))),
             "loss": losses[-1] if losses else None,
             **_scores(_last(ranks)),
         },
@@ -79,7 +86,7 @@ def summarise(run_folder: Path) -> dict[str, Any]:
                 "parameters_sha256": hashes[rank.rank],
                 **_times(rank.warm),
                 "images_per_second": _speed(sum(s.samples for s in rank.warm), sum(s.seconds for s in rank.warm)),
-                **_bytes(rank.steps, formula),
+                **_bytes([rank], formulas[rank.rank]),
                 "loss": rank.steps[-1].loss if rank.steps else None,
                 **_scores(rank.evaluations[-1:]),
             }
@@ -120,11 +127,18 @@ def _spread(values: Iterable[float | None]) -> dict[str, float] | None:
     }
 
 
-def _bytes(steps: Sequence[Step], formula: float) -> dict[str, float | None]:
-    """Payload of a rank in a step: counted, and as the mode's formula has it."""
+def _mean(values: Iterable[float | None]) -> float | None:
+    measured = [value for value in values if value is not None]
+    return float(np.mean(measured)) if measured else None
+
+
+def _bytes(ranks: Sequence[RankRecords], formula: float) -> dict[str, float | None]:
+    """A rank's bytes in a step: the payload counted and by formula, and all that the kernel saw pass."""
+    # In the first step the kernel may still see what was sent to set the run up.
+    steps = {name: [step for rank in ranks for step in rank.steps] for name in PAYLOAD_BYTES}
+    steps |= {name: [step for rank in ranks for step in rank.warm] for name in INTERFACE_BYTES}
     return {
-        "bytes_sent_per_step": float(np.mean([step.bytes_sent for step in steps])) if steps else None,
-        "bytes_received_per_step": float(np.mean([step.bytes_received for step in steps])) if steps else None,
+        **{f"{name}_per_step": _mean(getattr(step, name) for step in chosen) for name, chosen in steps.items()},
         "formula_bytes_sent_per_step": formula,
     }
 

@@ -13,11 +13,10 @@ from app import data
 from app.cluster import Cluster
 from app.communicator import Communicator
 from app.datasets.prepared import DataSet
-from app.errors import LockstepError
 from app.evaluation import EVALUATIONS
 from app.gradient_sync.contract import GradientSync
+from app.meter import StepMeter
 from app.models import parameters_sha256
-from app.phases import PhaseClock
 from app.records import Finished, Recorder, Step
 from app.settings import Settings
 
@@ -49,6 +48,7 @@ class Job:
     plan: Plan
     cluster: Cluster
     communicator: Communicator
+    statistics: Communicator | None  # what batch normalisation exchanges, where it is synchronised
     sync: GradientSync
     model: nn.Module
     dataset: DataSet
@@ -64,39 +64,41 @@ def train(job: Job) -> Finished:
         parameters, lr=settings.learning_rate, momentum=settings.momentum, weight_decay=settings.weight_decay
     )
     replica = sync.attach(job.model)
+    dtype = parameters[0].dtype
+    meter = StepMeter(cluster, communicator, job.statistics)
     loss_lines = LossLines(settings.log_every, job.say)
     began, step = time.monotonic(), 0
 
     for epoch in range(job.plan.epochs):
         augmentation = data.draw_augmentation(job.dataset, settings.seed, epoch)
         for global_batch in data.global_batches(job.dataset, job.plan.global_batch_size, settings.seed, epoch):
-            communicator.begin_step(step)
-            clock = PhaseClock()
+            meter.begin(step)
 
-            part = data.part_of(global_batch, cluster.rank, cluster.world_size)
-            images, labels = data.load_batch(job.dataset, job.dataset.train, part.samples, augmentation)
-            clock.mark("data")
+            samples = data.part_of(global_batch, cluster.rank, cluster.world_size)
+            images, labels = data.load_batch(job.dataset, job.dataset.train, samples, augmentation, dtype)
+            meter.mark("data")
 
             optimiser.zero_grad()
-            replica.train(part.size > 0)  # a borrowed sample must leave the running statistics alone
+            replica.train()
             logits = replica(images)
-            loss = cross_entropy(logits, labels)
-            clock.mark("forward")
+            loss_sum = cross_entropy(logits, labels, reduction="sum")
+            meter.mark("forward")
 
-            (loss * part.weight).backward()  # type: ignore[no-untyped-call]
-            clock.mark("backward")
+            # So weighted, the mean over the ranks is the mean over the global batch, however uneven the parts.
+            (loss_sum * (cluster.world_size / len(global_batch))).backward()  # type: ignore[no-untyped-call]
+            meter.mark("backward")
 
             if sync.explicit:
                 communicator.wait_for_peers()
-                clock.mark("wait")
+                meter.mark("wait")
                 sync.synchronise(parameters)
-                clock.mark("sync")
+                meter.mark("sync")
 
             optimiser.step()
-            clock.mark("optimiser")
+            meter.mark("optimiser")
 
             correct = int((logits.argmax(1) == labels).sum())
-            record = _step_record(job, epoch, step, part, loss.item(), correct, clock)
+            record = meter.record(epoch, len(samples), loss_sum.item(), correct)
             job.recorder.write(record)
             loss_lines.add(record)
             step += 1
@@ -104,35 +106,6 @@ def train(job: Job) -> Finished:
                 break
         _evaluate(job, replica, epoch)
     return Finished(cluster.rank, step, time.monotonic() - began, parameters_sha256(job.model), restarts=0)
-
-
-def _step_record(
-    job: Job, epoch: int, step: int, part: data.RankPart, loss: float, correct: int, clock: PhaseClock
-) -> Step:
-    if not math.isfinite(loss):
-        raise LockstepError(
-            f"rank {job.cluster.rank}: the loss at step {step} is {loss}: the training has diverged. "
-            f"Lower LEARNING_RATE, which is {job.settings.learning_rate:g}."
-        )
-    traffic = job.communicator.traffic
-    return Step(
-        rank=job.cluster.rank,
-        epoch=epoch,
-        step=step,
-        samples=part.size,
-        loss=loss if part.size else None,
-        correct=correct if part.size else 0,
-        seconds=clock.total,
-        data_seconds=clock.seconds("data"),
-        forward_seconds=clock.seconds("forward"),
-        backward_seconds=clock.seconds("backward"),
-        wait_seconds=clock.measured("wait"),
-        sync_seconds=clock.measured("sync"),
-        hidden_sync_seconds=None,
-        optimiser_seconds=clock.seconds("optimiser"),
-        bytes_sent=round(traffic.sent),
-        bytes_received=round(traffic.received),
-    )
 
 
 def _evaluate(job: Job, replica: nn.Module, epoch: int) -> None:

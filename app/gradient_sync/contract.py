@@ -1,11 +1,13 @@
-"""What each mode promises."""
+"""What each mode promises, and what it may count on."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
+import torch
 from torch import nn
 
 from app.communicator import Communicator
+from app.settings import Settings
 
 
 class GradientSync(Protocol):
@@ -13,12 +15,13 @@ class GradientSync(Protocol):
 
     After `synchronise`, every rank holds bitwise the same gradients, equal to the mean over the ranks
     within rounding. (`none` alone promises nothing.) Every byte goes through the communicator.
+    A parameter has a gradient on all ranks or on none; one without is left alone.
     """
 
     explicit: ClassVar[bool]
     """Whether all communication happens inside `synchronise`, where it can be timed."""
 
-    def __init__(self, communicator: Communicator) -> None: ...
+    def __init__(self, communicator: Communicator, settings: Settings) -> None: ...
 
     def attach(self, model: nn.Module) -> nn.Module:
         """Prepare the model before training; what comes back is called in its place."""
@@ -29,6 +32,19 @@ class GradientSync(Protocol):
         ...
 
     @staticmethod
-    def bytes_sent_per_step(gradient_bytes: Sequence[int], world_size: int) -> float:
-        """The formula: payload that a rank sends in a step, from the sizes of the parameters' gradients."""
+    def bytes_sent_per_step(parameters: Sequence[nn.Parameter], rank: int, world_size: int) -> float:
+        """The formula: payload that this rank sends in a step to average these parameters' gradients."""
         ...
+
+
+def gradients_of(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:
+    """The gradients that there are, each contiguous in memory, as the wire wants them."""
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter.grad = parameter.grad.contiguous()
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+
+def gradient_bytes(parameters: Sequence[nn.Parameter]) -> int:
+    """Size of the gradients that these parameters get: S in the formulas."""
+    return sum(parameter.nbytes for parameter in parameters if parameter.requires_grad)

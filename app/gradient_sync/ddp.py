@@ -9,26 +9,35 @@ from torch.distributed import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from app.communicator import Communicator, all_reduce_share
+from app.gradient_sync.contract import gradient_bytes
+from app.settings import Settings
+
+MEBIBYTE = 1 << 20
 
 
 class Ddp:
-    """DistributedDataParallel with its own buckets and overlap.
+    """DistributedDataParallel with its own buckets and overlap; BUCKET_BYTES sets their size.
 
     Formula: grad = sum over the ranks of grad/N, bucket by bucket, as its gradients become ready.
-    Bytes per rank and step: 2(N-1)/N * S for gradients of S bytes, in one all-reduce per bucket.
+    Bytes per rank and step: 2(N-1)/N * S for gradients of S bytes.
+    Messages: one all-reduce per bucket, which is a ring in Gloo: 2(N-1) rounds, each of two messages or more.
     Equivalent to `all_reduce`, within rounding. Before each forward pass rank 0's buffers (batch
     normalisation's running statistics) go to all ranks as well; those bytes are not gradients.
     """
 
     explicit: ClassVar[bool] = False
 
-    def __init__(self, communicator: Communicator) -> None:
+    def __init__(self, communicator: Communicator, settings: Settings) -> None:
         """Talk through this communicator."""
         self._communicator = communicator
+        self._bucket_bytes = settings.bucket_bytes
 
     def attach(self, model: nn.Module) -> nn.Module:
         """Wrap the model; its buckets pass the communicator on their way."""
-        wrapped = DistributedDataParallel(model)
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            return model  # DistributedDataParallel refuses a model that has nothing to learn
+        mebibytes = None if self._bucket_bytes is None else self._bucket_bytes / MEBIBYTE
+        wrapped = DistributedDataParallel(model, bucket_cap_mb=mebibytes)
         wrapped.register_comm_hook(None, self._average)
         return wrapped
 
@@ -40,6 +49,6 @@ class Ddp:
         return self._communicator.start_all_reduce(bucket.buffer().div_(self._communicator.world_size))
 
     @staticmethod
-    def bytes_sent_per_step(gradient_bytes: Sequence[int], world_size: int) -> float:
+    def bytes_sent_per_step(parameters: Sequence[nn.Parameter], rank: int, world_size: int) -> float:
         """The all-reduce's share of all buckets together."""
-        return all_reduce_share(sum(gradient_bytes), world_size)
+        return all_reduce_share(gradient_bytes(parameters), world_size)

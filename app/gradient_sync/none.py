@@ -6,6 +6,7 @@ from typing import ClassVar
 from torch import nn
 
 from app.communicator import Communicator
+from app.settings import Settings
 
 
 class NoSync:
@@ -17,7 +18,7 @@ class NoSync:
 
     explicit: ClassVar[bool] = False
 
-    def __init__(self, communicator: Communicator) -> None:
+    def __init__(self, communicator: Communicator, settings: Settings) -> None:
         """Nothing to talk to."""
 
     def attach(self, model: nn.Module) -> nn.Module:
@@ -28,6 +29,6 @@ class NoSync:
         """Leave the gradients as they are."""
 
     @staticmethod
-    def bytes_sent_per_step(gradient_bytes: Sequence[int], world_size: int) -> float:
+    def bytes_sent_per_step(parameters: Sequence[nn.Parameter], rank: int, world_size: int) -> float:
         """Nothing is sent."""
         return 0.0

@@ -1,5 +1,6 @@
 """Each test gets clones with projects and networks of their own, and leaves nothing behind."""
 
+import signal
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -7,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.containers.cluster import Caller, Clone
+
+# A shell that starts the tests in the background has made them, and all that they start, deaf to Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 numbers = count(1)
 

@@ -6,11 +6,14 @@ import os
 import socket
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from app.communicator import Communicator
+import torch
+
 from app.join import join
 from app.settings import Settings
 
@@ -21,7 +24,7 @@ Value = str | int | float
 
 # A server that has imported torch once, and has never computed, so that its children start quickly and clean.
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["app.run", "app.gradient_sync.all_reduce", "app.gradient_sync.ddp"])
+processes.set_forkserver_preload(["app.run", "app.gradient_sync.ddp"])
 
 
 def free_port() -> int:
@@ -30,24 +33,62 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def run_group[Result](world_size: int, body: Callable[..., Result], *arguments: object) -> list[Result]:
-    """What `body(communicator, rank, *arguments)` gives on each rank of a real group."""
-    port = free_port()
-    with processes.Pool(world_size, maxtasksperchild=1) as pool:
-        tasks = [pool.apply_async(_member, (body, rank, world_size, port, arguments)) for rank in range(world_size)]
-        return [task.get(PATIENCE_SECONDS) for task in tasks]
+class Group:
+    """Processes that form one real group and stay in it, to run one function after another on every rank."""
+
+    def __init__(self, world_size: int) -> None:
+        self.world_size = world_size
+        self._connections: list[Connection] = []
+        port = free_port()
+        for rank in range(world_size):
+            ours, theirs = processes.Pipe()
+            processes.Process(target=_be_member, args=(theirs, rank, world_size, port), daemon=True).start()
+            theirs.close()
+            self._connections.append(ours)
+
+    def run[Result](self, body: Callable[..., Result], *arguments: object) -> list[Result]:
+        """What `body(cluster, *arguments)` gives on each rank; the first rank's error where one has failed."""
+        for connection in self._connections:
+            connection.send((body, arguments))
+        return [self._answer(rank, connection) for rank, connection in enumerate(self._connections)]
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+
+    def _answer(self, rank: int, connection: Connection) -> Any:
+        if not connection.poll(PATIENCE_SECONDS):
+            raise TimeoutError(f"rank {rank} of {self.world_size} gave no answer")
+        result, error = connection.recv()
+        if error:
+            raise RuntimeError(f"rank {rank} of {self.world_size}: {error}")
+        return result
 
 
-def _member[Result](
-    body: Callable[..., Result], rank: int, world_size: int, port: int, arguments: tuple[object, ...]
-) -> Result:
+def _be_member(connection: Connection, rank: int, world_size: int, port: int) -> None:
     settings = Settings(
         rank=rank, world_size=world_size, master_addr="127.0.0.1", master_port=port, join_timeout=60, peer_timeout=60
     )
     cluster = join(settings, lambda _: None)
-    result = body(Communicator(cluster), rank, *arguments)
-    cluster.leave()
-    return result
+    torch.set_num_threads(1)
+    while True:
+        try:
+            body, arguments = connection.recv()
+        except (EOFError, ConnectionResetError):
+            os._exit(0)  # as the program itself ends: without Gloo's farewell
+        try:
+            connection.send((body(cluster, *arguments), None))
+        except Exception:
+            connection.send((None, traceback.format_exc()))
+
+
+def run_group[Result](world_size: int, body: Callable[..., Result], *arguments: object) -> list[Result]:
+    """What `body(cluster, *arguments)` gives on each rank of a group of its own, which it may leave in disorder."""
+    group = Group(world_size)
+    try:
+        return group.run(body, *arguments)
+    finally:
+        group.close()
 
 
 class Ranks:

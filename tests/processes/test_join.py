@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app.gradient_sync import MODES
 from tests.processes import group
 from tests.processes.group import Ranks
 
@@ -86,6 +87,6 @@ def test_a_wrong_setting_is_refused_before_anything_starts(tmp_path: Path) -> No
         code, output = group.wait(group.start(command, tmp_path, SYNC_MODE="dpp"))
         assert (code, output) == (
             2,
-            "error: SYNC_MODE=dpp: not allowed. Allowed: none, all_reduce, ddp. Did you mean ddp?\n",
+            f"error: SYNC_MODE=dpp: not allowed. Allowed: {', '.join(MODES)}. Did you mean ddp?\n",
         )
     assert list(tmp_path.iterdir()) == []

@@ -27,6 +27,11 @@ STEP = Step(
     optimiser_seconds=0.1,
     bytes_sent=100,
     bytes_received=100,
+    communication_seconds=0.1,
+    batch_norm_bytes_sent=None,
+    batch_norm_seconds=None,
+    interface_bytes_sent=107,
+    interface_bytes_received=108,
 )
 FINISHED = Finished(rank=0, steps=3, seconds=3.5, parameters_sha256="abc", restarts=0)
 MANIFEST = {
@@ -34,7 +39,7 @@ MANIFEST = {
     "world_size": 2,
     "settings": {"sync_mode": "all_reduce", "model": "lenet5", "dataset": "digits"},
     "plan": {"steps": 3, "global_batch_size": 128},
-    "formula_bytes_sent_per_step": 100.0,
+    "ranks": [{"formula_bytes_sent_per_step": 100.0}, {"formula_bytes_sent_per_step": 120.0}],
     "warnings": [],
 }
 

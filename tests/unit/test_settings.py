@@ -7,6 +7,7 @@ import pytest
 
 from app import settings
 from app.errors import SettingError
+from app.gradient_sync import MODES
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,7 +29,7 @@ def refusal(monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
 
 def test_a_wrong_word_is_answered_with_the_allowed_ones_and_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     message = refusal(monkeypatch, SYNC_MODE="dpp")
-    assert message == "SYNC_MODE=dpp: not allowed. Allowed: none, all_reduce, ddp. Did you mean ddp?"
+    assert message == f"SYNC_MODE=dpp: not allowed. Allowed: {', '.join(MODES)}. Did you mean ddp?"
 
 
 @pytest.mark.parametrize(
