@@ -12,24 +12,27 @@ COMMANDS = {
     "train": "take part in a run, as the rank that this process turns out to be",
     "prepare": "check the settings, make the data set, open the run's folder; once before `train`",
     "progress": "follow a run on a terminal: rank 0's lines on standard input, a bar below them",
+    "benchmark": "with the other ranks: time a part of the program against plain code",
     "env-example": "print the text of .env.example",
 }
+
+BENCHMARKS = {"sync": "every mode against the plainest correct code of its pattern"}
 
 
 def main() -> int:
     """Run one command; the exit code is 2 for bad input, 1 for a failure."""
-    command = _parser().parse_args().command
+    arguments = _parser().parse_args()
     try:
-        _run(command)
+        _run(arguments)
     except LockstepError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.exit_code
     return 0
 
 
-def _run(command: str) -> None:
+def _run(arguments: argparse.Namespace) -> None:
     # Each command imports what it needs, so that none but `train` waits for torch.
-    match command:
+    match arguments.command:
         case "train":
             clean_ups = end_on_signal()
             from app.run import run
@@ -44,6 +47,11 @@ def _run(command: str) -> None:
             from app.progress import follow
 
             follow(sys.stdin)
+        case "benchmark":
+            end_on_signal()
+            from app.benchmark import benchmark
+
+            benchmark(arguments.name, settings.load(), _say)
         case "env-example":
             print(settings.env_example(), end="")
 
@@ -60,7 +68,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, what in COMMANDS.items():
-        commands.add_parser(name, help=what)
+        command = commands.add_parser(name, help=what)
+        if name == "benchmark":
+            command.add_argument("name", choices=BENCHMARKS, help="what is timed")
     return parser
 
 

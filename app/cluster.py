@@ -4,7 +4,8 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import torch.distributed as dist
@@ -40,6 +41,7 @@ class Cluster:
     store: dist.Store
     roll_call: RollCall
     peer_timeout: float
+    _turn: Iterator[int] = field(default_factory=count)  # of the exchanges, so that none takes another one's values
 
     @property
     def world_size(self) -> int:
@@ -52,12 +54,13 @@ class Cluster:
         return self.members[self.rank]
 
     def exchange(self, subject: str, value: Any) -> list[Any]:
-        """Give a small value to all ranks and take theirs, by rank."""
+        """Give a small value to all ranks and take theirs, by rank; all make the same exchanges in the same order."""
+        place = f"{subject}/{next(self._turn)}"
         with self._needing_the_store():
-            self.store.set(f"{subject}/{self.rank}", json.dumps(value))
-            if missing := self._absent(subject, self.peer_timeout):
+            self.store.set(f"{place}/{self.rank}", json.dumps(value))
+            if missing := self._absent(place, self.peer_timeout):
                 raise self._loss(missing, f"gave no '{subject}' within PEER_TIMEOUT={self.peer_timeout:g} s")
-            return [json.loads(self.store.get(f"{subject}/{member.rank}")) for member in self.members]
+            return [json.loads(self.store.get(f"{place}/{member.rank}")) for member in self.members]
 
     def leave(self) -> None:
         """Go when all ranks are done; rank 0 last, because the store that all talk to is its own."""

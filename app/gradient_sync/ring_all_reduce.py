@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import cycle, islice
 from typing import ClassVar
 
 import torch
@@ -32,58 +33,77 @@ class RingAllReduce:
     """
 
     explicit: ClassVar[bool] = True
-    piece_bytes: ClassVar[int] = 1 << 20
+    piece_bytes: ClassVar[int] = 4 << 20  # smaller ones cost more wake-ups than their overlap saves
     receives_ahead: ClassVar[int] = 4  # so that the sender never waits for a place to put the next piece
 
     def __init__(self, communicator: Communicator, settings: Settings) -> None:
         """Talk through this communicator."""
         self._communicator = communicator
         self._buffer = torch.empty(0)
+        self._places: list[torch.Tensor] = []
 
     def attach(self, model: nn.Module) -> nn.Module:
         """Leave the model as it is."""
         return model
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Pack, average round the ring, unpack."""
-        gradients = gradients_of(parameters)
+        """Pack, average round the ring; the means stay where they are and become the gradients."""
+        learned = [parameter for parameter in parameters if parameter.grad is not None]
+        gradients = gradients_of(learned)
         if not gradients or self._communicator.world_size == 1:
             return
-        self._buffer = self._buffer.to(gradients[0].dtype)
-        self._buffer.resize_(sum(gradient.numel() for gradient in gradients))
-        torch.cat([gradient.view(-1) for gradient in gradients], out=self._buffer)
+        if len(gradients) == 1:
+            self._average(gradients[0].view(-1))  # one buffer as it is
+            return
+        lengths = [gradient.numel() for gradient in gradients]
+        if len(self._buffer) != sum(lengths):
+            self._buffer = gradients[0].new_empty(sum(lengths))
+        slots = torch.split(self._buffer, lengths)
+        for gradient, slot in zip(gradients, slots, strict=True):
+            slot.copy_(gradient.view(-1))
         self._average(self._buffer)
-        means = torch.split(self._buffer, [gradient.numel() for gradient in gradients])
-        for gradient, mean in zip(gradients, means, strict=True):
-            gradient.copy_(mean.view_as(gradient))
+        for parameter, slot in zip(learned, slots, strict=True):
+            parameter.grad = slot.view(parameter.shape)
 
     def _average(self, buffer: torch.Tensor) -> None:
         rank, world_size = self._communicator.rank, self._communicator.world_size
-        chunks = [self._pieces(chunk) for chunk in torch.split(buffer, chunk_lengths(buffer.numel(), world_size))]
-        last = 2 * (world_size - 1) - 1
-        incoming = [(step, piece) for step in range(last + 1) for piece in chunks[(rank - 1 - step) % world_size]]
-
         ring = Ring(self._communicator)
+        chunks = [self._pieces(chunk) for chunk in torch.split(buffer, chunk_lengths(len(buffer), world_size))]
+        reducing, steps = world_size - 1, 2 * (world_size - 1)
+        upcoming = iter((step, piece) for step in range(steps) for piece in chunks[(rank - 1 - step) % world_size])
+        places = cycle(self._landing_places(buffer))
+        landing: deque[tuple[int, torch.Tensor, torch.Tensor, Transfer]] = deque()
+
+        def expect_next() -> None:
+            for step, piece in islice(upcoming, 1):
+                place = next(places)[: len(piece)] if step < reducing else piece
+                landing.append((step, piece, place, ring.start_receive(place)))
+
+        for _ in range(self.receives_ahead):
+            expect_next()
         for piece in chunks[rank]:
-            ring.send(piece)
-        landing: deque[tuple[torch.Tensor, Transfer]] = deque()
-        for index, (step, piece) in enumerate(incoming):
-            while len(landing) < self.receives_ahead and index + len(landing) < len(incoming):
-                ahead, place = incoming[index + len(landing)]
-                landing.append(ring.receive(torch.empty_like(place) if ahead < world_size - 1 else place))
-            arrived, transfer = landing.popleft()
+            ring.start_send(piece)
+        while landing:
+            step, piece, place, transfer = landing.popleft()
             transfer.wait()
-            if step < world_size - 1:
-                piece += arrived
-            if step == world_size - 2:
+            if step < reducing:
+                piece += place
+            if step == reducing - 1:
                 piece /= world_size
-            if step < last:
-                ring.send(piece)
+            if step < steps - 1:
+                ring.start_send(piece)
+            expect_next()
         ring.finish()
 
+    def _landing_places(self, buffer: torch.Tensor) -> list[torch.Tensor]:
+        """For pieces that are to be added up; kept, because fresh memory costs as much time as the addition."""
+        longest = min(len(buffer), self.piece_bytes // buffer.element_size() + 1)
+        if not self._places or len(self._places[0]) < longest or self._places[0].dtype != buffer.dtype:
+            self._places = [buffer.new_empty(longest) for _ in range(self.receives_ahead)]
+        return self._places
+
     def _pieces(self, chunk: torch.Tensor) -> Sequence[torch.Tensor]:
-        length = max(1, self.piece_bytes // chunk.element_size())
-        return torch.split(chunk, length) if chunk.numel() else ()
+        return torch.tensor_split(chunk, -(-chunk.nbytes // self.piece_bytes)) if len(chunk) else ()
 
     @staticmethod
     def bytes_sent_per_step(parameters: Sequence[nn.Parameter], rank: int, world_size: int) -> float:
@@ -109,16 +129,16 @@ class Ring:
         self._next = (communicator.rank + 1) % communicator.world_size
         self._before = (communicator.rank - 1) % communicator.world_size
         self._sent: list[Transfer] = []
-        self._received = 0
+        self._expected = 0
 
-    def send(self, piece: torch.Tensor) -> None:
+    def start_send(self, piece: torch.Tensor) -> None:
         """Start a piece on its way to the next rank."""
         self._sent.append(self._communicator.start_send(piece, self._next, tag=len(self._sent)))
 
-    def receive(self, place: torch.Tensor) -> tuple[torch.Tensor, Transfer]:
+    def start_receive(self, place: torch.Tensor) -> Transfer:
         """Open a place for the next piece from the rank before."""
-        self._received += 1
-        return place, self._communicator.start_receive(place, self._before, tag=self._received - 1)
+        self._expected += 1
+        return self._communicator.start_receive(place, self._before, tag=self._expected - 1)
 
     def finish(self) -> None:
         """Return when all that was sent has left."""

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from app.gradient_sync import MODES
 from tests.processes import group
 from tests.processes.group import Ranks
+
+SYNCHRONISING = [name for name in MODES if name != "none"]
 
 
 def step_of(folder: Path, rank: int) -> int:
@@ -31,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("mode", ["all_reduce", "ddp"])
+@pytest.mark.parametrize("mode", SYNCHRONISING)
 @pytest.mark.parametrize("victim", [0, 2])
 def test_a_killed_rank_is_named_by_the_others(folder: Path, mode: str, victim: int) -> None:
     ranks = Ranks(folder, 3, SYNC_MODE=mode, EPOCHS=1_000_000, EVALUATE="never", PEER_TIMEOUT=60)
@@ -50,8 +53,9 @@ def test_a_killed_rank_is_named_by_the_others(folder: Path, mode: str, victim: i
         assert ranks.summary()["steps"] >= 4  # the ranks beside rank 0 may be a record behind it
 
 
-def test_a_silent_rank_is_lost_after_the_peer_timeout(folder: Path) -> None:
-    ranks = Ranks(folder, 3, SYNC_MODE="all_reduce", EPOCHS=1_000_000, EVALUATE="never", PEER_TIMEOUT=4)
+@pytest.mark.parametrize("mode", ["ring_all_reduce", "ddp"])
+def test_a_silent_rank_is_lost_after_the_peer_timeout(folder: Path, mode: str) -> None:
+    ranks = Ranks(folder, 3, SYNC_MODE=mode, EPOCHS=1_000_000, EVALUATE="never", PEER_TIMEOUT=4)
     ranks.start()
     run_until(ranks, 5)
     ranks.processes[1].send_signal(signal.SIGSTOP)

@@ -1,0 +1,163 @@
+"""`benchmark sync`: every mode beside the plainest correct code of the same pattern, round after round."""
+
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from app import models
+from app.benchmark import plain
+from app.cluster import Cluster
+from app.communicator import Communicator
+from app.gradient_sync import mode_class
+from app.settings import Settings
+
+ROUNDS = 15
+WARM_UP = 2
+
+FLAT = "the backend's all-reduce of one flat buffer"
+FLAT_RING = "ring_all_reduce of one flat buffer"
+
+# What each mode is held against, on the same gradients.
+YARDSTICKS = {
+    "gather_scatter": ["plain gather and scatter"],
+    "send_recv": ["plain send and recv"],
+    "all_reduce": ["plain all-reduce per parameter"],
+    FLAT_RING: [FLAT],
+    "ring_all_reduce": [FLAT, "packed, the backend's all-reduce, unpacked", "plain ring of whole chunks, packed"],
+    "ddp": ["DistributedDataParallel as it comes"],
+}
+
+
+class Contender(Protocol):
+    """Something to be timed."""
+
+    def prepare(self) -> None:
+        """What has to be done anew each time, and is not timed."""
+
+    def run(self) -> None:
+        """What is timed."""
+
+
+class Gradients(nn.Module):
+    """Parameters as a model has them, and a backward that costs little beside their synchronisation."""
+
+    def __init__(self, like: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self.parts = nn.ParameterList(torch.zeros_like(each) for each in like)
+        self.gradients = [torch.randn_like(each) for each in like]
+
+    def forward(self) -> torch.Tensor:
+        """A sum whose gradients are the ones given."""
+        products = zip(self.parts, self.gradients, strict=True)
+        return torch.stack([torch.dot(part.view(-1), gradient.view(-1)) for part, gradient in products]).sum()
+
+
+class Synchronisation:
+    """Averages gradients that lie there, as backward has left them."""
+
+    def __init__(self, model: Gradients, synchronise: Callable[[list[nn.Parameter]], None]) -> None:
+        self._model, self._synchronise = model, synchronise
+        self._parameters = list(model.parameters())
+
+    def prepare(self) -> None:
+        """Lay out fresh gradients."""
+        for parameter, gradient in zip(self._parameters, self._model.gradients, strict=True):
+            parameter.grad = gradient.clone()
+
+    def run(self) -> None:
+        """Average them."""
+        self._synchronise(self._parameters)
+
+
+class Backward:
+    """Averages gradients while backward makes them."""
+
+    def __init__(self, replica: nn.Module) -> None:
+        self._replica = replica
+        self._loss = torch.empty(0)
+
+    def prepare(self) -> None:
+        """Forward."""
+        self._replica.zero_grad()
+        self._loss = self._replica()
+
+    def run(self) -> None:
+        """Backward."""
+        self._loss.backward()  # type: ignore[no-untyped-call]
+
+
+class FlatBuffer:
+    """The backend's all-reduce with nothing around it: a bound, because real gradients are no single buffer."""
+
+    def __init__(self, like: Sequence[torch.Tensor]) -> None:
+        self._buffer = torch.randn(sum(each.numel() for each in like), dtype=like[0].dtype)
+
+    def prepare(self) -> None:
+        """Keep the sum from growing without end."""
+        self._buffer /= dist.get_world_size()
+
+    def run(self) -> None:
+        """Sum it up."""
+        dist.all_reduce(self._buffer)
+
+
+def compare_modes(settings: Settings, cluster: Cluster, say: Callable[[str], None]) -> None:
+    """Time all contenders in turn, so that the machine's moods meet them alike; rank 0 prints times and ratios."""
+    like = [
+        parameter.detach() for parameter in models.build(settings.model, settings.seed, settings.precision).parameters()
+    ]
+    contenders = _contenders(settings, cluster, like)
+    communicator = Communicator(cluster)
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(WARM_UP + ROUNDS):
+        for name, contender in contenders.items():
+            contender.prepare()
+            communicator.wait_for_peers()
+            began = time.monotonic()
+            contender.run()
+            communicator.wait_for_peers()  # the time of the slowest rank is everybody's
+            if number >= WARM_UP:
+                seconds[name].append(time.monotonic() - began)
+        if cluster.rank == 0:
+            say(f"round {number + 1} of {WARM_UP + ROUNDS}{', warm-up' if number < WARM_UP else ''}")
+    if cluster.rank == 0:
+        size = sum(each.nbytes for each in like)
+        say(f"\n{settings.model}: {size / 1e6:.1f} MB of gradients, {cluster.world_size} ranks")
+        say(table(seconds))
+
+
+def _contenders(settings: Settings, cluster: Cluster, like: Sequence[torch.Tensor]) -> dict[str, Contender]:
+    contenders: dict[str, Contender] = {
+        "plain gather and scatter": Synchronisation(Gradients(like), plain.gather_scatter),
+        "plain send and recv": Synchronisation(Gradients(like), plain.send_recv),
+        "plain all-reduce per parameter": Synchronisation(Gradients(like), plain.all_reduce),
+        FLAT: FlatBuffer(like),
+        "packed, the backend's all-reduce, unpacked": Synchronisation(Gradients(like), plain.packed_all_reduce),
+        "plain ring of whole chunks, packed": Synchronisation(Gradients(like), plain.packed_ring),
+        "DistributedDataParallel as it comes": Backward(DistributedDataParallel(Gradients(like))),
+    }
+    for name in YARDSTICKS:
+        model = Gradients([torch.cat([each.view(-1) for each in like])] if name == FLAT_RING else like)
+        sync = mode_class(name.partition(" ")[0])(Communicator(cluster), settings)
+        replica = sync.attach(model)
+        contenders[name] = Synchronisation(model, sync.synchronise) if sync.explicit else Backward(replica)
+    return contenders
+
+
+def table(seconds: dict[str, list[float]]) -> str:
+    """Median times, and each mode's ratio to its yardsticks: the median over the rounds, and the range."""
+    lines = [f"{'mode':<34} {'seconds':>8}   {'against':<42} {'seconds':>8}   ratio (least to most of {ROUNDS} rounds)"]
+    for mode, yardsticks in YARDSTICKS.items():
+        for yardstick in yardsticks:
+            ratios = [ours / plain for ours, plain in zip(seconds[mode], seconds[yardstick], strict=True)]
+            lines.append(
+                f"{mode:<34} {median(seconds[mode]):>8.4f}   {yardstick:<42} {median(seconds[yardstick]):>8.4f}   "
+                f"{median(ratios):.2f}  ({min(ratios):.2f} to {max(ratios):.2f})"
+            )
+    return "\n".join(lines)

@@ -1,0 +1,115 @@
+"""One training run is one mathematical object: every mode and world size trains what one process trains.
+
+In fp64, because fp32 cannot show it: VGG-11 makes rounding grow to a percent within a few steps, whatever the mode.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app import summary
+from app.cluster import Cluster
+from app.datasets import SOURCES, shapes
+from app.datasets.prepared import DataSet, Part
+from app.gradient_sync import MODES
+from app.run import take_part
+from app.settings import Settings
+from tests.processes.conftest import GroupOf
+
+SYNCHRONISING = [name for name in MODES if name != "none"]
+
+# 41 images in batches of 8: in the last batch, of one image, all ranks but one have nothing.
+VGG11 = {"model": "vgg11", "batch_norm": "synchronised", "global_batch_size": 8, "evaluate": "never"}
+VGG11_IMAGES, VGG11_STEPS = 41, 6
+
+# 50 images in a batch do not divide by 3 or 4.
+LENET5 = {"model": "lenet5", "global_batch_size": 50, "max_steps": 20, "learning_rate": 0.05, "evaluate": "never"}
+
+Run = dict[str, Any]
+RunOn = Callable[..., Run]
+
+
+def dataset_for(model: str) -> DataSet:
+    if model == "vgg11":
+        part = Part(*shapes.draw(VGG11_IMAGES, seed=1))
+        return DataSet(SOURCES["shapes"], part, part)
+    parts = {name: Part(*arrays) for name, arrays in SOURCES["digits"].make().items()}
+    return DataSet(SOURCES["digits"], parts["train"], parts["test"])
+
+
+def train(cluster: Cluster, folder: Path, values: dict[str, Any]) -> None:
+    settings = Settings(**values)
+    take_part(settings, cluster, dataset_for(settings.model), folder, lambda _: None)
+
+
+@pytest.fixture(scope="session")
+def run_on(group_of: GroupOf, tmp_path_factory: pytest.TempPathFactory) -> RunOn:
+    """The summary of a run on so many ranks; what was run before is not run again."""
+    known: dict[tuple[object, ...], Run] = {}
+
+    def run(world_size: int, base: dict[str, Any], again: int = 0, **settings: object) -> Run:
+        values = {**base, **settings}
+        key = (world_size, again, *sorted(values.items()))
+        if key not in known:
+            folder = tmp_path_factory.mktemp("run")
+            group_of(world_size).run(train, folder, values)
+            known[key] = summary.summarise(folder)
+            assert known[key]["complete"]
+            assert known[key]["replicas_identical"]
+        return known[key]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("mode", "world_size"), [*((mode, 4) for mode in SYNCHRONISING), ("ring_all_reduce", 2), ("ring_all_reduce", 3)]
+)
+def test_vgg_11_with_synchronised_batch_normalisation_in_fp64(run_on: RunOn, mode: str, world_size: int) -> None:
+    alone = run_on(1, VGG11, precision="fp64", sync_mode="all_reduce")
+    run = run_on(world_size, VGG11, precision="fp64", sync_mode=mode)
+    assert len(run["losses"]) == VGG11_STEPS
+    assert run["losses"] == pytest.approx(alone["losses"], rel=1e-9)
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+@pytest.mark.parametrize("mode", SYNCHRONISING)
+def test_lenet_5_in_fp64(run_on: RunOn, mode: str, world_size: int) -> None:
+    alone = run_on(1, LENET5, precision="fp64", sync_mode="all_reduce")
+    run = run_on(world_size, LENET5, precision="fp64", sync_mode=mode)
+    assert len(run["losses"]) == 20
+    assert run["losses"] == pytest.approx(alone["losses"], rel=1e-9)
+
+
+@pytest.mark.parametrize("mode", SYNCHRONISING)
+def test_lenet_5_in_fp32_and_the_same_run_twice(run_on: RunOn, mode: str) -> None:
+    alone = run_on(1, LENET5, sync_mode="all_reduce")
+    run, again = (run_on(4, LENET5, sync_mode=mode, again=number) for number in (0, 1))
+    assert run["losses"] == pytest.approx(alone["losses"], rel=1e-4)
+    assert again["losses"] == run["losses"]
+    assert [rank["parameters_sha256"] for rank in again["ranks"]] == [
+        rank["parameters_sha256"] for rank in run["ranks"]
+    ]
+
+
+@pytest.mark.parametrize("mode", SYNCHRONISING)
+def test_the_first_step_of_vgg_11_in_fp32(run_on: RunOn, mode: str) -> None:
+    alone = run_on(1, VGG11, max_steps=1, sync_mode="all_reduce")
+    run = run_on(4, VGG11, max_steps=1, sync_mode=mode)
+    assert run["losses"] == pytest.approx(alone["losses"], rel=1e-5)
+
+
+def test_local_batch_normalisation_is_another_run_and_a_rank_without_images_does_not_harm_it(run_on: RunOn) -> None:
+    alone = run_on(1, VGG11, precision="fp64", sync_mode="all_reduce")
+    run = run_on(4, VGG11, precision="fp64", sync_mode="all_reduce", batch_norm="local")
+    assert len(run["losses"]) == VGG11_STEPS
+    assert run["losses"][0] != pytest.approx(alone["losses"][0], rel=1e-4)
+
+
+@pytest.mark.parametrize("mode", SYNCHRONISING)
+def test_the_bytes_of_a_run_are_those_of_the_formula(run_on: RunOn, mode: str) -> None:
+    run = run_on(4, VGG11, precision="fp64", sync_mode=mode)
+    for each in (run["run"], *run["ranks"]):
+        assert each["bytes_sent_per_step"] == pytest.approx(each["formula_bytes_sent_per_step"], abs=1)
+        assert each["batch_norm_bytes_sent_per_step"] > 0
