@@ -29,6 +29,7 @@ class RollCall:
                 silent = await_keys(self._store, list(answers), time.monotonic() + ANSWER_SECONDS)
                 found = json.dumps([answers[key] for key in silent])
                 self._verdict = json.loads(self._store.compare_set("lost", "", found))
+                self._store.set(f"read/{self._rank}", "")
         except RuntimeError:
             # The store went with rank 0; what its last caller found may still have come.
             self._verdict = self._verdict if self._verdict is not None else [0]

@@ -14,7 +14,7 @@ from app import models
 from app.benchmark import plain
 from app.cluster import Cluster
 from app.communicator import Communicator
-from app.gradient_sync import mode_class
+from app.gradient_sync import MODES, mode_class
 from app.settings import Settings
 
 ROUNDS = 15
@@ -142,7 +142,7 @@ def _contenders(settings: Settings, cluster: Cluster, like: Sequence[torch.Tenso
         "plain ring of whole chunks, packed": Synchronisation(Gradients(like), plain.packed_ring),
         "DistributedDataParallel as it comes": Backward(DistributedDataParallel(Gradients(like))),
     }
-    for name in YARDSTICKS:
+    for name in _modes():
         model = Gradients([torch.cat([each.view(-1) for each in like])] if name == FLAT_RING else like)
         sync = mode_class(name.partition(" ")[0])(Communicator(cluster), settings)
         replica = sync.attach(model)
@@ -150,11 +150,16 @@ def _contenders(settings: Settings, cluster: Cluster, like: Sequence[torch.Tenso
     return contenders
 
 
+def _modes() -> list[str]:
+    """Every mode that synchronises; one without a yardstick of its own is held against the flat buffer."""
+    return list(dict.fromkeys([*YARDSTICKS, *(name for name in MODES if name != "none")]))
+
+
 def table(seconds: dict[str, list[float]]) -> str:
     """Median times, and each mode's ratio to its yardsticks: the median over the rounds, and the range."""
     lines = [f"{'mode':<34} {'seconds':>8}   {'against':<42} {'seconds':>8}   ratio (least to most of {ROUNDS} rounds)"]
-    for mode, yardsticks in YARDSTICKS.items():
-        for yardstick in yardsticks:
+    for mode in _modes():
+        for yardstick in YARDSTICKS.get(mode, [FLAT]):
             ratios = [ours / plain for ours, plain in zip(seconds[mode], seconds[yardstick], strict=True)]
             lines.append(
                 f"{mode:<34} {median(seconds[mode]):>8.4f}   {yardstick:<42} {median(seconds[yardstick]):>8.4f}   "

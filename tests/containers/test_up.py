@@ -21,15 +21,6 @@ def test_any_number_of_workers(clone: Clone, workers: int) -> None:
     assert clone.containers("--all") == []
 
 
-@pytest.mark.parametrize("mode", ["none", "all_reduce", "ddp"])
-def test_every_mode(clone: Clone, mode: str) -> None:
-    clone.up(SYNC_MODE=mode)
-    run = clone.summary()
-    assert run["sync_mode"] == mode
-    assert run["complete"]
-    assert run["replicas_identical"] is (mode != "none")
-
-
 def test_real_handwriting_is_learned(clone: Clone) -> None:
     clone.up("MAX_STEPS=", "EPOCHS=20", "LEARNING_RATE=0.05")
     assert clone.summary()["run"]["accuracy"] > 0.9

@@ -1,7 +1,7 @@
 """The contract of every registered mode, on real Gloo groups of one to five processes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -195,6 +195,30 @@ def test_both_stars_agree_to_the_bit(group_of: GroupOf, world_size: int) -> None
     )
     for left, right in zip(one, other, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+class CountsAllReduces(Communicator):
+    all_reduces = 0
+
+    def start_all_reduce(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+        self.all_reduces += 1
+        return super().start_all_reduce(tensor)
+
+
+def count_buckets(cluster: Cluster, model: Model) -> int:
+    communicator = CountsAllReduces(cluster)
+    replica = mode_class("ddp")(communicator, Settings(bucket_bytes=model.bucket_bytes)).attach(Weighted(model))
+    for step in range(STEPS):
+        communicator.all_reduces = 0
+        replica(*coefficients(model, cluster.rank, step)).backward()
+    return communicator.all_reduces
+
+
+@pytest.mark.parametrize(("bucket_bytes", "buckets"), [(None, 1), (1, 3), (6000, 2)])
+def test_the_size_of_ddps_buckets_is_the_settings(group_of: GroupOf, bucket_bytes: int | None, buckets: int) -> None:
+    """Parameters of 3200, 2400 and 4000 bytes; a bucket is closed as soon as it has its size."""
+    model = replace(MODELS["many buckets"], bucket_bytes=bucket_bytes)
+    assert group_of(2).run(count_buckets, model) == [buckets] * 2
 
 
 def test_none_sends_nothing_and_changes_nothing(group_of: GroupOf) -> None:

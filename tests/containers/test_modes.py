@@ -1,0 +1,109 @@
+"""Every mode on four containers: the same training, and on the wire what its formula says."""
+
+import ast
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.containers.cluster import ROOT, Clone
+
+RANKS = 4
+LENET5_PARAMETERS = 10
+
+# What a message costs beside its payload: TCP/IP and Gloo headers, the answers of TCP, Gloo's own announcements.
+BYTES_PER_MESSAGE = 600
+BARRIER_MESSAGES = 8
+# A full packet carries 1448 bytes in 1514, and is answered with 66.
+BYTES_PER_PAYLOAD = 1 + 2 * 66 / 1448
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
+    """One for all, so that its data sets are made once."""
+    shared = Clone(tmp_path_factory.mktemp("modes"), 201)
+    yield shared
+    shared.remove()
+
+
+def modes() -> list[str]:
+    """The table of modes, read and not imported: the host has no torch."""
+    tree = ast.parse((ROOT / "app/gradient_sync/__init__.py").read_text())
+    (table,) = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MODES" and isinstance(node.value, ast.Dict)
+    ]
+    return [ast.literal_eval(key) for key in table.keys if key is not None]
+
+
+SYNCHRONISING = [mode for mode in modes() if mode != "none"]
+
+
+def messages_per_step(mode: str, rank: int) -> int | None:
+    """Messages that a rank sends to synchronise LeNet-5 once; None for a mode that is not known here."""
+    star = LENET5_PARAMETERS * (RANKS - 1 if rank == 0 else 1)
+    all_reduce = 2 * 2 * (RANKS - 1)  # Gloo cuts what travels in a round in two
+    return {
+        "gather_scatter": star,
+        "send_recv": star,
+        "all_reduce": LENET5_PARAMETERS * all_reduce,
+        "ring_all_reduce": 2 * (RANKS - 1),
+        "ddp": all_reduce,
+    }.get(mode)
+
+
+def check_wire(rank: dict[str, Any], most: float) -> None:
+    """The payload is the formula's, and the kernel saw it pass with no more around it than that."""
+    assert rank["bytes_sent_per_step"] == pytest.approx(rank["formula_bytes_sent_per_step"], abs=1)
+    for direction in ("sent", "received"):
+        seen = rank[f"interface_bytes_{direction}_per_step"]
+        print(f"rank {rank['rank']}: {direction} {seen:.0f} for {rank[f'bytes_{direction}_per_step']:.0f}")
+        assert rank[f"bytes_{direction}_per_step"] * 0.999 <= seen <= most
+
+
+def test_all_modes_train_the_same_model(clone: Clone) -> None:
+    runs = {}
+    for mode in modes():
+        clone.up(SYNC_MODE=mode, MAX_STEPS="20", EVALUATE="never")
+        run = runs[mode] = clone.summary()
+        assert run["sync_mode"] == mode
+        assert run["complete"]
+        assert run["replicas_identical"] is (mode != "none")
+        for rank in run["ranks"]:
+            messages = messages_per_step(mode, rank["rank"])
+            if messages is not None:
+                extra = (messages + BARRIER_MESSAGES) * BYTES_PER_MESSAGE
+                check_wire(rank, rank["formula_bytes_sent_per_step"] * BYTES_PER_PAYLOAD + extra)
+    for one, other in pairwise(SYNCHRONISING):
+        assert runs[other]["losses"] == pytest.approx(runs[one]["losses"], rel=1e-4)
+    assert runs["none"]["losses"] != pytest.approx(runs["ddp"]["losses"], rel=1e-4)
+    assert runs["none"]["run"]["bytes_sent_per_step"] == 0
+
+
+@pytest.mark.parametrize("mode", SYNCHRONISING)
+def test_vgg_11_puts_the_bytes_of_the_formula_on_the_wire(clone: Clone, mode: str) -> None:
+    """36.9 MB of gradients, by the kernel's counters of each rank's interface, within 3 %."""
+    clone.up(SYNC_MODE=mode, MODEL="vgg11", MAX_STEPS="4", EVALUATE="never", GLOBAL_BATCH_SIZE="16")
+    run = clone.summary()
+    assert run["replicas_identical"]
+    assert run["run"]["formula_bytes_sent_per_step"] == pytest.approx(2 * (RANKS - 1) / RANKS * 36_924_456, abs=4)
+    for rank in run["ranks"]:
+        check_wire(rank, rank["formula_bytes_sent_per_step"] * 1.03)
+
+
+def test_vgg_11_with_synchronised_batch_normalisation_in_fp64_is_one_process(clone: Clone) -> None:
+    proof = {
+        "MODEL": "vgg11",
+        "BATCH_NORM": "synchronised",
+        "PRECISION": "fp64",
+        "GLOBAL_BATCH_SIZE": "8",
+        "MAX_STEPS": "6",
+        "EVALUATE": "never",
+    }
+    losses = {}
+    for workers in ("0", "3"):
+        clone.up(WORKERS=workers, SYNC_MODE="ring_all_reduce", **proof)
+        losses[workers] = clone.summary()["losses"]
+    assert losses["3"] == pytest.approx(losses["0"], rel=1e-9)
