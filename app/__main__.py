@@ -11,27 +11,28 @@ from app.interrupt import end_on_signal
 COMMANDS = {
     "train": "take part in a run, as the rank that this process turns out to be",
     "prepare": "check the settings, make the data set, open the run's folder; once before `train`",
+    "doctor": "examine the cluster, as one of its ranks: the machines, each link, the collective programs",
+    "benchmark": "as one of the cluster's ranks: time a part of the program against plain code",
+    "check": "refuse wrong settings, and do nothing else",
     "progress": "follow a run on a terminal: rank 0's lines on standard input, a bar below them",
-    "benchmark": "with the other ranks: time a part of the program against plain code",
     "env-example": "print the text of .env.example",
 }
 
-BENCHMARKS = {"sync": "every mode against the plainest correct code of its pattern"}
+BENCHMARKS = {"sync": "every mode beside the plainest correct code of its pattern"}
 
 
 def main() -> int:
-    """Run one command; the exit code is 2 for bad input, 1 for a failure."""
+    """Run one command; the exit code is 2 for bad input, 1 for a failure or for what a check-up has found."""
     arguments = _parser().parse_args()
     try:
-        _run(arguments)
+        return _run(arguments)
     except LockstepError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.exit_code
-    return 0
 
 
-def _run(arguments: argparse.Namespace) -> None:
-    # Each command imports what it needs, so that none but `train` waits for torch.
+def _run(arguments: argparse.Namespace) -> int:
+    # Each command imports what it needs, so that only those that compute wait for torch.
     match arguments.command:
         case "train":
             clean_ups = end_on_signal()
@@ -43,6 +44,13 @@ def _run(arguments: argparse.Namespace) -> None:
             from app.prepare import prepare
 
             prepare(settings.load(), _say)
+        case "doctor":
+            end_on_signal()
+            from app.doctor.checkup import check_up
+
+            return check_up(settings.load(), _say)
+        case "check":
+            settings.load()
         case "progress":
             from app.progress import follow
 
@@ -54,6 +62,7 @@ def _run(arguments: argparse.Namespace) -> None:
             benchmark(arguments.name, settings.load(), _say)
         case "env-example":
             print(settings.env_example(), end="")
+    return 0
 
 
 def _say(line: str) -> None:

@@ -55,10 +55,10 @@ class Traffic:
 class Communicator:
     """The process group of a formed cluster. Its limit on every wait is PEER_TIMEOUT."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        """Count from zero."""
+    def __init__(self, cluster: Cluster, moment: str = "before the first step") -> None:
+        """Count from zero; `moment` is how errors say when something happened."""
         self._cluster = cluster
-        self._step: int | None = None
+        self._moment = moment
         self._apart: list[Communicator] = []
         # Messages go straight to the group: dist.isend's own checks take longer than a small message.
         self._group = dist.distributed_c10d._get_default_group()
@@ -76,13 +76,13 @@ class Communicator:
 
     def apart(self) -> "Communicator":
         """The same door for what is not gradients, which is counted apart from them."""
-        other = Communicator(self._cluster)
+        other = Communicator(self._cluster, self._moment)
         self._apart.append(other)
         return other
 
     def begin_step(self, step: int) -> None:
         """Count anew, and name this step in errors."""
-        self._step = step
+        self._moment = f"at step {step}"
         self.traffic = Traffic()
         for other in self._apart:
             other.begin_step(step)
@@ -173,10 +173,9 @@ class Communicator:
     def _lost(self, operation: str, error: RuntimeError) -> PeerLostError:
         lost = self._cluster.find_lost()
         names = ", ".join(member.title for member in lost) or "a peer"
-        when = "before the first step" if self._step is None else f"at step {self._step}"
         cause = str(error).splitlines()[0]
         return PeerLostError(
-            f"rank {self._cluster.rank}: lost {names} during {operation} {when}: {cause}\n"
+            f"rank {self._cluster.rank}: lost {names} during {operation} {self._moment}: {cause}\n"
             "What that rank printed last says why it went: docker compose logs"
         )
 

@@ -12,6 +12,7 @@ import psutil
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CPU_INFO = Path("/proc/cpuinfo")
 CGROUP = Path("/sys/fs/cgroup")
+NO_LIMIT_BYTES = 2**60  # version 1 writes "no limit" as a number that no machine has
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,15 @@ def quota_cpus(cgroup: Path) -> float | None:
     except FileNotFoundError:
         return None
     return microseconds / period_microseconds if microseconds > 0 else None
+
+
+def memory_limit_bytes(cgroup: Path) -> int | None:
+    """The memory limit of this process's control group, of version 2 or 1; None where it sets no limit."""
+    for file in (cgroup / "memory.max", cgroup / "memory" / "memory.limit_in_bytes"):
+        if file.is_file():
+            text = file.read_text().strip()
+            return None if text == "max" or int(text) >= NO_LIMIT_BYTES else int(text)
+    return None
 
 
 def fair_share(machine: Machine, ranks: Sequence[Machine]) -> float:

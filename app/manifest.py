@@ -1,6 +1,5 @@
 """What a run was: its settings, its ranks, and the software and hardware under it."""
 
-import hashlib
 import json
 import platform
 import time
@@ -18,6 +17,7 @@ from app.datasets import SOURCES
 from app.join import oversubscription
 from app.machine import fair_share
 from app.settings import Settings
+from app.source import source_sha256
 from app.training import Plan
 
 REVISION = Path("REVISION")  # put into the image when it is built
@@ -74,22 +74,13 @@ def write(
             "numpy": numpy.__version__,
             "kernel": platform.release(),
         },
-        "image": {"git_revision": _revision(), "source_sha256": _source_sha256(), "system": _system()},
+        "image": {"git_revision": _revision(), "source_sha256": source_sha256(), "system": _system()},
     }
     (run_folder / "manifest.json").write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def _revision() -> str | None:
     return (REVISION.read_text().strip() or None) if REVISION.is_file() else None
-
-
-def _source_sha256() -> str:
-    """A fingerprint of the program as it ran, also where the revision is unknown or had edits on top."""
-    digest = hashlib.sha256()
-    folder = Path(__file__).parent
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
 
 
 def _system() -> str | None:

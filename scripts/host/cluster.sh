@@ -1,6 +1,16 @@
 # shellcheck shell=bash
 # One run of the cluster, from the image to rank 0's exit code, and what is left of it after its end.
 
+# Everything before the image: NAME=value arguments, the settings that Compose consumes, the engine.
+ready_cluster() {
+    take_arguments "$@"
+    warn_of_near_misses
+    check_compose_settings
+    ready_engine
+    check_against_engine
+    ready_base_image
+}
+
 # RANK_CPUS above what the engine has would fail after the build, and a taken network in Docker's own words.
 check_against_engine() {
     local cpus has
@@ -14,12 +24,15 @@ check_against_engine() {
 
 project_name() { docker compose config | sed -n 's/^name: //p'; }
 
+# Runs a command of the image on every rank, after another one that runs once: 'prepare', or 'check' where the
+# ranks need no data set. Ends with rank 0's exit code.
 run_cluster() {
     local code
+    export PREPARE_COMMAND=$1 RANK_COMMAND=$2
     trap 'end_early 130' INT
     trap 'end_early 143' TERM HUP
     if [[ $(docker compose ps --quiet --status running) ]]; then
-        refuse "project $(project_name) has a run in progress. Wait for it, or end it with scripts/down, or use another project: COMPOSE_PROJECT_NAME=other NETWORK_PREFIX=10.77.2 scripts/up"
+        refuse "project $(project_name) has a run in progress. Wait for it, or end it with scripts/down, or use another project: COMPOSE_PROJECT_NAME=other NETWORK_PREFIX=10.77.2 $0"
     fi
     [[ -z $(docker compose ps --all --quiet) ]] || remove_containers # of a run that failed
     build_image
@@ -55,9 +68,9 @@ build_image() {
     attend quietly docker compose --progress plain build
 }
 
-# Rank 0's lines, and on a terminal a bar below them.
+# Rank 0's lines, and below those of a training run, on a terminal, a bar.
 follow() {
-    if [[ ! -t 1 ]]; then
+    if [[ $RANK_COMMAND != train || ! -t 1 ]]; then
         docker logs --follow "$1"
         return
     fi
@@ -91,7 +104,8 @@ end_early() {
 
 remove_containers() { quietly docker compose --progress quiet down --remove-orphans; }
 
-# The containers stay, stopped, so that their output can be read.
+# The containers of a run stay, stopped, so that their output can be read. Others do not: their workers speak only
+# of what broke, and that is shown here.
 explain_failure() {
     local code=$1 container
     quietly docker compose --progress quiet stop
@@ -99,6 +113,12 @@ explain_failure() {
         docker inspect --format '{{if .State.OOMKilled}}{{.Name}} ran out of memory: raise or unset RANK_MEMORY.{{end}}' \
             "$container" | sed -n 's|^/||p' >&2
     done
+    if [[ $RANK_COMMAND != train ]]; then
+        for container in $(container_of worker); do
+            docker logs "$container" >&2
+        done
+        return
+    fi
     say "Rank 0 ended with exit code $code. All ranks' output: docker compose logs. To remove the containers: scripts/down"
     exit "$code"
 }

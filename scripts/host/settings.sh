@@ -6,6 +6,9 @@ MOST_WORKERS=100
 # All names, as the program lists them.
 known_settings() { sed -n 's/^#\([A-Z_]*\)=.*/\1/p' .env.example; }
 
+# All of them with their meanings and defaults, for --help.
+list_settings() { sed -n '/^# Made by/,$ { /^# Made by/d; p }' .env.example; }
+
 # Exports NAME=value arguments; refuses every other.
 take_arguments() {
     local argument name near

@@ -9,6 +9,7 @@ from tests.containers.cluster import ROOT, SMALL, Clone
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 THIS_TEST = "scripts/test"
+TRAINS_NOTHING = ("scripts/doctor", "scripts/benchmark")
 
 
 def commands() -> list[str]:
@@ -23,4 +24,5 @@ def test_command(clone: Clone, command: str) -> None:
     shown = set(re.findall(r"\b([A-Z_]+)=", command))
     code, output = clone.run("bash", "-c", command, **{name: small[name] for name in small.keys() - shown})
     assert code == 0, output
-    assert clone.summary()["complete"]
+    if not command.startswith(TRAINS_NOTHING):
+        assert clone.summary()["complete"]

@@ -92,11 +92,12 @@ def run_group[Result](world_size: int, body: Callable[..., Result], *arguments: 
 
 
 class Ranks:
-    """Ranks of one run, each `python -m app train` in a process of its own."""
+    """Ranks of one run, each `python -m app train`, or another command, in a process of its own."""
 
-    def __init__(self, folder: Path, world_size: int, **settings: Value) -> None:
+    def __init__(self, folder: Path, world_size: int, command: str = "train", **settings: Value) -> None:
         self.folder = folder
         self.world_size = world_size
+        self._command = command
         self._settings: dict[str, Value] = {
             "MODEL": "lenet5",
             "JOIN_TIMEOUT": 60,
@@ -110,7 +111,7 @@ class Ranks:
         """Start these ranks, or all; some settings may be theirs alone."""
         for rank in ranks or range(self.world_size):
             place: dict[str, Value] = {"RANK": rank, "WORLD_SIZE": self.world_size, "MASTER_ADDR": "127.0.0.1"}
-            self.processes[rank] = start("train", self.folder, **{**self._settings, **place, **settings})
+            self.processes[rank] = start(self._command, self.folder, **{**self._settings, **place, **settings})
 
     def wait(self) -> dict[int, tuple[int, str]]:
         """Every started rank's exit code and output."""
@@ -148,7 +149,7 @@ def prepare(folder: Path, **settings: Value) -> None:
 def run(folder: Path, world_size: int, **settings: Value) -> dict[str, Any]:
     """A whole run that has to succeed; its summary."""
     prepare(folder, **settings)
-    ranks = Ranks(folder, world_size, **settings)
+    ranks = Ranks(folder, world_size, "train", **settings)
     ranks.start()
     for rank, (code, output) in ranks.wait().items():
         assert code == 0, f"rank {rank}: {output}"

@@ -1,0 +1,85 @@
+"""The check-up, as every rank takes part in it: join, tell, measure one pair after another, leave."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from itertools import permutations
+
+import torch
+
+from app.cluster import Cluster
+from app.communicator import Communicator
+from app.doctor import facts, report
+from app.doctor.facts import Facts
+from app.doctor.findings import Examination, Pair, find
+from app.doctor.pairs import Clock, PairFigures, measure_clock, measure_pair
+from app.doctor.programs import PROGRAMS, run_program
+from app.errors import PeerLostError
+from app.join import join
+from app.settings import Settings
+
+PROGRESS_SECONDS = 5.0
+
+Say = Callable[[str], None]
+
+
+def check_up(settings: Settings, say: Say) -> int:
+    """Examine the cluster as one of its ranks, and let rank 0 report; the exit code is 1 where there is a problem."""
+    cluster = join(settings, say)
+    torch.set_num_threads(1)  # THREADS_PER_RANK is judged here, not tried
+    speak = say if cluster.rank == 0 else _keep_silent
+    try:
+        examination = examine(cluster, Communicator(cluster, "in the check-up"), speak)
+        cluster.leave()
+    except PeerLostError:
+        cluster.linger()
+        raise
+    findings = find(examination)
+    speak(report.write(examination, findings))
+    return int(any(finding.severity == "problem" for finding in findings))
+
+
+def examine(cluster: Cluster, communicator: Communicator, say: Say) -> Examination:
+    """Collect everything; in the end all ranks know the same."""
+    own = asdict(facts.look(cluster.me.interface))
+    everyones = [Facts(**each) for each in cluster.exchange("doctor/facts", own)]
+    if cluster.world_size == 1:
+        return Examination(cluster.members, everyones, [None], {}, [])
+    return Examination(
+        cluster.members,
+        everyones,
+        _compare_clocks(cluster, communicator),
+        _measure_pairs(cluster, communicator, say),
+        [run_program(name, cluster, communicator) for name in PROGRAMS],
+    )
+
+
+def _compare_clocks(cluster: Cluster, communicator: Communicator) -> list[Clock | None]:
+    own = None
+    for rank in range(1, cluster.world_size):
+        own = measure_clock(communicator, rank) or own
+    return [each and Clock(**each) for each in cluster.exchange("doctor/clocks", own and asdict(own))]
+
+
+def _measure_pairs(cluster: Cluster, communicator: Communicator, say: Say) -> dict[Pair, PairFigures]:
+    """Every rank to every other one, while all the rest are quiet."""
+    pairs = list(permutations(range(cluster.world_size), 2))
+    say(f"measuring {len(pairs)} pairs, one after the other")
+    said = time.monotonic()
+    own: dict[int, PairFigures] = {}  # by receiver
+    for done, (sender, receiver) in enumerate(pairs):
+        if time.monotonic() - said > PROGRESS_SECONDS:
+            say(f"  {done} of {len(pairs)} pairs measured")
+            said = time.monotonic()
+        if figures := measure_pair(communicator, sender, receiver):
+            own[receiver] = figures
+    rows = cluster.exchange("doctor/pairs", {receiver: asdict(figures) for receiver, figures in own.items()})
+    return {
+        (sender, int(receiver)): PairFigures(**figures)
+        for sender, row in enumerate(rows)
+        for receiver, figures in row.items()
+    }
+
+
+def _keep_silent(_: str) -> None:
+    """What the others would say is rank 0's to say."""

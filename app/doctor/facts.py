@@ -1,0 +1,56 @@
+"""What a rank can tell of itself without talking to anybody."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import torch
+
+import app
+from app.machine import CGROUP, memory_limit_bytes
+from app.source import source_sha256
+
+NETWORK_INTERFACES = Path("/sys/class/net")
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # looked at, never written
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One rank's part of the table, beside what the join has told already; None where it could not be read."""
+
+    mtu_bytes: int | None  # the largest packet that the interface sends
+    shared_memory_bytes: int | None
+    shared_memory_free_bytes: int | None
+    memory_limit_bytes: int | None  # None: no limit
+    memory_free_bytes: int  # of the whole host
+    torch_version: str
+    lockstep_version: str
+    source_sha256: str
+    unread: dict[str, str]  # what could not be read, and why
+
+
+def look(interface: str) -> Facts:
+    """Read everything; what cannot be read is missing, with the reason."""
+    unread: dict[str, str] = {}
+
+    def attempt[Value](what: str, read: Callable[[], Value]) -> Value | None:
+        try:
+            return read()
+        except (OSError, ValueError) as error:
+            unread[what] = str(error)
+            return None
+
+    shared_memory = attempt("the size of /dev/shm", lambda: os.statvfs(SHARED_MEMORY))
+    return Facts(
+        mtu_bytes=attempt("the MTU", lambda: int((NETWORK_INTERFACES / interface / "mtu").read_text())),
+        shared_memory_bytes=shared_memory and shared_memory.f_blocks * shared_memory.f_frsize,
+        shared_memory_free_bytes=shared_memory and shared_memory.f_bavail * shared_memory.f_frsize,
+        memory_limit_bytes=attempt("the memory limit", lambda: memory_limit_bytes(CGROUP)),
+        memory_free_bytes=int(psutil.virtual_memory().available),
+        torch_version=torch.__version__,
+        lockstep_version=app.__version__,
+        source_sha256=source_sha256(),
+        unread=unread,
+    )

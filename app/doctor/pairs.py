@@ -1,0 +1,123 @@
+"""Two ranks at a time: send and receive with a check, latency and bandwidth, and the difference of two clocks."""
+
+import statistics
+import time
+from dataclasses import dataclass
+
+import torch
+
+from app.communicator import CENTRE, Communicator
+from app.doctor.programs import numbers
+
+PINGS = 20
+WARM_UP_PINGS = 3  # the first ones wake the other rank up
+TRANSFERS = 5  # the quickest counts: what else the host does can only slow one down
+TRANSFER_SECONDS = 0.05  # what a bandwidth message should take
+ELEMENT_BYTES = 8
+FEWEST_ELEMENTS = 2**16 // ELEMENT_BYTES  # 64 KiB
+MOST_ELEMENTS = 2**23 // ELEMENT_BYTES  # 8 MiB
+
+
+@dataclass(frozen=True)
+class PairFigures:
+    """What one rank measured towards another."""
+
+    latency_seconds: float  # one way: half the median round trip of 8 bytes
+    quickest_latency_seconds: float  # what the link itself takes, whatever else the hosts were doing
+    bytes_per_second: float
+    wrong_elements: int  # that came other than they were sent
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A rank's clock against rank 0's."""
+
+    ahead_seconds: float  # negative: behind
+    uncertainty_seconds: float
+
+
+def measure_pair(communicator: Communicator, sender: int, receiver: int) -> PairFigures | None:
+    """Every rank calls this; those outside the pair wait, and only the sender has figures."""
+    figures = None
+    if communicator.rank == sender:
+        round_trips = [_ping(communicator, receiver) for _ in range(WARM_UP_PINGS + PINGS)][WARM_UP_PINGS:]
+        one_way = min(round_trips) / 2
+        speed, wrong = 0.0, 0
+        for _ in range(TRANSFERS):
+            # The first message is small, and each next one fits what the link has shown until then.
+            elements = int(min(max(speed * TRANSFER_SECONDS / ELEMENT_BYTES, FEWEST_ELEMENTS), MOST_ELEMENTS))
+            reached, damaged = _send(communicator, receiver, elements, one_way)
+            speed, wrong = max(speed, reached), wrong + damaged
+        figures = PairFigures(statistics.median(round_trips) / 2, one_way, speed, wrong)
+    elif communicator.rank == receiver:
+        for _ in range(WARM_UP_PINGS + PINGS):
+            _give(communicator, sender, _take(communicator, sender))
+        for _ in range(TRANSFERS):
+            _receive(communicator, sender)
+    communicator.wait_for_peers()
+    return figures
+
+
+def measure_clock(communicator: Communicator, rank: int) -> Clock | None:
+    """Compare a rank's clock with rank 0's; every rank calls this, and only that rank has the answer.
+
+    As NTP does it: rank 0's time is taken to be from the middle of the round trip, which can be wrong by half of it.
+    """
+    clock = None
+    if communicator.rank == rank:
+        samples = [_ask_for_the_time(communicator) for _ in range(PINGS)]
+        clock = min(samples, key=lambda sample: sample.uncertainty_seconds)
+    elif communicator.rank == CENTRE:
+        for _ in range(PINGS):
+            _take(communicator, rank)
+            _give(communicator, rank, time.time())
+    communicator.wait_for_peers()
+    return clock
+
+
+def _ask_for_the_time(communicator: Communicator) -> Clock:
+    asked = time.time()
+    _give(communicator, CENTRE, 0)
+    central = _take(communicator, CENTRE)
+    answered = time.time()
+    return Clock((asked + answered) / 2 - central, (answered - asked) / 2)
+
+
+def _ping(communicator: Communicator, receiver: int) -> float:
+    began = time.perf_counter()
+    _give(communicator, receiver, 0)
+    _take(communicator, receiver)
+    return time.perf_counter() - began
+
+
+def _send(communicator: Communicator, receiver: int, elements: int, one_way: float) -> tuple[float, int]:
+    """Bytes per second, until the receiver says that all has come, and how many elements it found wrong."""
+    message = numbers(communicator.rank, elements)
+    _give(communicator, receiver, elements)
+    _take(communicator, receiver)  # its buffer is ready
+    began = time.perf_counter()
+    communicator.start_send(message, receiver).wait()
+    _take(communicator, receiver)
+    seconds = time.perf_counter() - began
+    # The receiver's word takes its way as well, which is at most half of all.
+    return message.nbytes / max(seconds - one_way, seconds / 2), int(_take(communicator, receiver))
+
+
+def _receive(communicator: Communicator, sender: int) -> None:
+    elements = int(_take(communicator, sender))
+    message = torch.full((elements,), -1, dtype=torch.float64)
+    receiving = communicator.start_receive(message, sender)
+    _give(communicator, sender, 0)
+    receiving.wait()
+    _give(communicator, sender, 0)
+    _give(communicator, sender, int((message != numbers(sender, elements)).sum()))
+
+
+def _give(communicator: Communicator, to: int, value: float) -> None:
+    communicator.start_send(torch.tensor(value, dtype=torch.float64), to).wait()
+
+
+def _take(communicator: Communicator, source: int) -> float:
+    value = torch.empty((), dtype=torch.float64)
+    communicator.start_receive(value, source).wait()
+    return value.item()

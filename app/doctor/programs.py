@@ -1,0 +1,77 @@
+"""The collective programs of the course, each with a check: the numbers that come must be those that were given."""
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from app.cluster import Cluster
+from app.communicator import CENTRE, Communicator
+
+ELEMENTS = 8192  # 64 KiB from each rank
+REPETITIONS = 5
+
+Program = Callable[[Communicator, int], list[int]]  # gives the ranks whose numbers came wrong here
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one program went, over all ranks."""
+
+    program: str
+    seconds: float  # on the wire: the slowest rank's median
+    wrong: dict[int, list[int]]  # rank whose numbers came wrong -> ranks where they did
+
+
+def numbers(rank: int, elements: int) -> torch.Tensor:
+    """What a rank gives: no two of all ranks' numbers are the same, so that a mix-up is seen as well."""
+    return torch.arange(1, elements + 1, dtype=torch.float64) + rank * elements
+
+
+def gather(communicator: Communicator, elements: int) -> list[int]:
+    """Rank 0 receives every rank's numbers."""
+    everyones = communicator.gather(numbers(communicator.rank, elements))
+    return [rank for rank, came in enumerate(everyones) if not torch.equal(came, numbers(rank, elements))]
+
+
+def scatter(communicator: Communicator, elements: int) -> list[int]:
+    """Rank 0 sends every rank numbers of its own."""
+    central = communicator.rank == CENTRE
+    parts = [numbers(rank, elements) for rank in range(communicator.world_size)] if central else []
+    mine = torch.zeros(elements, dtype=torch.float64)
+    communicator.scatter(mine, parts)
+    return [] if torch.equal(mine, numbers(communicator.rank, elements)) else [CENTRE]
+
+
+def all_reduce(communicator: Communicator, elements: int) -> list[int]:
+    """All ranks receive the sum.
+
+    Each one adds its numbers in a stretch of its own, and zeros elsewhere, so that a wrong sum shows whose part it was.
+    """
+    world_size = communicator.world_size
+    sums = torch.zeros(world_size, elements // world_size, dtype=torch.float64)
+    sums[communicator.rank] = numbers(communicator.rank, elements // world_size)
+    communicator.all_reduce(sums)
+    return [rank for rank, came in enumerate(sums) if not torch.equal(came, numbers(rank, elements // world_size))]
+
+
+PROGRAMS: dict[str, Program] = {"gather": gather, "scatter": scatter, "all-reduce": all_reduce}
+
+
+def run_program(name: str, cluster: Cluster, communicator: Communicator) -> Outcome:
+    """Run one program a few times on every rank; all learn how it went."""
+    elements = max(ELEMENTS, communicator.world_size)
+    seconds, wrong = [], set()
+    for _ in range(REPETITIONS):
+        communicator.wait_for_peers()
+        before = communicator.traffic.seconds
+        wrong.update(PROGRAMS[name](communicator, elements))
+        seconds.append(communicator.traffic.seconds - before)
+    reports = cluster.exchange(f"doctor/{name}", {"seconds": statistics.median(seconds), "wrong": sorted(wrong)})
+    blamed = sorted({rank for report in reports for rank in report["wrong"]})
+    return Outcome(
+        name,
+        max(report["seconds"] for report in reports),
+        {rank: [place for place, report in enumerate(reports) if rank in report["wrong"]] for rank in blamed},
+    )
