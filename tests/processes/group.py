@@ -47,7 +47,7 @@ class Group:
             self._connections.append(ours)
 
     def run[Result](self, body: Callable[..., Result], *arguments: object) -> list[Result]:
-        """What `body(cluster, *arguments)` gives on each rank; the first rank's error where one has failed."""
+        """What `body(cluster, *arguments)` gives on each rank, None where it ends its process; any rank's error."""
         for connection in self._connections:
             connection.send((body, arguments))
         return [self._answer(rank, connection) for rank, connection in enumerate(self._connections)]
@@ -59,7 +59,10 @@ class Group:
     def _answer(self, rank: int, connection: Connection) -> Any:
         if not connection.poll(PATIENCE_SECONDS):
             raise TimeoutError(f"rank {rank} of {self.world_size} gave no answer")
-        result, error = connection.recv()
+        try:
+            result, error = connection.recv()
+        except (EOFError, ConnectionResetError):
+            return None
         if error:
             raise RuntimeError(f"rank {rank} of {self.world_size}: {error}")
         return result
@@ -126,7 +129,7 @@ def start(command: str, folder: Path, **settings: Value) -> subprocess.Popen[str
     """One `python -m app` in a working directory, with these settings and no others."""
     environment = {name: value for name, value in os.environ.items() if name.lower() not in Settings.model_fields}
     return subprocess.Popen(
-        [sys.executable, "-m", "app", command],
+        [sys.executable, "-m", "app", *command.split()],
         cwd=folder,
         env=environment | {"PYTHONPATH": str(ROOT)} | {name: str(value) for name, value in settings.items()},
         stdout=subprocess.PIPE,

@@ -1,15 +1,19 @@
 """Ranks that die, go silent or are told to stop: the others end in time, and say who it was."""
 
 import json
+import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from app.cluster import Cluster
+from app.errors import PeerLostError
 from app.gradient_sync import MODES
 from tests.processes import group
-from tests.processes.group import Ranks
+from tests.processes.group import Ranks, run_group
 
 SYNCHRONISING = [name for name in MODES if name != "none"]
 
@@ -67,6 +71,27 @@ def test_a_silent_rank_is_lost_after_the_peer_timeout(folder: Path, mode: str) -
     finally:
         ranks.processes[1].kill()
         ranks.processes[1].communicate()
+
+
+def lose_rank_0(cluster: Cluster, step: Callable[[Cluster], object]) -> str | None:
+    if cluster.rank == 0:
+        os._exit(1)
+    with pytest.raises(PeerLostError) as lost:
+        step(cluster)
+    return str(lost.value)
+
+
+def exchange(cluster: Cluster) -> None:
+    cluster.exchange("subject", "value")
+
+
+@pytest.mark.parametrize("step", [exchange, Cluster.leave])
+def test_the_store_that_goes_with_rank_0_is_said_and_no_stack_trace(step: Callable[[Cluster], object]) -> None:
+    for rank, message in enumerate(run_group(3, lose_rank_0, step)):
+        if rank != 0:
+            assert message is not None
+            assert f"rank {rank}: rank 0 (" in message
+            assert "went away, and the store with it" in message
 
 
 def test_a_rank_that_is_told_to_stop_does_so_at_once_and_keeps_its_records(folder: Path) -> None:
