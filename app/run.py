@@ -60,7 +60,9 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
         _open_books(settings, cluster, plan, model, run_folder)
 
     sync = gradient_sync.create(settings, communicator)
-    with Recorder(run_folder, cluster.rank) as recorder, communicator.watching("a step"):
+    # What a mode does behind the communicator's back, as DistributedDataParallel its broadcasts, is watched from here.
+    own = f"{settings.sync_mode}'s own communication"
+    with Recorder(run_folder, cluster.rank) as recorder, communicator.watching(own):
         finished = train(Job(settings, plan, cluster, communicator, statistics, sync, model, dataset, recorder, say))
         recorder.write(finished)
     return finished

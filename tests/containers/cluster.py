@@ -9,9 +9,12 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 300
+# Tests of two checkouts on one machine keep out of each other's way: each has a second number of addresses of its own.
+CHECKOUT = 100 + crc32(str(ROOT).encode()) % 100
 SMALL = {"MODEL": "lenet5", "MAX_STEPS": "6"}
 
 Caller = tuple[int, int]  # user and group
@@ -22,8 +25,8 @@ class Clone:
 
     def __init__(self, folder: Path, number: int, caller: Caller | None = None) -> None:
         self.folder = folder / "clone"
-        self.project = f"lockstep-test-{number}"
-        self.prefix = f"10.78.{number}"
+        self.project = f"lockstep-test-{CHECKOUT}-{number}"
+        self.prefix = f"10.{CHECKOUT}.{number}"
         self._home = folder / "home"
         self._caller = caller
         copy_sources(self.folder)
