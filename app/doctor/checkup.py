@@ -19,12 +19,15 @@ from app.join import join
 from app.settings import Settings
 
 PROGRESS_SECONDS = 5.0
+PATIENCE_SECONDS = 60.0  # unless PEER_TIMEOUT is given: nothing takes long here, as training may
 
 Say = Callable[[str], None]
 
 
 def check_up(settings: Settings, say: Say) -> int:
     """Examine the cluster as one of its ranks, and let rank 0 report; the exit code is 1 where there is a problem."""
+    if "peer_timeout" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"peer_timeout": PATIENCE_SECONDS})
     cluster = join(settings, say)
     torch.set_num_threads(1)  # THREADS_PER_RANK is judged here, not tried
     speak = say if cluster.rank == 0 else _keep_silent

@@ -37,6 +37,20 @@ class GradientSync(Protocol):
         ...
 
 
+class ExplicitSync:
+    """What those modes share whose communication all happens inside `synchronise`."""
+
+    explicit: ClassVar[bool] = True
+
+    def __init__(self, communicator: Communicator, settings: Settings) -> None:
+        """Talk through this communicator."""
+        self._communicator = communicator
+
+    def attach(self, model: nn.Module) -> nn.Module:
+        """Leave the model as it is."""
+        return model
+
+
 def gradients_of(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:
     """The gradients that there are, each contiguous in memory, as the wire wants them."""
     for parameter in parameters:

@@ -1,17 +1,15 @@
 """`gather_scatter`: rank 0 gathers each parameter's gradients, averages them, and scatters the mean."""
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import nn
 
-from app.communicator import CENTRE, Communicator
-from app.gradient_sync.contract import gradient_bytes, gradients_of
-from app.settings import Settings
+from app.communicator import CENTRE
+from app.gradient_sync.contract import ExplicitSync, gradient_bytes, gradients_of
 
 
-class GatherScatter:
+class GatherScatter(ExplicitSync):
     """A star of collective operations, one parameter after another, rank 0 in the middle.
 
     Formula: on rank 0, mean = (1/N) * (grad of rank 0 + grad of rank 1 + ...), which all ranks take.
@@ -19,16 +17,6 @@ class GatherScatter:
     Messages per parameter: a worker sends one, rank 0 sends N-1.
     Equivalent to `send_recv` to the bit, and to `all_reduce` within rounding.
     """
-
-    explicit: ClassVar[bool] = True
-
-    def __init__(self, communicator: Communicator, settings: Settings) -> None:
-        """Talk through this communicator."""
-        self._communicator = communicator
-
-    def attach(self, model: nn.Module) -> nn.Module:
-        """Leave the model as it is."""
-        return model
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
         """Gather, average, scatter."""

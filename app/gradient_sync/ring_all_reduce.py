@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from app.communicator import Communicator, Transfer
-from app.gradient_sync.contract import gradients_of
+from app.gradient_sync.contract import ExplicitSync, gradients_of
 from app.settings import Settings
 
 
-class RingAllReduce:
+class RingAllReduce(ExplicitSync):
     """All gradients as one buffer of N chunks, which travel round the ring of ranks twice, less two steps.
 
     Every rank sends to the next one and receives from the one before, in 2(N-1) steps; in step t (from 0) rank r
@@ -32,19 +32,13 @@ class RingAllReduce:
     Equivalent to `all_reduce`, within rounding.
     """
 
-    explicit: ClassVar[bool] = True
     piece_bytes: ClassVar[int] = 4 << 20  # smaller ones cost more wake-ups than their overlap saves
     receives_ahead: ClassVar[int] = 4  # so that the sender never waits for a place to put the next piece
 
     def __init__(self, communicator: Communicator, settings: Settings) -> None:
-        """Talk through this communicator."""
-        self._communicator = communicator
+        super().__init__(communicator, settings)
         self._buffer = torch.empty(0)
         self._places: list[torch.Tensor] = []
-
-    def attach(self, model: nn.Module) -> nn.Module:
-        """Leave the model as it is."""
-        return model
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
         """Pack, average round the ring; the means stay where they are and become the gradients."""

@@ -1,18 +1,16 @@
 """`send_recv`: the star of `gather_scatter`, built from messages between two ranks."""
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import nn
 
-from app.communicator import CENTRE, Communicator
-from app.gradient_sync.contract import gradient_bytes, gradients_of
+from app.communicator import CENTRE
+from app.gradient_sync.contract import ExplicitSync, gradient_bytes, gradients_of
 from app.gradient_sync.gather_scatter import mean_of, star_bytes_sent
-from app.settings import Settings
 
 
-class SendRecv:
+class SendRecv(ExplicitSync):
     """Non-blocking sends and receives, one parameter after another, all transfers of a parameter in flight at once.
 
     Formula: on rank 0, mean = (1/N) * (grad of rank 0 + grad of rank 1 + ...), which all ranks take.
@@ -20,16 +18,6 @@ class SendRecv:
     Messages per parameter: a worker sends one, rank 0 sends N-1.
     Equivalent to `gather_scatter` to the bit, and to `all_reduce` within rounding.
     """
-
-    explicit: ClassVar[bool] = True
-
-    def __init__(self, communicator: Communicator, settings: Settings) -> None:
-        """Talk through this communicator."""
-        self._communicator = communicator
-
-    def attach(self, model: nn.Module) -> nn.Module:
-        """Leave the model as it is."""
-        return model
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
         """Workers send and await the mean; rank 0 receives from all at once, and answers all at once."""
