@@ -166,7 +166,12 @@ PARAMETER = st.builds(
 @pytest.mark.parametrize("mode", SYNCHRONISING)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    model=st.builds(Model, parameters=st.lists(PARAMETER, min_size=1, max_size=6).map(tuple)),
+    model=st.builds(
+        Model,
+        parameters=st.lists(PARAMETER, min_size=1, max_size=6).map(tuple),
+        precision=st.sampled_from([np.float64, np.float32]),
+        bucket_bytes=st.none() | st.integers(1, 512),
+    ),
     world_size=st.sampled_from(WORLD_SIZES),
 )
 @example(model=Model((Parameter((1,)), Parameter((1, 1, 1, 1)))), world_size=5)
@@ -196,6 +201,19 @@ def test_both_stars_agree_to_the_bit(group_of: GroupOf, world_size: int) -> None
     )
     for left, right in zip(one, other, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+class SmallPieces(RingAllReduce):
+    """More pieces than places for them to land in, on models that are quick to try."""
+
+    piece_bytes = 24
+    receives_ahead = 2
+
+
+@pytest.mark.parametrize("world_size", WORLD_SIZES)
+@pytest.mark.parametrize("name", ["odd shapes", "fewer elements than ranks", "some frozen", "single precision"])
+def test_the_ring_in_many_pieces(group_of: GroupOf, name: str, world_size: int) -> None:
+    check_mode(group_of(world_size), SmallPieces, MODELS[name])
 
 
 class CountsAllReduces(Communicator):
