@@ -2,8 +2,9 @@
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import cycle, islice
-from typing import ClassVar
+from dataclasses import dataclass
+from itertools import cycle, islice, pairwise
+from typing import ClassVar, Self
 
 import torch
 from torch import nn
@@ -41,63 +42,68 @@ class RingAllReduce(ExplicitSync):
         self._places: list[torch.Tensor] = []
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Pack, average round the ring; the means stay where they are and become the gradients."""
+        """Average round the ring, in one buffer where the means stay and become the gradients."""
         learned = [parameter for parameter in parameters if parameter.grad is not None]
-        gradients = gradients_of(learned)
+        gradients = [gradient.view(-1) for gradient in gradients_of(learned)]
         if not gradients or self._communicator.world_size == 1:
             return
-        if len(gradients) == 1:
-            self._average(gradients[0].view(-1))  # one buffer as it is
-            return
-        lengths = [gradient.numel() for gradient in gradients]
-        if len(self._buffer) != sum(lengths):
-            self._buffer = gradients[0].new_empty(sum(lengths))
-        slots = torch.split(self._buffer, lengths)
-        for gradient, slot in zip(gradients, slots, strict=True):
-            slot.copy_(gradient.view(-1))
-        self._average(self._buffer)
-        for parameter, slot in zip(learned, slots, strict=True):
-            parameter.grad = slot.view(parameter.shape)
+        buffer = self._buffer_for(gradients)
+        self._average(gradients, buffer)
+        for parameter, mean in zip(learned, torch.split(buffer, list(map(len, gradients))), strict=True):
+            parameter.grad = mean.view(parameter.shape)
 
-    def _average(self, buffer: torch.Tensor) -> None:
+    def _average(self, gradients: Sequence[torch.Tensor], buffer: torch.Tensor) -> None:
         rank, world_size = self._communicator.rank, self._communicator.world_size
         ring = Ring(self._communicator)
-        chunks = [self._pieces(chunk) for chunk in torch.split(buffer, chunk_lengths(len(buffer), world_size))]
+        chunks = [self._pieces(chunk, gradients, buffer) for chunk in cut(range(len(buffer)), world_size)]
         reducing, steps = world_size - 1, 2 * (world_size - 1)
         upcoming = iter((step, piece) for step in range(steps) for piece in chunks[(rank - 1 - step) % world_size])
         places = cycle(self._landing_places(buffer))
-        landing: deque[tuple[int, torch.Tensor, torch.Tensor, Transfer]] = deque()
+        landing: deque[tuple[int, Piece, torch.Tensor, Transfer]] = deque()
 
         def expect_next() -> None:
             for step, piece in islice(upcoming, 1):
-                place = next(places)[: len(piece)] if step < reducing else piece
+                place = next(places)[: len(piece.values)] if step < reducing else piece.values
                 landing.append((step, piece, place, ring.start_receive(place)))
 
         for _ in range(self.receives_ahead):
             expect_next()
         for piece in chunks[rank]:
-            ring.start_send(piece)
+            piece.pack()
+            ring.start_send(piece.values)
         while landing:
             step, piece, place, transfer = landing.popleft()
             transfer.wait()
             if step < reducing:
-                piece += place
+                piece.pack_with(place)
             if step == reducing - 1:
-                piece /= world_size
+                piece.values.div_(world_size)
             if step < steps - 1:
-                ring.start_send(piece)
+                ring.start_send(piece.values)
             expect_next()
         ring.finish()
 
+    def _pieces(self, chunk: range, gradients: Sequence[torch.Tensor], buffer: torch.Tensor) -> "list[Piece]":
+        count = -(-len(chunk) * buffer.element_size() // self.piece_bytes)
+        return [Piece.of(buffer, gradients, stretch) for stretch in cut(chunk, count)]
+
+    # Both kinds of memory are kept from step to step, because fresh memory costs as much time as an addition.
+
+    def _buffer_for(self, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+        """A single gradient is a buffer already."""
+        if len(gradients) == 1:
+            return gradients[0]
+        length = sum(map(len, gradients))
+        if len(self._buffer) != length:
+            self._buffer = gradients[0].new_empty(length)
+        return self._buffer
+
     def _landing_places(self, buffer: torch.Tensor) -> list[torch.Tensor]:
-        """For pieces that are to be added up; kept, because fresh memory costs as much time as the addition."""
+        """For pieces that are to be added."""
         longest = min(len(buffer), self.piece_bytes // buffer.element_size() + 1)
-        if not self._places or len(self._places[0]) < longest or self._places[0].dtype != buffer.dtype:
+        if not self._places or len(self._places[0]) < longest:
             self._places = [buffer.new_empty(longest) for _ in range(self.receives_ahead)]
         return self._places
-
-    def _pieces(self, chunk: torch.Tensor) -> Sequence[torch.Tensor]:
-        return torch.tensor_split(chunk, -(-chunk.nbytes // self.piece_bytes)) if len(chunk) else ()
 
     @staticmethod
     def bytes_sent_per_step(parameters: Sequence[nn.Parameter], rank: int, world_size: int) -> float:
@@ -105,14 +111,46 @@ class RingAllReduce(ExplicitSync):
         learned = [parameter for parameter in parameters if parameter.requires_grad]
         if not learned:
             return 0.0
-        lengths = chunk_lengths(sum(parameter.numel() for parameter in learned), world_size)
-        not_sent = lengths[(rank + 1) % world_size] + lengths[(rank + 2) % world_size]
-        return float((2 * sum(lengths) - not_sent) * learned[0].element_size())
+        chunks = cut(range(sum(parameter.numel() for parameter in learned)), world_size)
+        sent = 2 * sum(map(len, chunks)) - len(chunks[(rank + 1) % world_size]) - len(chunks[(rank + 2) % world_size])
+        return float(sent * learned[0].element_size())
 
 
-def chunk_lengths(elements: int, chunks: int) -> list[int]:
-    """As even as it can be: the first ones are longer by one element where it does not divide."""
-    return [elements // chunks + (index < elements % chunks) for index in range(chunks)]
+def cut(whole: range, parts: int) -> list[range]:
+    """Stretches of a range that are as even as can be: some are longer by one where it does not divide."""
+    edges = [whole.start + len(whole) * index // max(1, parts) for index in range(parts + 1)]
+    return [range(*edge) for edge in pairwise(edges)]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of the buffer, and the stretches of this rank's gradients that belong there."""
+
+    values: torch.Tensor
+    own: list[tuple[torch.Tensor, torch.Tensor]]  # place in the buffer, part of a gradient
+
+    @classmethod
+    def of(cls, buffer: torch.Tensor, gradients: Sequence[torch.Tensor], stretch: range) -> Self:
+        """The stretch of the buffer in which all gradients lie one behind the other."""
+        own, start = [], 0
+        for gradient in gradients:
+            first, end = max(stretch.start, start), min(stretch.stop, start + len(gradient))
+            if first < end:
+                own.append((buffer[first:end], gradient[first - start : end - start]))
+            start += len(gradient)
+        return cls(buffer[stretch.start : stretch.stop], own)
+
+    def pack(self) -> None:
+        """Put this rank's gradients into the buffer."""
+        for place, gradient in self.own:
+            place.copy_(gradient)
+
+    def pack_with(self, others: torch.Tensor) -> None:
+        """Put their sum with what has come into the buffer, in one pass over the memory."""
+        start = 0
+        for place, gradient in self.own:
+            torch.add(gradient, others[start : start + len(place)], out=place)
+            start += len(place)
 
 
 class Ring:
