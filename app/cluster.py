@@ -72,6 +72,16 @@ class Cluster:
                         missing, f"did not finish within PEER_TIMEOUT={self.peer_timeout:g} s of rank {self.rank}"
                     )
 
+    @contextmanager
+    def until_the_end(self) -> Iterator[None]:
+        """Stay for the work inside, then leave with the others; after a loss, no sooner than they know of it."""
+        try:
+            yield
+            self.leave()
+        except PeerLostError:
+            self.linger()
+            raise
+
     def find_lost(self) -> list[Member]:
         """After a broken operation: the ranks that are gone, as opposed to those that merely noticed."""
         return [self.members[rank] for rank in self.roll_call.find_lost()]

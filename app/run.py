@@ -13,7 +13,7 @@ from app.cluster import Cluster
 from app.communicator import Communicator
 from app.datasets import prepared
 from app.datasets.prepared import DataSet
-from app.errors import LockstepError, PeerLostError
+from app.errors import LockstepError
 from app.interrupt import CleanUps
 from app.join import join
 from app.records import Finished, Recorder
@@ -33,11 +33,8 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
     if cluster.rank == 0:
         clean_ups.append(partial(summary.write, run_folder))
     try:
-        finished = take_part(settings, cluster, dataset, run_folder, say)
-        cluster.leave()
-    except PeerLostError:
-        cluster.linger()
-        raise
+        with cluster.until_the_end():
+            finished = take_part(settings, cluster, dataset, run_folder, say)
     finally:
         if cluster.rank == 0:
             summary.write(run_folder)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import torch
 
 from app.benchmark.sync import compare_modes
-from app.errors import PeerLostError
 from app.join import join
 from app.settings import Settings
 
@@ -16,9 +15,5 @@ def benchmark(name: str, settings: Settings, say: Say) -> None:
     """Take part in a benchmark, as the rank that this process turns out to be."""
     cluster = join(settings, say)
     torch.set_num_threads(cluster.me.threads)
-    try:
+    with cluster.until_the_end():
         {"sync": compare_modes}[name](settings, cluster, say)
-        cluster.leave()
-    except PeerLostError:
-        cluster.linger()
-        raise

@@ -14,7 +14,6 @@ from app.doctor.facts import Facts
 from app.doctor.findings import Examination, Pair, find
 from app.doctor.pairs import Clock, PairFigures, measure_clock, measure_pair
 from app.doctor.programs import PROGRAMS, run_program
-from app.errors import PeerLostError
 from app.join import join
 from app.settings import Settings
 
@@ -31,12 +30,8 @@ def check_up(settings: Settings, say: Say) -> int:
     cluster = join(settings, say)
     torch.set_num_threads(1)  # THREADS_PER_RANK is judged here, not tried
     speak = say if cluster.rank == 0 else _keep_silent
-    try:
+    with cluster.until_the_end():
         examination = examine(cluster, Communicator(cluster, "in the check-up"), speak)
-        cluster.leave()
-    except PeerLostError:
-        cluster.linger()
-        raise
     findings = find(examination)
     speak(report.write(examination, findings))
     return int(any(finding.severity == "problem" for finding in findings))
