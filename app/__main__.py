@@ -40,10 +40,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
             run(settings.load(), _say, clean_ups)
         case "prepare":
-            end_on_signal()
+            clean_ups = end_on_signal()
             from app.prepare import prepare
 
-            prepare(settings.load(), _say)
+            prepare(settings.load(), _say, clean_ups)
         case "doctor":
             end_on_signal()
             from app.doctor.checkup import check_up

@@ -42,6 +42,7 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
         """Normalise (n, channels, height, width)."""
         if not self.training:
             return super().forward(values)
+        values = values.to(self.weight.dtype)  # what comes from layers in bfloat16 is too coarse for statistics
         mean, variance, count = global_statistics(values.detach(), self._communicator)
         self._update_running(mean, variance, count)
         normalised: torch.Tensor = _Normalise.apply(  # type: ignore[no-untyped-call]

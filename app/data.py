@@ -9,6 +9,7 @@ import torch
 
 from app.datasets import Images
 from app.datasets.prepared import DataSet, Part
+from app.numerics import FP32, Numerics
 
 SIDE = 32
 PADDING = 4
@@ -21,13 +22,14 @@ def load_batch(
     part: Part,
     samples: Indices,
     augmentation: "Augmentation | None" = None,
-    dtype: torch.dtype = torch.float32,
+    numerics: Numerics = FP32,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The samples' images, normalised, as (n, channels, 32, 32), and their labels."""
+    dtype, memory_format = numerics.dtype, numerics.memory_format
     images = part.images[samples]
     if augmentation is not None:
         images = augmentation.apply(images, samples)
-    pixels = torch.from_numpy(images).permute(0, 3, 1, 2).to(dtype, memory_format=torch.contiguous_format)
+    pixels = torch.from_numpy(images).permute(0, 3, 1, 2).to(dtype, memory_format=memory_format)
     source = dataset.source
     mean, deviation = (torch.tensor(each, dtype=dtype).view(1, -1, 1, 1) for each in (source.mean, source.deviation))
     return pixels.sub_(mean).div_(deviation), torch.from_numpy(part.labels[samples])

@@ -11,26 +11,27 @@ from app.cluster import Cluster
 from app.communicator import Communicator
 from app.data import Indices, load_batch
 from app.datasets.prepared import DataSet
+from app.numerics import Numerics
 from app.records import Evaluation
 
 BATCH_PER_RANK = 250
 
 
 def evaluate_sharded(
-    model: nn.Module, dataset: DataSet, cluster: Cluster, communicator: Communicator, epoch: int
+    model: nn.Module, numerics: Numerics, dataset: DataSet, cluster: Cluster, communicator: Communicator, epoch: int
 ) -> Evaluation:
     """Each rank takes its part, and the sums are added up: the same figures on all ranks."""
     parts = (batch[cluster.rank :: cluster.world_size] for batch in _batches(dataset, cluster.world_size))
-    sums = _sums(model, dataset, parts)
+    sums = _sums(model, numerics, dataset, parts)
     communicator.all_reduce(sums)
     return _record(sums, cluster.rank, epoch)
 
 
 def evaluate_every_rank(
-    model: nn.Module, dataset: DataSet, cluster: Cluster, communicator: Communicator, epoch: int
+    model: nn.Module, numerics: Numerics, dataset: DataSet, cluster: Cluster, communicator: Communicator, epoch: int
 ) -> Evaluation:
     """Each rank takes the whole set with its own replica, as the course's scripts do."""
-    return _record(_sums(model, dataset, _batches(dataset, 1)), cluster.rank, epoch)
+    return _record(_sums(model, numerics, dataset, _batches(dataset, 1)), cluster.rank, epoch)
 
 
 EVALUATIONS = {"sharded": evaluate_sharded, "every_rank": evaluate_every_rank, "never": None}
@@ -43,14 +44,13 @@ def _batches(dataset: DataSet, ranks: int) -> Iterator[Indices]:
 
 
 @torch.no_grad()
-def _sums(model: nn.Module, dataset: DataSet, parts: Iterator[Indices]) -> torch.Tensor:
+def _sums(model: nn.Module, numerics: Numerics, dataset: DataSet, parts: Iterator[Indices]) -> torch.Tensor:
     """Sum of the losses, number of right answers, number of samples."""
     model.eval()
-    dtype = next(model.parameters()).dtype
     sums = torch.zeros(3, dtype=torch.float64)
     for samples in parts:
-        images, labels = load_batch(dataset, dataset.test, samples, dtype=dtype)
-        logits = model(images)
+        images, labels = load_batch(dataset, dataset.test, samples, numerics=numerics)
+        logits = numerics.forward(model, images)
         sums[0] += cross_entropy(logits, labels, reduction="sum")
         sums[1] += (logits.argmax(1) == labels).sum()
         sums[2] += len(labels)

@@ -12,6 +12,7 @@ import psutil
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CPU_INFO = Path("/proc/cpuinfo")
 CGROUP = Path("/sys/fs/cgroup")
+BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # as Linux names them on x86, and the last one on Arm
 NO_LIMIT_BYTES = 2**60  # version 1 writes "no limit" as a number that no machine has
 
 
@@ -24,6 +25,7 @@ class Machine:
     quota_cpus: float | None  # CPU seconds per second that the cgroup allows; None where it sets no limit
     memory_bytes: int
     cpu_model: str
+    bfloat16: bool  # whether the CPU has instructions for it
 
 
 def look() -> Machine:
@@ -33,7 +35,8 @@ def look() -> Machine:
         cores=tuple(sorted(os.sched_getaffinity(0))),
         quota_cpus=quota_cpus(CGROUP),
         memory_bytes=int(psutil.virtual_memory().total),
-        cpu_model=_cpu_model(),
+        cpu_model=_cpu_info("model name") or platform.machine(),
+        bfloat16=has_bfloat16(_cpu_info("flags", "Features")),
     )
 
 
@@ -77,8 +80,15 @@ def threads(machine: Machine, ranks: Sequence[Machine]) -> int:
     return max(1, int(fair_share(machine, ranks) + 0.001))
 
 
-def _cpu_model() -> str:
+def has_bfloat16(flags: str) -> bool:
+    """Whether a CPU with these flags computes in bfloat16 itself."""
+    return not BFLOAT16_FLAGS.isdisjoint(flags.split())
+
+
+def _cpu_info(*names: str) -> str:
+    """What the kernel says under one of these names of the first CPU; empty where it says nothing."""
     for line in CPU_INFO.read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
+        name, _, value = line.partition(":")
+        if name.strip() in names:
+            return value.strip()
+    return ""

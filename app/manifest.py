@@ -13,9 +13,9 @@ import torch
 
 import app
 from app.cluster import Cluster
-from app.datasets import SOURCES
-from app.join import oversubscription
+from app.datasets.prepared import DataSet
 from app.machine import fair_share
+from app.numerics import layout
 from app.settings import Settings
 from app.source import source_sha256
 from app.training import Plan
@@ -28,12 +28,13 @@ def write(
     settings: Settings,
     cluster: Cluster,
     plan: Plan,
+    dataset: DataSet,
     parameters: int,
     formula_bytes: Sequence[float],
+    warnings: Sequence[str],
 ) -> None:
     """Write manifest.json; rank 0 does, before the first step."""
     machines = [member.machine for member in cluster.members]
-    warning = oversubscription(cluster.members)
     content: dict[str, Any] = {
         "run": run_folder.name,
         "started_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -41,13 +42,16 @@ def write(
         "settings": settings.model_dump(mode="json")
         | {
             "dataset": settings.dataset_name,
+            "train_samples": len(dataset.train),
+            "test_samples": len(dataset.test),
+            "memory_format": layout(settings),
             "global_batch_size": plan.global_batch_size,
             "world_size": cluster.world_size,
             "rank": None,
             "run_name": run_folder.name,
         },
         "plan": asdict(plan),
-        "dataset": SOURCES[settings.dataset_name].title,
+        "dataset": dataset.source.title,
         "parameters": parameters,
         "ranks": [
             {
@@ -66,7 +70,7 @@ def write(
             }
             for member in cluster.members
         ],
-        "warnings": [warning] if warning else [],
+        "warnings": list(warnings),
         "versions": {
             "lockstep": app.__version__,
             "python": platform.python_version(),

@@ -7,6 +7,7 @@ from pathlib import Path
 from app.cluster import Cluster
 from app.communicator import Communicator
 from app.errors import LockstepError
+from app.optimiser import Update
 from app.records import Step
 
 INTERFACES = Path("/sys/class/net")
@@ -91,7 +92,7 @@ class StepMeter:
         """A phase is over."""
         self._clock.mark(phase)
 
-    def record(self, epoch: int, samples: int, loss_sum: float, correct: int) -> Step:
+    def record(self, epoch: int, samples: int, loss_sum: float, correct: int, update: Update) -> Step:
         """The step as it was, with what it has computed."""
         if not math.isfinite(loss_sum):
             raise LockstepError(
@@ -108,6 +109,8 @@ class StepMeter:
             samples=samples,
             loss=loss_sum / samples if samples else None,
             correct=correct,
+            learning_rate=update.learning_rate,
+            gradient_norm=update.gradient_norm,
             seconds=clock.total,
             data_seconds=clock.seconds("data"),
             forward_seconds=clock.seconds("forward"),

@@ -1,4 +1,4 @@
-"""The networks: VGG-11 as the course defines it, LeNet-5 with Tanh and average pooling."""
+"""The networks: VGG-11 as the course defines it, LeNet-5 with Tanh and average pooling, ResNet-18 for small images."""
 
 import hashlib
 from collections.abc import Callable
@@ -8,10 +8,9 @@ import torch
 from torch import nn
 
 from app.batch_norm import BatchNorm, LocalBatchNorm2d
-from app.settings import ModelName, Precision
+from app.settings import ModelName
 
 CLASSES = 10
-DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "fp64": torch.float64}
 VGG11_LAYERS = (64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M")
 
 
@@ -67,16 +66,27 @@ class LeNet5(nn.Module):
         return logits
 
 
-MODELS: dict[ModelName, Callable[[BatchNorm], nn.Module]] = {"vgg11": Vgg11, "lenet5": LeNet5}
+def resnet18(batch_norm: BatchNorm) -> nn.Module:
+    """Torchvision's, with a stem for 32x32 images: one 3x3 convolution and no pooling; 11,173,962 parameters."""
+    from torchvision.models.resnet import BasicBlock, ResNet  # here, because it would delay the start of the others
+
+    model: nn.Module = ResNet(BasicBlock, [2, 2, 2, 2], num_classes=CLASSES, norm_layer=batch_norm)
+    model.conv1 = nn.Conv2d(3, 64, kernel_size=3, padding=1, bias=False)
+    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # as its other convolutions
+    model.maxpool = nn.Identity()
+    return model
+
+
+MODELS: dict[ModelName, Callable[[BatchNorm], nn.Module]] = {"vgg11": Vgg11, "lenet5": LeNet5, "resnet18": resnet18}
 
 
 def build(
-    name: ModelName, seed: int, precision: Precision = "fp32", batch_norm: BatchNorm = LocalBatchNorm2d
+    name: ModelName, seed: int, dtype: torch.dtype = torch.float32, batch_norm: BatchNorm = LocalBatchNorm2d
 ) -> nn.Module:
-    """Make the model; the same seed gives the same parameters on every rank, and in every precision."""
+    """Make the model; the same seed gives the same parameters on every rank, and in every type."""
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)
-    return MODELS[name](batch_norm).to(DTYPES[precision])
+    return MODELS[name](batch_norm).to(dtype)
 
 
 def parameters_sha256(model: nn.Module) -> str:

@@ -1,6 +1,5 @@
 """The one-shot before the ranks start: check the settings, make the data set, open the run's folder."""
 
-import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -10,17 +9,19 @@ from app import folders
 from app.datasets import SOURCES, prepared
 from app.errors import SettingError
 from app.folders import PREPARED, RESULTS
+from app.interrupt import CleanUps
 from app.settings import Settings
 
 
-def prepare(settings: Settings, say: Callable[[str], None]) -> None:
+def prepare(settings: Settings, say: Callable[[str], None], clean_ups: CleanUps) -> None:
     """Do everything that has to be done once, whatever the number of ranks."""
     prepared.check_fit(settings.model, settings.dataset_name)
     for folder in (RESULTS, PREPARED):
-        _check_writable(folder)
+        folders.check_writable(folder)
     began = time.monotonic()
-    if prepared.make(settings.dataset_name):
+    if prepared.make(settings.dataset_name, say, clean_ups):
         say(f"made the data set {settings.dataset_name} in {time.monotonic() - began:.1f} s")
+    prepared.load_for(settings)  # refuses more samples than there are
     run = open_run(settings.run_name)
     folders.hand_over(run)
     say(f"results/{run}: {settings.model} on {SOURCES[settings.dataset_name].title}, SYNC_MODE={settings.sync_mode}")
@@ -52,13 +53,3 @@ def _make_folder(path: Path) -> bool:
     except FileExistsError:
         return False
     return True
-
-
-def _check_writable(folder: Path) -> None:
-    try:
-        folder.mkdir(exist_ok=True)
-        shutil.rmtree(tempfile.mkdtemp(dir=folder, prefix="."))
-    except OSError as error:
-        raise SettingError(
-            f"{folder}/ cannot be written: {error.strerror}. Give it to the user who runs this."
-        ) from None

@@ -1,7 +1,7 @@
 """The records of a run: typed, one JSON object a line, units in the names, null for what was not measured."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,8 @@ class Step:
     samples: int
     loss: float | None  # this rank's mean over its part of the batch; null where it had no sample
     correct: int
+    learning_rate: float
+    gradient_norm: float | None  # of the averaged gradient before clipping; null where GRADIENT_CLIP is unset
     seconds: float
     data_seconds: float
     forward_seconds: float
@@ -61,6 +63,30 @@ class Finished:
     seconds: float
     parameters_sha256: str
     restarts: int
+
+
+@dataclass(frozen=True)
+class Score:
+    """How well a model did on some samples."""
+
+    loss: float  # mean
+    correct: int
+    samples: int
+
+    @property
+    def accuracy(self) -> float:
+        """From 0 to 1."""
+        return self.correct / self.samples
+
+
+def training_score(steps: Iterable[Step]) -> Score | None:
+    """The score on the samples of these steps, each as the model took it then; None where there was no sample."""
+    counted = [(step.loss, step.correct, step.samples) for step in steps if step.loss is not None]
+    samples = sum(samples for _, _, samples in counted)
+    if not samples:
+        return None
+    loss = sum(loss * samples for loss, _, samples in counted) / samples
+    return Score(loss, sum(correct for _, correct, _ in counted), samples)
 
 
 Record = Step | Evaluation | Finished

@@ -15,7 +15,8 @@ from app.datasets import prepared
 from app.datasets.prepared import DataSet
 from app.errors import LockstepError
 from app.interrupt import CleanUps
-from app.join import join
+from app.join import join, oversubscription
+from app.numerics import Numerics, slow_bfloat16
 from app.records import Finished, Recorder
 from app.settings import Settings
 from app.training import Job, Plan, make_plan, train
@@ -26,7 +27,7 @@ Say = Callable[[str], None]
 def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
     """Take part in a run, as the rank that this process turns out to be."""
     prepared.check_fit(settings.model, settings.dataset_name)
-    dataset = prepared.load(settings.dataset_name)
+    dataset = prepared.load_for(settings)
     run_folder = folders.RESULTS / (settings.run_name or folders.handed_over())
     cluster = join(settings, say)
     torch.set_num_threads(cluster.me.threads)
@@ -49,18 +50,20 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
     communicator = Communicator(cluster)
     statistics = communicator.apart() if settings.batch_norm == "synchronised" else None
     batch_norm = LocalBatchNorm2d if statistics is None else partial(SynchronisedBatchNorm2d, communicator=statistics)
-    model = models.build(settings.model, settings.seed, settings.precision, batch_norm)
+    numerics = Numerics.of(settings)
+    model = models.build(settings.model, settings.seed, numerics.dtype, batch_norm)
     _check_same_start(cluster, model)
     plan = make_plan(settings, len(dataset.train), cluster.world_size)
     run_folder.mkdir(parents=True, exist_ok=True)
     if cluster.rank == 0:
-        _open_books(settings, cluster, plan, model, run_folder)
+        _open_books(settings, cluster, plan, dataset, model, run_folder, say)
 
     sync = gradient_sync.create(settings, communicator)
     # What a mode does behind the communicator's back, as DistributedDataParallel its broadcasts, is watched from here.
     own = f"{settings.sync_mode}'s own communication"
     with Recorder(run_folder, cluster.rank) as recorder, communicator.watching(own):
-        finished = train(Job(settings, plan, cluster, communicator, statistics, sync, model, dataset, recorder, say))
+        job = Job(settings, plan, cluster, communicator, statistics, sync, model, numerics, dataset, recorder, say)
+        finished = train(job)
         recorder.write(finished)
     return finished
 
@@ -74,8 +77,14 @@ def _check_same_start(cluster: Cluster, model: nn.Module) -> None:
         )
 
 
-def _open_books(settings: Settings, cluster: Cluster, plan: Plan, model: nn.Module, run_folder: Path) -> None:
+def _open_books(
+    settings: Settings, cluster: Cluster, plan: Plan, dataset: DataSet, model: nn.Module, run_folder: Path, say: Say
+) -> None:
+    warnings = [warning] if (warning := oversubscription(cluster.members)) else []  # said at the join
+    if warning := slow_bfloat16(settings.precision, cluster.members):
+        say(f"warning: {warning}")
+        warnings.append(warning)
     mode = gradient_sync.mode_class(settings.sync_mode)
     parameters = list(model.parameters())
     formula = [mode.bytes_sent_per_step(parameters, rank, cluster.world_size) for rank in range(cluster.world_size)]
-    manifest.write(run_folder, settings, cluster, plan, sum(each.numel() for each in parameters), formula)
+    manifest.write(run_folder, settings, cluster, plan, dataset, sum(map(torch.numel, parameters)), formula, warnings)

@@ -14,13 +14,16 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from app.errors import SettingError
 from app.gradient_sync import MODES
 
-ModelName = Literal["vgg11", "lenet5"]
-DatasetName = Literal["shapes", "digits"]
+ModelName = Literal["vgg11", "lenet5", "resnet18"]
+DatasetName = Literal["shapes", "digits", "cifar10", "mnist"]
 Evaluation = Literal["sharded", "every_rank", "never"]
 BatchNormName = Literal["local", "synchronised"]
-Precision = Literal["fp32", "fp64"]
+Precision = Literal["fp32", "bf16", "fp64"]
+MemoryFormat = Literal["contiguous", "channels_last"]
+LearningRateScaling = Literal["none", "linear"]
+ScheduleName = Literal["constant", "cosine", "step"]
 
-DEFAULT_DATASETS: dict[ModelName, DatasetName] = {"vgg11": "shapes", "lenet5": "digits"}
+DEFAULT_DATASETS: dict[ModelName, DatasetName] = {"vgg11": "shapes", "lenet5": "digits", "resnet18": "shapes"}
 DEFAULT_GLOBAL_BATCH_SIZE = 256
 SEED_LIMIT = 2**63 - 1
 
@@ -72,8 +75,10 @@ class Settings(BaseSettings):
     )
     model: ModelName = Field("vgg11", description="the network that is trained")
     dataset: DatasetName | None = Field(
-        None, description="the data set [by model: shapes for vgg11, digits for lenet5]"
+        None, description="the data set [by model: digits for lenet5, shapes for the others]"
     )
+    train_samples: int | None = Field(None, ge=1, description="train on the first so many images [on all]")
+    test_samples: int | None = Field(None, ge=1, description="test with the first so many images [with all]")
     global_batch_size: int | None = Field(
         None, ge=1, description=f"samples per step over all ranks [{DEFAULT_GLOBAL_BATCH_SIZE}]"
     )
@@ -83,6 +88,19 @@ class Settings(BaseSettings):
     epochs: int = Field(1, ge=1, description="passes over the training set")
     max_steps: int | None = Field(None, ge=1, description="end after this many steps [when the epochs are done]")
     learning_rate: float = Field(0.1, gt=0, description="SGD's learning rate")
+    learning_rate_scaling: LearningRateScaling = Field(
+        "none", description="linear: LEARNING_RATE is meant for BASE_BATCH_SIZE, and grows with the global batch"
+    )
+    base_batch_size: int = Field(256, ge=1, description="the global batch that LEARNING_RATE is meant for")
+    warmup_steps: int = Field(0, ge=0, description="steps in which the learning rate rises to its full size")
+    schedule: ScheduleName = Field(
+        "constant",
+        description="the learning rate after the warm-up: "
+        "as it is, or down to 0 along a cosine, or a tenth after half and again after three quarters of the run",
+    )
+    gradient_clip: float | None = Field(
+        None, gt=0, description="the most that the norm of the averaged gradient may be [no limit]"
+    )
     momentum: float = Field(0.9, ge=0, lt=1, description="SGD's momentum")
     weight_decay: float = Field(0.0001, ge=0, description="SGD's weight decay")
     seed: int = Field(
@@ -92,7 +110,12 @@ class Settings(BaseSettings):
         "local", description="statistics over a rank's own part of the batch, or over the global batch"
     )
     precision: Precision = Field(
-        "fp32", description="floating-point numbers of parameters, gradients and images; fp64 is for proofs"
+        "fp32",
+        description="floating-point numbers: bf16 computes layers in bfloat16, but keeps parameters and gradients "
+        "in fp32; fp64 is for proofs",
+    )
+    memory_format: MemoryFormat | None = Field(
+        None, description="layout of the images in memory [what is faster: channels_last, and contiguous for fp64]"
     )
     log_every: int = Field(20, ge=1, description="steps between two lines of loss")
     evaluate: Evaluation = Field(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from app import records
-from app.records import Evaluation, Finished, Step
+from app.records import Evaluation, Finished, Step, training_score
 
 TIMES = (
     "seconds",
@@ -76,7 +76,8 @@ def summarise(run_folder: Path) -> dict[str, Any]:
             "images_per_second": _group_speed(ranks),
             **_bytes(ranks, float(np.mean(formulas))),
             "loss": losses[-1] if losses else None,
-            **_scores(_last(ranks)),
+            **_last_scores(ranks),
+            "epochs": _epochs(ranks),
         },
         "ranks": [
             {
@@ -88,7 +89,8 @@ def summarise(run_folder: Path) -> dict[str, Any]:
                 "images_per_second": _speed(sum(s.samples for s in rank.warm), sum(s.seconds for s in rank.warm)),
                 **_bytes([rank], formulas[rank.rank]),
                 "loss": rank.steps[-1].loss if rank.steps else None,
-                **_scores(rank.evaluations[-1:]),
+                **_last_scores([rank]),
+                "epochs": _epochs([rank]),
             }
             for rank in ranks
         ],
@@ -143,20 +145,50 @@ def _bytes(ranks: Sequence[RankRecords], formula: float) -> dict[str, float | No
     }
 
 
-def _scores(evaluations: Sequence[Evaluation]) -> dict[str, float | None]:
-    """Test loss and accuracy, the mean over the ranks given."""
-    if not evaluations:
-        return {"test_loss": None, "accuracy": None}
+def _epochs(ranks: Sequence[RankRecords]) -> list[dict[str, Any]]:
+    """The scores of each epoch, over the ranks given."""
+    return [
+        {
+            "epoch": epoch,
+            **_training_scores([step for rank in ranks for step in rank.steps if step.epoch == epoch]),
+            **_test_scores([_evaluation(rank, epoch) for rank in ranks]),
+        }
+        for epoch in sorted({step.epoch for rank in ranks for step in rank.steps})
+    ]
+
+
+def _training_scores(steps: Sequence[Step]) -> dict[str, float | None]:
+    """Loss and accuracy on the samples of these steps, each as the model took it at that step."""
+    score = training_score(steps)
     return {
-        "test_loss": float(np.mean([each.loss for each in evaluations])),
-        "accuracy": float(np.mean([each.accuracy for each in evaluations])),
+        "training_samples": score.samples if score else 0,
+        "training_loss": score.loss if score else None,
+        "training_accuracy": score.accuracy if score else None,
     }
 
 
-def _last(ranks: Sequence[RankRecords]) -> list[Evaluation]:
-    """Every rank's last evaluation, or none where a rank has none."""
-    last = [rank.evaluations[-1] for rank in ranks if rank.evaluations]
-    return last if len(last) == len(ranks) else []
+def _test_scores(evaluations: Sequence[Evaluation | None]) -> dict[str, float | None]:
+    """Test loss and accuracy, the mean over the ranks given; None where one of them has none."""
+    made = [each for each in evaluations if each is not None]
+    if not made or len(made) < len(evaluations):
+        return {"test_loss": None, "accuracy": None}
+    return {
+        "test_loss": float(np.mean([each.loss for each in made])),
+        "accuracy": float(np.mean([each.accuracy for each in made])),
+    }
+
+
+def _last_scores(ranks: Sequence[RankRecords]) -> dict[str, float | None]:
+    """The training scores of the last epoch, and the test scores of the last evaluation."""
+    last_epoch = max((rank.steps[-1].epoch for rank in ranks if rank.steps), default=None)
+    return {
+        **_training_scores([step for rank in ranks for step in rank.steps if step.epoch == last_epoch]),
+        **_test_scores([rank.evaluations[-1] if rank.evaluations else None for rank in ranks]),
+    }
+
+
+def _evaluation(rank: RankRecords, epoch: int) -> Evaluation | None:
+    return next((each for each in rank.evaluations if each.epoch == epoch), None)
 
 
 def _group_speed(ranks: Sequence[RankRecords]) -> float | None:
@@ -173,7 +205,4 @@ def _speed(samples: int, seconds: float) -> float | None:
 def _losses(ranks: Sequence[RankRecords]) -> list[float]:
     """The loss of each step over the global batch: the ranks' means, weighted by their samples."""
     together = zip(*(rank.steps for rank in ranks), strict=False)
-    return [
-        sum(step.loss * step.samples for step in steps if step.loss is not None) / sum(step.samples for step in steps)
-        for steps in together
-    ]
+    return [score.loss for steps in together if (score := training_score(steps))]

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -17,7 +16,9 @@ from app.evaluation import EVALUATIONS
 from app.gradient_sync.contract import GradientSync
 from app.meter import StepMeter
 from app.models import parameters_sha256
-from app.records import Finished, Recorder, Step
+from app.numerics import Numerics
+from app.optimiser import Optimiser, Schedule
+from app.records import Finished, Recorder, Step, training_score
 from app.settings import Settings
 
 
@@ -51,6 +52,7 @@ class Job:
     statistics: Communicator | None  # what batch normalisation exchanges, where it is synchronised
     sync: GradientSync
     model: nn.Module
+    numerics: Numerics
     dataset: DataSet
     recorder: Recorder
     say: Callable[[str], None]
@@ -58,29 +60,27 @@ class Job:
 
 def train(job: Job) -> Finished:
     """Train to the end of the plan, with an evaluation after each epoch."""
-    settings, cluster, communicator, sync = job.settings, job.cluster, job.communicator, job.sync
+    settings, plan, cluster, communicator = job.settings, job.plan, job.cluster, job.communicator
+    sync, numerics = job.sync, job.numerics
     parameters = list(job.model.parameters())
-    optimiser = torch.optim.SGD(
-        parameters, lr=settings.learning_rate, momentum=settings.momentum, weight_decay=settings.weight_decay
-    )
+    optimiser = Optimiser(parameters, settings, Schedule.of(settings, plan.global_batch_size, plan.steps))
     replica = sync.attach(job.model)
-    dtype = parameters[0].dtype
     meter = StepMeter(cluster, communicator, job.statistics)
-    loss_lines = LossLines(settings.log_every, job.say)
+    console = Console(settings.log_every, job.say)
     began, step = time.monotonic(), 0
 
-    for epoch in range(job.plan.epochs):
+    for epoch in range(plan.epochs):
         augmentation = data.draw_augmentation(job.dataset, settings.seed, epoch)
-        for global_batch in data.global_batches(job.dataset, job.plan.global_batch_size, settings.seed, epoch):
+        for global_batch in data.global_batches(job.dataset, plan.global_batch_size, settings.seed, epoch):
             meter.begin(step)
 
             samples = data.part_of(global_batch, cluster.rank, cluster.world_size)
-            images, labels = data.load_batch(job.dataset, job.dataset.train, samples, augmentation, dtype)
+            images, labels = data.load_batch(job.dataset, job.dataset.train, samples, augmentation, numerics)
             meter.mark("data")
 
             optimiser.zero_grad()
             replica.train()
-            logits = replica(images)
+            logits = numerics.forward(replica, images)
             loss_sum = cross_entropy(logits, labels, reduction="sum")
             meter.mark("forward")
 
@@ -94,41 +94,51 @@ def train(job: Job) -> Finished:
                 sync.synchronise(parameters)
                 meter.mark("sync")
 
-            optimiser.step()
+            update = optimiser.step(step)
             meter.mark("optimiser")
 
             correct = int((logits.argmax(1) == labels).sum())
-            record = meter.record(epoch, len(samples), loss_sum.item(), correct)
+            record = meter.record(epoch, len(samples), loss_sum.item(), correct, update)
             job.recorder.write(record)
-            loss_lines.add(record)
+            console.add(record)
             step += 1
-            if step == job.plan.steps:
+            if step == plan.steps:
                 break
+        console.end_epoch()
         _evaluate(job, replica, epoch)
     return Finished(cluster.rank, step, time.monotonic() - began, parameters_sha256(job.model), restarts=0)
 
 
 def _evaluate(job: Job, replica: nn.Module, epoch: int) -> None:
     if evaluate := EVALUATIONS[job.settings.evaluate]:
-        evaluation = evaluate(replica, job.dataset, job.cluster, job.communicator, epoch)
+        evaluation = evaluate(replica, job.numerics, job.dataset, job.cluster, job.communicator, epoch)
         job.recorder.write(evaluation)
-        job.say(
-            f"Test set: Average loss: {evaluation.loss:.4f}, "
-            f"Accuracy: {evaluation.correct}/{evaluation.samples} ({evaluation.accuracy:.0%})"
-        )
+        job.say(_score_line("Test set", evaluation.loss, evaluation.correct, evaluation.samples))
 
 
-class LossLines:
-    """The lines that the course knows: step, this rank's loss, seconds per step since the line before."""
+class Console:
+    """The lines that the course knows, of this rank: the loss now and then, the score of an epoch."""
 
-    def __init__(self, every: int, say: Callable[[str], None]) -> None:
-        self._every, self._say = every, say
+    def __init__(self, log_every: int, say: Callable[[str], None]) -> None:
+        self._log_every, self._say = log_every, say
         self._seconds: list[float] = []
+        self._epoch: list[Step] = []
 
     def add(self, record: Step) -> None:
-        """Take a step; print at every so many."""
+        """Take a step; every so many, print it, its loss, and the seconds per step since the line before."""
         self._seconds.append(record.seconds)
-        if record.step % self._every == 0:
+        self._epoch.append(record)
+        if record.step % self._log_every == 0:
             loss = "no sample" if record.loss is None else f"{record.loss:.4f}"
             self._say(f"{record.step} loss: {loss} elapsed time: {sum(self._seconds) / len(self._seconds):.3f}")
             self._seconds.clear()
+
+    def end_epoch(self) -> None:
+        """Print the score on the samples that the epoch was trained on, each as the model took it at that step."""
+        if score := training_score(self._epoch):
+            self._say(_score_line("Training set", score.loss, score.correct, score.samples))
+        self._epoch.clear()
+
+
+def _score_line(part: str, loss: float, correct: int, samples: int) -> str:
+    return f"{part}: Average loss: {loss:.4f}, Accuracy: {correct}/{samples} ({correct / samples:.0%})"

@@ -15,6 +15,7 @@ from app.benchmark import plain
 from app.cluster import Cluster
 from app.communicator import Communicator
 from app.gradient_sync import MODES, mode_class
+from app.numerics import DTYPES
 from app.settings import Settings
 
 ROUNDS = 15
@@ -110,7 +111,8 @@ class FlatBuffer:
 def compare_modes(settings: Settings, cluster: Cluster, say: Callable[[str], None]) -> None:
     """Time all contenders in turn, so that the machine's moods meet them alike; rank 0 prints times and ratios."""
     like = [
-        parameter.detach() for parameter in models.build(settings.model, settings.seed, settings.precision).parameters()
+        parameter.detach()
+        for parameter in models.build(settings.model, settings.seed, DTYPES[settings.precision]).parameters()
     ]
     contenders = _contenders(settings, cluster, like)
     communicator = Communicator(cluster)

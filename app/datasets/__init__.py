@@ -2,18 +2,20 @@
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from app.datasets import digits, shapes
+from app.datasets import cifar10, digits, mnist, shapes
+from app.datasets.archives import Archive
 from app.settings import DatasetName
 
 Images = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
+Parts = dict[str, tuple[Images, Labels]]  # "train" and "test": images (n, 32, 32, channels), labels 0 to 9
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class Source:
     mean: tuple[float, ...]  # per channel, of pixels from 0 to 255
     deviation: tuple[float, ...]
     crop_and_flip: bool
-    make: Callable[[], dict[str, tuple[Images, Labels]]]  # "train" and "test": images (n, 32, 32, channels), labels
+    make: Callable[..., Parts]  # takes the folder into which the archives were unpacked, where there are some
+    archives: Callable[[], Sequence[Archive]] | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -50,5 +53,23 @@ SOURCES: dict[DatasetName, Source] = {
         deviation=(79.6,),
         crop_and_flip=False,  # a digit seen in a mirror is another sign
         make=digits.make,
+    ),
+    "cifar10": Source(
+        title="cifar10: CIFAR-10, 50,000 + 10,000 colour photographs of ten classes",
+        channels=3,
+        mean=(125.3, 123.0, 113.9),
+        deviation=(63.0, 62.1, 66.7),
+        crop_and_flip=True,
+        make=cifar10.make,
+        archives=cifar10.archives,
+    ),
+    "mnist": Source(
+        title="mnist: MNIST, 60,000 + 10,000 handwritten digits, padded to 32x32",
+        channels=1,
+        mean=(25.5,),
+        deviation=(70.2,),
+        crop_and_flip=False,
+        make=mnist.make,
+        archives=mnist.archives,
     ),
 }

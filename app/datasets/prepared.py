@@ -3,20 +3,23 @@
 import hashlib
 import json
 import shutil
-import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from app.datasets import SOURCES, Images, Labels, Source
+from app.datasets import SOURCES, Images, Labels, Parts, Source
+from app.datasets.archives import Say, obtain, unpack
 from app.errors import LockstepError, SettingError
-from app.folders import PREPARED
-from app.settings import DatasetName, ModelName
+from app.folders import PREPARED, scratch_in
+from app.interrupt import CleanUps
+from app.settings import DatasetName, ModelName, Settings
 
 PARTS = ("train", "test")
 CHECKSUMS = "sha256.json"
-MODEL_CHANNELS: dict[ModelName, int] = {"vgg11": 3, "lenet5": 1}
+CLASSES = 10
+SIDE = 32
+MODEL_CHANNELS: dict[ModelName, int] = {"vgg11": 3, "lenet5": 1, "resnet18": 3}
 
 
 @dataclass(frozen=True)
@@ -54,24 +57,54 @@ def folder_of(name: DatasetName) -> Path:
     return PREPARED / f"{name}-{SOURCES[name].fingerprint}"
 
 
-def make(name: DatasetName) -> bool:
+def make(name: DatasetName, say: Say, clean_ups: CleanUps) -> bool:
     """Make the set's arrays unless they are there, whole and unaltered. Say whether they were made."""
-    folder = folder_of(name)
+    source, folder = SOURCES[name], folder_of(name)
     if _intact(folder):
         return False
+    archives = [(archive, obtain(archive, say, clean_ups)) for archive in (source.archives or tuple)()]
     for stale in PREPARED.glob(f"{name}-*"):
         shutil.rmtree(stale)
-    scratch = Path(tempfile.mkdtemp(dir=PREPARED, prefix="."))
-    try:
-        for part, (images, labels) in SOURCES[name].make().items():
-            np.save(scratch / f"{part}_images.npy", images)
-            np.save(scratch / f"{part}_labels.npy", labels)
-        (scratch / CHECKSUMS).write_text(json.dumps(_checksums(scratch)))
-        scratch.chmod(0o755)
-        scratch.rename(folder)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with scratch_in(PREPARED, clean_ups) as scratch:
+        for archive, path in archives:
+            unpack(path, scratch / "unpacked" / archive.place)
+        parts = _read(name, scratch / "unpacked") if archives else source.make()
+        _check(name, parts)
+        arrays = scratch / "arrays"
+        arrays.mkdir()
+        for part, (images, labels) in parts.items():
+            np.save(arrays / f"{part}_images.npy", images)
+            np.save(arrays / f"{part}_labels.npy", labels)
+        (arrays / CHECKSUMS).write_text(json.dumps(_checksums(arrays)))
+        arrays.rename(folder)
     return True
+
+
+def _read(name: DatasetName, folder: Path) -> Parts:
+    try:
+        return SOURCES[name].make(folder)
+    except RuntimeError as error:
+        raise SettingError(
+            f"torchvision cannot read {name} out of its archives: {error}. Put the published ones into data/."
+        ) from None
+
+
+def _check(name: DatasetName, parts: Parts) -> None:
+    """Refuse arrays that are not what every set has to be, whatever its checksums say."""
+    for part, (images, labels) in parts.items():
+        expected = (len(labels), SIDE, SIDE, SOURCES[name].channels)
+        if images.shape != expected or images.dtype != np.uint8:
+            raise SettingError(
+                f"{name}: its {part} images are {images.dtype} {images.shape}, expected uint8 {expected}. "
+                "Put the published archives into data/."
+            )
+        found, expected_classes = {int(label) for label in np.unique(labels)}, set(range(CLASSES))
+        if found != expected_classes:
+            missing, strange = sorted(expected_classes - found), sorted(found - expected_classes)
+            raise SettingError(
+                f"{name}: of the classes 0 to {CLASSES - 1}, {missing} are missing in its {part} part"
+                f"{f', and {strange} are none' if strange else ''}. Put the published archives into data/."
+            )
 
 
 def _intact(folder: Path) -> bool:
@@ -85,6 +118,22 @@ def _checksums(folder: Path) -> dict[str, str]:
         with path.open("rb") as file:
             digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
     return digests
+
+
+def load_for(settings: Settings) -> DataSet:
+    """The images that a run is to work with: all of its set, or the first so many."""
+    whole = load(settings.dataset_name)
+    return replace(
+        whole,
+        train=_first(whole.train, "TRAIN_SAMPLES", settings.train_samples),
+        test=_first(whole.test, "TEST_SAMPLES", settings.test_samples),
+    )
+
+
+def _first(part: Part, name: str, samples: int | None) -> Part:
+    if samples is not None and samples > len(part):
+        raise SettingError(f"{name}={samples}: not allowed. Allowed with this data set: 1 to {len(part)}.")
+    return Part(part.images[:samples], part.labels[:samples])
 
 
 def load(name: DatasetName) -> DataSet:

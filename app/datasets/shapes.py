@@ -8,6 +8,7 @@ import numpy.typing as npt
 Field = npt.NDArray[np.floating]  # one value per image, broadcast over rows, columns and sometimes channels
 
 SIDE = 32
+TRAIN, TEST = 50_000, 10_000
 CHUNK = 500  # bounds the memory held while drawing to a few tens of megabytes
 MARKS = 2
 MARK_CONTRAST = (5.0, 30.0)
@@ -109,8 +110,8 @@ BACKGROUND: Field = FOREGROUND[(3 * np.arange(len(CLASSES)) + 1) % len(CLASSES)]
 
 
 def make() -> dict[str, tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
-    """50,000 images to train on and 10,000 to test with."""
-    return {"train": draw(50_000, seed=0), "test": draw(10_000, seed=1)}
+    """As many images as CIFAR-10 has to train on and to test with."""
+    return {"train": draw(TRAIN, seed=0), "test": draw(TEST, seed=1)}
 
 
 def draw(count: int, seed: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:

@@ -27,20 +27,29 @@ VGG11 = {
     "global_batch_size": 8,
     "epochs": 2,
     "max_steps": 6,
+    "warmup_steps": 0,
     "evaluate": "never",
 }
-VGG11_IMAGES, VGG11_STEPS = 33, 6
+RESNET18 = {**VGG11, "model": "resnet18", "global_batch_size": 5, "max_steps": 3}
+IMAGES, STEPS = 33, 6
 
 # 50 images in a batch do not divide by 3 or 4.
-LENET5 = {"model": "lenet5", "global_batch_size": 50, "max_steps": 20, "learning_rate": 0.05, "evaluate": "never"}
+LENET5 = {
+    "model": "lenet5",
+    "global_batch_size": 50,
+    "max_steps": 20,
+    "learning_rate": 0.05,
+    "warmup_steps": 0,
+    "evaluate": "never",
+}
 
 Run = dict[str, Any]
 RunOn = Callable[..., Run]
 
 
 def dataset_for(model: str) -> DataSet:
-    if model == "vgg11":
-        part = Part(*shapes.draw(VGG11_IMAGES, seed=1))
+    if model != "lenet5":
+        part = Part(*shapes.draw(IMAGES, seed=1))
         return DataSet(SOURCES["shapes"], part, part)
     parts = {name: Part(*arrays) for name, arrays in SOURCES["digits"].make().items()}
     return DataSet(SOURCES["digits"], parts["train"], parts["test"])
@@ -76,7 +85,15 @@ def run_on(group_of: GroupOf, tmp_path_factory: pytest.TempPathFactory) -> RunOn
 def test_vgg_11_with_synchronised_batch_normalisation_in_fp64(run_on: RunOn, mode: str, world_size: int) -> None:
     alone = run_on(1, VGG11, precision="fp64", sync_mode="all_reduce")
     run = run_on(world_size, VGG11, precision="fp64", sync_mode=mode)
-    assert len(run["losses"]) == VGG11_STEPS
+    assert len(run["losses"]) == STEPS
+    assert run["losses"] == pytest.approx(alone["losses"], rel=1e-9)
+
+
+def test_resnet_18_with_synchronised_batch_normalisation_in_fp64(run_on: RunOn) -> None:
+    """Parts of two images and of one."""
+    alone = run_on(1, RESNET18, precision="fp64", sync_mode="all_reduce")
+    run = run_on(4, RESNET18, precision="fp64", sync_mode="ring_all_reduce")
+    assert len(run["losses"]) == 3
     assert run["losses"] == pytest.approx(alone["losses"], rel=1e-9)
 
 
@@ -111,7 +128,7 @@ def test_the_first_step_of_vgg_11_in_fp32(run_on: RunOn, mode: str) -> None:
 def test_local_batch_normalisation_is_another_run_and_a_rank_without_images_does_not_harm_it(run_on: RunOn) -> None:
     alone = run_on(1, VGG11, precision="fp64", sync_mode="all_reduce")
     run = run_on(4, VGG11, precision="fp64", sync_mode="all_reduce", batch_norm="local")
-    assert len(run["losses"]) == VGG11_STEPS
+    assert len(run["losses"]) == STEPS
     assert run["losses"][0] != pytest.approx(alone["losses"][0], rel=1e-4)
 
 

@@ -14,6 +14,8 @@ from app.datasets import SOURCES, digits, prepared, shapes
 from app.datasets.prepared import DataSet, Part
 from app.errors import LockstepError, SettingError
 from app.folders import PREPARED
+from app.numerics import Numerics
+from app.settings import DatasetName, ModelName, Settings
 
 
 def dataset(samples: int) -> DataSet:
@@ -44,6 +46,17 @@ def test_the_order_changes_with_epoch_and_seed_and_with_nothing_else() -> None:
     assert order(1, 0) != order(2, 0)
 
 
+def test_without_the_epoch_number_a_rank_would_never_see_another_rank_s_images() -> None:
+    """A hundred images on four ranks: the classic mistake is to shuffle every epoch as if it were the first."""
+
+    def seen_by_rank_0(epochs: list[int]) -> set[int]:
+        batches = [batch for epoch in epochs for batch in data.global_batches(dataset(100), 100, seed=1, epoch=epoch)]
+        return {int(sample) for batch in batches for sample in data.part_of(batch, 0, 4)}
+
+    assert len(seen_by_rank_0([0] * 20)) == 25
+    assert len(seen_by_rank_0(list(range(20)))) > 95
+
+
 def test_augmentation_belongs_to_the_sample_and_not_to_its_rank() -> None:
     whole = dataset(64)
     drawn = data.draw_augmentation(whole, seed=1, epoch=0)
@@ -71,13 +84,16 @@ def test_crops_and_flips_are_spread_over_all_that_is_possible() -> None:
     assert 0.45 < drawn.flip.mean() < 0.55
 
 
-def test_batches_are_normalised_as_the_course_has_it() -> None:
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_batches_are_normalised_as_the_course_has_it(memory_format: torch.memory_format) -> None:
     whole = dataset(3)
-    images, labels = data.load_batch(whole, whole.train, np.array([2, 0]))
+    images, labels = data.load_batch(
+        whole, whole.train, np.array([2, 0]), numerics=Numerics(memory_format=memory_format)
+    )
     mean, deviation = torch.tensor([125.3, 123.0, 113.9]), torch.tensor([63.0, 62.1, 66.7])
     pixels = torch.from_numpy(whole.train.images[[2, 0]]).to(torch.float32)
     torch.testing.assert_close(images, ((pixels - mean) / deviation).permute(0, 3, 1, 2))
-    assert images.is_contiguous()
+    assert images.is_contiguous(memory_format=memory_format)
     assert labels.tolist() == [2, 0]
 
 
@@ -114,24 +130,41 @@ def test_digits_mean_and_deviation_are_those_of_the_training_part() -> None:
 def test_a_set_is_made_once_and_again_where_it_was_altered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     PREPARED.mkdir()
-    assert prepared.make("digits")
-    assert not prepared.make("digits")
+    assert prepared.make("digits", print, [])
+    assert not prepared.make("digits", print, [])
 
     images = prepared.folder_of("digits") / "train_images.npy"
     content = bytearray(images.read_bytes())
     content[-100] ^= 1
     images.write_bytes(content)
-    assert prepared.make("digits")
-    assert not prepared.make("digits")
+    assert prepared.make("digits", print, [])
+    assert not prepared.make("digits", print, [])
     assert len(prepared.load("digits").train) == 1437
 
 
 def test_a_half_made_set_is_never_taken_for_a_whole_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     PREPARED.mkdir()
-    prepared.make("digits")
+    prepared.make("digits", print, [])
     (prepared.folder_of("digits") / prepared.CHECKSUMS).unlink()
-    assert prepared.make("digits")
+    assert prepared.make("digits", print, [])
+
+
+def test_a_run_takes_the_first_images_of_a_set_and_never_more_than_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    PREPARED.mkdir()
+    prepared.make("digits", print, [])
+    few = prepared.load_for(Settings(model="lenet5", train_samples=100, test_samples=7))
+    whole = prepared.load("digits")
+    assert (len(few.train), len(few.test)) == (100, 7)
+    assert np.array_equal(few.train.images, whole.train.images[:100])
+    assert np.array_equal(few.test.labels, whole.test.labels[:7])
+    with pytest.raises(SettingError, match=r"TRAIN_SAMPLES=1438: not allowed.*1 to 1437"):
+        prepared.load_for(Settings(model="lenet5", train_samples=1438))
+    with pytest.raises(SettingError, match=r"TEST_SAMPLES=361: not allowed.*1 to 360"):
+        prepared.load_for(Settings(model="lenet5", test_samples=361))
 
 
 def test_an_unprepared_set_says_how_to_prepare_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,6 +173,16 @@ def test_an_unprepared_set_says_how_to_prepare_it(tmp_path: Path, monkeypatch: p
         prepared.load("digits")
 
 
-def test_a_model_refuses_a_set_with_other_channels() -> None:
-    with pytest.raises(SettingError, match=r"MODEL=vgg11 with DATASET=digits.*Allowed with this model: shapes"):
-        prepared.check_fit("vgg11", "digits")
+@pytest.mark.parametrize(
+    ("model", "name", "allowed"),
+    [
+        ("vgg11", "digits", "shapes, cifar10"),
+        ("resnet18", "mnist", "shapes, cifar10"),
+        ("lenet5", "cifar10", "digits, mnist"),
+        ("lenet5", "shapes", "digits, mnist"),
+    ],
+)
+def test_a_model_refuses_a_set_with_other_channels(model: ModelName, name: DatasetName, allowed: str) -> None:
+    message = rf"MODEL={model} with DATASET={name}: .*channel.*Allowed with this model: {allowed}\."
+    with pytest.raises(SettingError, match=message):
+        prepared.check_fit(model, name)

@@ -8,7 +8,7 @@ from app.machine import Machine, fair_share, look, quota_cpus, threads
 
 
 def machine(cores: range, quota: float | None = None, host: str = "a") -> Machine:
-    return Machine(host, tuple(cores), quota, memory_bytes=2**30, cpu_model="any")
+    return Machine(host, tuple(cores), quota, memory_bytes=2**30, cpu_model="any", bfloat16=True)
 
 
 @pytest.mark.parametrize(

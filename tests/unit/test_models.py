@@ -7,11 +7,15 @@ from app import models
 from app.settings import ModelName
 
 
-@pytest.mark.parametrize(("name", "channels", "parameters"), [("vgg11", 3, 9_231_114), ("lenet5", 1, 61_706)])
+@pytest.mark.parametrize(
+    ("name", "channels", "parameters"), [("vgg11", 3, 9_231_114), ("lenet5", 1, 61_706), ("resnet18", 3, 11_173_962)]
+)
 def test_parameter_counts_and_shapes(name: ModelName, channels: int, parameters: int) -> None:
     model = models.build(name, seed=1)
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
-    assert model(torch.zeros(2, channels, 32, 32)).shape == (2, 10)
+    for samples in (2, 0):
+        logits = model(torch.zeros(samples, channels, 32, 32))
+        assert logits.shape == (samples, 10)
 
 
 @pytest.mark.parametrize("name", models.MODELS)
@@ -28,3 +32,13 @@ def test_the_fingerprint_sees_a_single_bit() -> None:
     with torch.no_grad():
         list(model.parameters())[-1].view(torch.int32)[0] ^= 1
     assert models.parameters_sha256(model) != first
+
+
+def test_resnet_18_keeps_small_images_large() -> None:
+    """Without the stem for large photographs: the four stages see 32, 16, 8 and 4 pixels a side."""
+    sides = []
+    model = models.build("resnet18", seed=1)
+    for name in ("layer1", "layer2", "layer3", "layer4"):
+        model.get_submodule(name).register_forward_hook(lambda _, __, output: sides.append(output.shape[-1]))
+    model(torch.zeros(1, 3, 32, 32))
+    assert sides == [32, 16, 8, 4]

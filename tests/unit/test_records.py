@@ -17,6 +17,8 @@ STEP = Step(
     samples=64,
     loss=2.5,
     correct=7,
+    learning_rate=0.1,
+    gradient_norm=None,
     seconds=1.0,
     data_seconds=0.1,
     forward_seconds=0.3,
@@ -140,3 +142,39 @@ def test_drifted_replicas_are_seen(tmp_path: Path) -> None:
     run = summary.summarise(write_run(tmp_path, [*steps(1, 1, 1), FINISHED], [*steps(1, 1, 1), other]))
     assert run["complete"]
     assert run["replicas_identical"] is False
+
+
+def test_training_accuracy_stands_beside_test_accuracy_per_rank_and_epoch(tmp_path: Path) -> None:
+    def rank(correct: int) -> list[Record]:
+        content: list[Record] = []
+        for epoch in (0, 1):
+            two = steps(1, 1, epoch=epoch, samples=10, correct=correct + epoch)
+            content += [*two, Evaluation(0, epoch, 2.0 - epoch, 5, 10, 0.5 + epoch / 10)]
+        return content
+
+    run = summary.summarise(write_run(tmp_path, rank(2), rank(4)))
+    assert [each["training_accuracy"] for each in run["ranks"][0]["epochs"]] == [0.2, 0.3]
+    assert [each["training_accuracy"] for each in run["ranks"][1]["epochs"]] == [0.4, 0.5]
+    assert run["run"]["epochs"] == [
+        {
+            "epoch": epoch,
+            "training_samples": 40,
+            "training_loss": 2.5,
+            "training_accuracy": pytest.approx(0.3 + epoch / 10),
+            "test_loss": 2.0 - epoch,
+            "accuracy": 0.5 + epoch / 10,
+        }
+        for epoch in (0, 1)
+    ]
+    for each in (run["run"], *run["ranks"]):
+        assert each["training_accuracy"] == each["epochs"][-1]["training_accuracy"]
+        assert each["accuracy"] == 0.6
+
+
+def test_an_epoch_that_was_not_evaluated_has_no_test_accuracy(tmp_path: Path) -> None:
+    run = summary.summarise(
+        write_run(tmp_path, [*steps(1), Evaluation(0, 0, 2.0, 5, 10, 0.5), *steps(1, epoch=1)], steps(1))
+    )
+    assert [each["accuracy"] for each in run["ranks"][0]["epochs"]] == [0.5, None]
+    assert run["run"]["epochs"][0]["accuracy"] is None
+    assert run["ranks"][1]["epochs"][0]["training_accuracy"] == 7 / 64

@@ -45,7 +45,7 @@ def test_a_wrong_word_is_answered_with_the_allowed_ones_and_the_nearest(monkeypa
         ("MASTER_PORT", "80", "a whole number, 1024 or more, at most 65535"),
         ("RUN_NAME", "../elsewhere", "letters, digits"),
         ("RUN_NAME", "latest", "not 'latest'"),
-        ("MODEL", "vgg", "vgg11, lenet5. Did you mean vgg11?"),
+        ("MODEL", "vgg", "vgg11, lenet5, resnet18. Did you mean vgg11?"),
         ("EVALUATE", "always", "sharded, every_rank, never"),
     ],
 )

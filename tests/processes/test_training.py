@@ -1,0 +1,202 @@
+"""What a run trains on and how, on real groups: the images, the models and sets, the schedule, the precision."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from app import data, summary
+from app.cluster import Cluster
+from app.datasets import SOURCES, prepared, shapes
+from app.datasets.prepared import DataSet, Part
+from app.folders import DATA, PREPARED
+from app.gradient_sync import MODES
+from app.run import take_part
+from app.settings import DatasetName, ModelName, Settings
+from tests import published
+from tests.processes import group
+from tests.processes.conftest import GroupOf
+
+FITTING: list[tuple[ModelName, DatasetName]] = [
+    (model, name)
+    for model, channels in prepared.MODEL_CHANNELS.items()
+    for name, source in SOURCES.items()
+    if source.channels == channels
+]
+SYNCHRONISING = [name for name in MODES if name != "none"]
+
+TrainOn = Callable[..., list["Records"]]
+Batches = list[list[str]]  # for each step, a hash of each image as the model gets it, with its label
+Records = list[dict[str, Any]]
+
+
+def few_images(model: ModelName, samples: int) -> DataSet:
+    """Of `shapes` for a model that takes colour images, else of `digits`."""
+    if model != "lenet5":
+        part = Part(*shapes.draw(samples, seed=3))
+        return DataSet(SOURCES["shapes"], part, part)
+    images, labels = SOURCES["digits"].make()["train"]
+    part = Part(images[:samples], labels[:samples])
+    return DataSet(SOURCES["digits"], part, part)
+
+
+def read_rank(folder: Path, rank: int) -> Records:
+    return [json.loads(line) for line in (folder / f"rank-{rank}.jsonl").read_text().splitlines()]
+
+
+def train(cluster: Cluster, folder: Path, samples: int, values: dict[str, Any]) -> None:
+    settings = Settings(**values)
+    take_part(settings, cluster, few_images(settings.model, samples), folder, lambda _: None)
+
+
+def train_and_look(cluster: Cluster, folder: Path, samples: int, values: dict[str, Any]) -> Batches:
+    """Train, and give what this rank's model was given."""
+    seen: Batches = []
+
+    def load(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        images, labels = load_batch(*arguments)
+        rows = zip(images.contiguous(), labels, strict=True)
+        seen.append([hashlib.sha256(image.numpy().tobytes()).hexdigest() + f" {label}" for image, label in rows])
+        return images, labels
+
+    load_batch = data.load_batch
+    with patch.object(data, "load_batch", load):
+        train(cluster, folder, samples, values)
+    return seen
+
+
+@pytest.fixture
+def train_on(group_of: GroupOf, tmp_path: Path) -> TrainOn:
+    """Each rank's records of a run on a few images."""
+
+    def run(world_size: int, **values: Any) -> list[Records]:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        group_of(world_size).run(train, folder, 40, values)
+        assert summary.summarise(folder)["complete"]
+        return [read_rank(folder, rank) for rank in range(world_size)]
+
+    return run
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_one_process_and_many_ranks_see_the_same_augmented_images_at_the_same_step(
+    group_of: GroupOf, tmp_path: Path, world_size: int
+) -> None:
+    values = {"model": "vgg11", "sync_mode": "all_reduce", "epochs": 3, "global_batch_size": 16, "evaluate": "never"}
+    (alone,) = group_of(1).run(train_and_look, tmp_path / "alone", 40, values)
+    parts = group_of(world_size).run(train_and_look, tmp_path / "many", 40, values)
+    together = [[image for part in step for image in part] for step in zip(*parts, strict=True)]
+    assert [len(step) for step in alone] == [16, 16, 8] * 3
+    assert [sorted(step) for step in together] == [sorted(step) for step in alone]
+    # Each epoch draws its crops and flips anew, so that all three together have more images than the set.
+    assert len({image for step in alone for image in step}) > 100
+
+
+@pytest.mark.parametrize(("model", "name"), FITTING)
+def test_every_model_trains_on_every_set_that_fits_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: ModelName, name: DatasetName
+) -> None:
+    """Real sets from small archives in their own layout, made into arrays here, read by ranks of their own."""
+    monkeypatch.chdir(tmp_path)
+    if name == "shapes":  # the whole set would take longer to draw than to train on
+        monkeypatch.setattr(shapes, "TRAIN", 60)
+        monkeypatch.setattr(shapes, "TEST", 20)
+    PREPARED.mkdir()
+    published.put_cifar10(monkeypatch, DATA)
+    published.put_mnist(monkeypatch, DATA)
+    prepared.make(name, print, [])
+    run = group.run(
+        tmp_path, 2, MODEL=model, DATASET=name, GLOBAL_BATCH_SIZE=8, MAX_STEPS=5, TRAIN_SAMPLES=48, TEST_SAMPLES=20
+    )
+    assert run["complete"]
+    assert run["replicas_identical"]
+    assert (run["model"], run["dataset"], run["steps"]) == (model, name, 5)
+    assert run["run"]["epochs"][0]["training_samples"] == 40
+    assert run["run"]["accuracy"] is not None
+
+
+@pytest.mark.parametrize("mode", SYNCHRONISING)
+@pytest.mark.parametrize("shape", ["cosine", "step"])
+def test_schedule_scaling_and_clipping_are_the_same_at_every_world_size(
+    train_on: TrainOn, mode: str, shape: str
+) -> None:
+    values = {
+        "model": "lenet5",
+        "precision": "fp64",
+        "learning_rate": 0.01,
+        "learning_rate_scaling": "linear",
+        "base_batch_size": 4,
+        "warmup_steps": 2,
+        "schedule": shape,
+        "gradient_clip": 0.5,
+        "global_batch_size": 10,
+        "epochs": 2,
+        "evaluate": "never",
+    }
+
+    def steps(world_size: int, sync_mode: str) -> list[Records]:
+        return [rank[:-1] for rank in train_on(world_size, **values, sync_mode=sync_mode)]
+
+    (alone,) = steps(1, "all_reduce")
+    assert [step["learning_rate"] for step in alone[:3]] == pytest.approx([0.0125, 0.025, 0.025])
+    assert alone[-1]["learning_rate"] < 0.02
+    assert min(step["gradient_norm"] for step in alone) > 0.5  # so that clipping has something to do
+    for rank in steps(3, mode):
+        assert [step["learning_rate"] for step in rank] == [step["learning_rate"] for step in alone]
+        assert [step["gradient_norm"] for step in rank] == pytest.approx([s["gradient_norm"] for s in alone], rel=1e-7)
+
+
+@pytest.mark.parametrize("mode", SYNCHRONISING)
+def test_bfloat16_averages_its_gradients_in_fp32(train_on: TrainOn, mode: str) -> None:
+    """The payload is that of fp32, and the replicas stay the same."""
+    values = {"model": "vgg11", "global_batch_size": 8, "max_steps": 3, "learning_rate": 0.01}
+    ranks = {precision: train_on(3, **values, sync_mode=mode, precision=precision) for precision in ("fp32", "bf16")}
+    for exact, rounded in zip(ranks["fp32"], ranks["bf16"], strict=True):
+        assert [step["bytes_sent"] for step in rounded[:3]] == [step["bytes_sent"] for step in exact[:3]]
+        assert rounded[0]["loss"] != exact[0]["loss"]
+        assert rounded[0]["loss"] == pytest.approx(exact[0]["loss"], rel=0.05)
+    assert len({rank[-1]["parameters_sha256"] for rank in ranks["bf16"]}) == 1
+
+
+def test_bfloat16_with_synchronised_batch_normalisation_is_close_to_fp32(train_on: TrainOn) -> None:
+    values = {
+        "model": "vgg11",
+        "batch_norm": "synchronised",
+        "global_batch_size": 9,
+        "max_steps": 2,
+        "learning_rate": 0.001,
+        "sync_mode": "all_reduce",
+    }
+    (exact, *_), (rounded, *_) = (train_on(3, **values, precision=precision) for precision in ("fp32", "bf16"))
+    assert rounded[0]["batch_norm_bytes_sent"] == exact[0]["batch_norm_bytes_sent"]
+    assert [step["loss"] for step in rounded[:2]] == pytest.approx([step["loss"] for step in exact[:2]], rel=0.05)
+
+
+def test_layout_changes_rounding_and_nothing_else(train_on: TrainOn) -> None:
+    values = {"model": "vgg11", "precision": "fp64", "global_batch_size": 8, "max_steps": 4, "evaluate": "never"}
+    losses = [
+        [step["loss"] for step in train_on(2, **values, memory_format=layout)[0][:-1]]
+        for layout in ("contiguous", "channels_last")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-9)
+
+
+def test_training_scores_are_printed_and_recorded_for_each_rank_and_epoch(tmp_path: Path) -> None:
+    group.prepare(tmp_path)
+    ranks = group.Ranks(tmp_path, 2, EPOCHS=2, TRAIN_SAMPLES=100, EVALUATE="every_rank", LEARNING_RATE=0.05)
+    ranks.start()
+    outputs = ranks.wait()
+    epochs = [rank["epochs"] for rank in ranks.summary()["ranks"]]
+    for rank, (code, output) in outputs.items():
+        assert code == 0, output
+        for epoch in (0, 1):
+            score = epochs[rank][epoch]
+            correct = round(score["training_accuracy"] * 50)
+            line = f"Training set: Average loss: {score['training_loss']:.4f}, Accuracy: {correct}/50 ("
+            assert line in output
+            assert score["accuracy"] is not None

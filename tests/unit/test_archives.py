@@ -1,0 +1,240 @@
+"""Real archives' layouts through torchvision's own readers, and every way in which an archive can be wrong."""
+
+import gzip
+import http.server
+import re
+import tarfile
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torchvision.datasets import CIFAR10, MNIST
+
+from app.datasets import prepared
+from app.errors import LockstepError, SettingError
+from app.folders import DATA, PREPARED
+from app.settings import DatasetName
+from tests import published
+from tests.published import TEST, TRAIN
+
+Spoil = Callable[[bytes], bytes]
+
+
+@pytest.fixture(autouse=True)
+def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    PREPARED.mkdir()
+    DATA.mkdir()
+    # Port 9 of this machine answers nobody: what a test does not serve itself is out of reach.
+    monkeypatch.setattr(CIFAR10, "url", f"http://127.0.0.1:9/{CIFAR10.filename}")
+    monkeypatch.setattr(MNIST, "mirrors", ["http://127.0.0.1:9/one/", "http://127.0.0.1:9/two/"])
+
+
+@pytest.fixture
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """A folder, and the address at which a web server gives out what lies in it."""
+    folder = tmp_path_factory.mktemp("served")
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield folder, f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+def make(name: DatasetName) -> list[str]:
+    """What is said while the set is made."""
+    said: list[str] = []
+    assert prepared.make(name, said.append, [])
+    return said
+
+
+def refusal(name: DatasetName, error: type[LockstepError] = SettingError) -> str:
+    """The message with which the set is not made; nothing of it stays."""
+    before = sorted(DATA.rglob("*"))
+    with pytest.raises(error) as caught:
+        prepared.make(name, lambda _: None, [])
+    assert list(PREPARED.iterdir()) == []
+    assert sorted(DATA.rglob("*")) == before
+    return str(caught.value)
+
+
+def test_cifar_10_s_own_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = published.cifar10_files(monkeypatch)
+    archive = published.tar_of(files)
+    published.publish_cifar10(monkeypatch, archive)
+    (DATA / CIFAR10.filename).write_bytes(archive)
+    assert make("cifar10") == []
+    made = prepared.load("cifar10")
+    assert (len(made.train), len(made.test)) == (TRAIN, TEST)
+    assert made.train.labels.tolist() == published.labels_of(TRAIN).tolist()
+    # An image is a row of 3,072 bytes: 1,024 of red, then of green, then of blue.
+    first = np.random.default_rng(0).integers(0, 256, (10, 3072), dtype=np.uint8)[0]
+    assert np.array_equal(made.train.images[0], first.reshape(3, 32, 32).transpose(1, 2, 0))
+    assert not prepared.make("cifar10", print, [])
+
+
+@pytest.mark.parametrize("place", [".", "MNIST/raw"])
+def test_mnist_s_own_layout_where_torchvision_would_have_put_it_too(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (DATA / place).mkdir(parents=True, exist_ok=True)
+    files = published.put_mnist(monkeypatch, DATA / place)
+    assert make("mnist") == []
+    made = prepared.load("mnist")
+    assert (len(made.train), len(made.test)) == (TRAIN, TEST)
+    assert made.test.labels.tolist() == published.labels_of(TEST).tolist()
+    assert made.train.images.shape == (TRAIN, 32, 32, 1)
+    pixels = np.frombuffer(gzip.decompress(next(iter(files.values())))[16:], np.uint8).reshape(TRAIN, 28, 28)
+    assert np.array_equal(made.train.images[:, 2:-2, 2:-2, 0], pixels)
+    assert int(made.train.images.sum()) == int(pixels.sum())
+
+
+@pytest.mark.parametrize("name", ["cifar10", "mnist"])
+def test_ranks_get_plain_arrays_which_are_mapped_and_hold_no_objects(
+    monkeypatch: pytest.MonkeyPatch, name: DatasetName
+) -> None:
+    published.put_cifar10(monkeypatch, DATA)
+    published.put_mnist(monkeypatch, DATA)
+    make(name)
+    made = prepared.load(name)
+    for part in (made.train, made.test):
+        for array, kind in ((part.images, np.uint8), (part.labels, np.int64)):
+            assert isinstance(array, np.memmap)
+            assert not array.flags.writeable
+            assert array.dtype == kind
+
+
+def test_nothing_and_nowhere_to_get_it_names_both_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = refusal("cifar10", LockstepError)
+    assert "cifar-10-python.tar.gz could not be downloaded" in message
+    assert "Connection refused" in message
+    assert f"let this machine download it from {CIFAR10.url}" in message
+    assert f"put the published cifar-10-python.tar.gz (MD5 {CIFAR10.tgz_md5}) into data/" in message
+    assert "http://127.0.0.1:9/one/" in refusal("mnist", LockstepError)
+
+
+def test_a_download_is_kept_and_not_asked_for_again(monkeypatch: pytest.MonkeyPatch, served: tuple[Path, str]) -> None:
+    folder, address = served
+    content = published.put_cifar10(monkeypatch, folder).read_bytes()
+    monkeypatch.setattr(CIFAR10, "url", address + CIFAR10.filename)
+    assert make("cifar10") == [f"downloading {CIFAR10.url}"]
+    assert [path.name for path in DATA.iterdir()] == [CIFAR10.filename]
+    assert (DATA / CIFAR10.filename).read_bytes() == content
+    (folder / CIFAR10.filename).unlink()
+    for stale in PREPARED.iterdir():
+        stale.rename(PREPARED / "elsewhere")
+    assert make("cifar10") == []
+
+
+def test_the_second_mirror_is_tried_where_the_first_fails(
+    monkeypatch: pytest.MonkeyPatch, served: tuple[Path, str]
+) -> None:
+    folder, address = served
+    published.put_mnist(monkeypatch, folder)
+    monkeypatch.setattr(MNIST, "mirrors", [address, "http://127.0.0.1:9/"])
+    make("mnist")
+    assert len(prepared.load("mnist").train) == TRAIN
+    assert {path.name for path in DATA.iterdir()} == {name for name, _ in MNIST.resources}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda content: content[: len(content) // 2], "has been cut off"),
+        (lambda content: content[:-8] + b"\0" * 8, "has been altered or damaged"),
+        (lambda content: b"<html>not here</html>", "has been altered or damaged"),
+    ],
+)
+def test_a_spoilt_download_is_refused_and_not_kept(
+    monkeypatch: pytest.MonkeyPatch, served: tuple[Path, str], spoil: Spoil, words: str
+) -> None:
+    folder, address = served
+    path = published.put_cifar10(monkeypatch, folder)
+    path.write_bytes(spoil(path.read_bytes()))
+    monkeypatch.setattr(CIFAR10, "url", address + CIFAR10.filename)
+    message = refusal("cifar10", LockstepError)
+    assert f"{CIFAR10.url}: what came is not the published file: it {words}" in message
+    assert "Two ways out" in message
+
+
+def test_a_cut_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = published.put_cifar10(monkeypatch, DATA)
+    whole = path.read_bytes()
+    for length in (0, 5, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        message = refusal("cifar10")
+        assert message.startswith("data/cifar-10-python.tar.gz is not the published file")
+        assert f"has been cut off, it ends after {length} bytes" in message
+        assert "Remove it first. Two ways out" in message
+
+
+def test_a_flipped_byte_is_refused_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = published.put_mnist(monkeypatch, DATA)
+    name = next(iter(files))
+    random = np.random.default_rng(0)
+    for position in (0, 4, len(files[name]) - 1, *random.integers(0, len(files[name]), 20)):
+        content = bytearray(files[name])
+        content[position] ^= 1 << int(random.integers(8))
+        (DATA / name).write_bytes(content)
+        message = refusal("mnist")
+        assert message.startswith(f"data/{name} is not the published file: it has ")
+        assert f"published {published.md5(files[name])}" in message
+
+
+def test_other_content_in_a_sound_archive_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = published.put_cifar10(monkeypatch, DATA)
+    path.write_bytes(published.tar_of({"cifar-10-batches-py/data_batch_1": b"something else"}))
+    assert "it has other content" in refusal("cifar10")
+
+
+def link(name: str, target: str) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = tarfile.SYMTYPE, target
+    return member
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["with the published checksum", "with another one"])
+@pytest.mark.parametrize(
+    ("files", "members", "words"),
+    [
+        ({"../escaped": b"x"}, [], "'../escaped', a path that climbs out of the archive"),
+        ({"cifar-10-batches-py/../../escaped": b"x"}, [], "a path that climbs out of the archive"),
+        ({"/var/escaped": b"x"}, [], "'/var/escaped', a path that climbs out of the archive"),
+        ({}, [link("cifar-10-batches-py/link", "/etc")], "neither a file nor a folder"),
+    ],
+)
+def test_a_path_that_climbs_out_is_refused_before_anything_is_unpacked(
+    monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes], members: list[tarfile.TarInfo], words: str, known: bool
+) -> None:
+    archive = published.tar_of(published.cifar10_files(monkeypatch) | files, *members)
+    (DATA / CIFAR10.filename).write_bytes(archive)
+    if known:
+        published.publish_cifar10(monkeypatch, archive)
+    assert words in refusal("cifar10")
+    assert not Path("escaped").exists()
+    assert not Path("/var/escaped").exists()
+
+
+def test_a_missing_class_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = published.tar_of(published.cifar10_files(monkeypatch, test_labels=np.arange(20) % 9))
+    published.publish_cifar10(monkeypatch, archive)
+    (DATA / CIFAR10.filename).write_bytes(archive)
+    assert re.search(r"cifar10: of the classes 0 to 9, \[9\] are missing in its test part", refusal("cifar10"))
+
+    published.put_mnist(monkeypatch, DATA, published.mnist_files(train_labels=np.arange(50) % 8 + 3))
+    message = refusal("mnist")
+    assert "[0, 1, 2] are missing in its train part, and [10] are none" in message
+
+
+def test_a_missing_batch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = published.cifar10_files(monkeypatch)
+    del files["cifar-10-batches-py/data_batch_3"]
+    archive = published.tar_of(files)
+    published.publish_cifar10(monkeypatch, archive)
+    (DATA / CIFAR10.filename).write_bytes(archive)
+    assert "torchvision cannot read cifar10 out of its archives: Dataset not found or corrupted" in refusal("cifar10")

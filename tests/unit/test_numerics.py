@@ -1,0 +1,83 @@
+"""What each precision computes in, and what it keeps its parameters and gradients in."""
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from app import models
+from app.cluster import Member
+from app.machine import Machine, has_bfloat16
+from app.numerics import Numerics, layout, slow_bfloat16
+from app.settings import MemoryFormat, ModelName, Precision, Settings
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+@pytest.mark.parametrize(
+    ("precision", "kept"), [("fp32", torch.float32), ("bf16", torch.float32), ("fp64", torch.float64)]
+)
+def test_parameters_gradients_and_losses_have_one_type(
+    name: ModelName, precision: Precision, kept: torch.dtype
+) -> None:
+    numerics = Numerics.of(Settings(model=name, precision=precision))
+    model = models.build(name, 1, numerics.dtype)
+    inside = set()
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.Conv2d):
+            layer.register_forward_hook(lambda _, __, output: inside.add(output.dtype))
+    channels = 1 if name == "lenet5" else 3
+    images = torch.zeros(4, channels, 32, 32, dtype=kept).contiguous(memory_format=numerics.memory_format)
+    loss = cross_entropy(numerics.forward(model, images), torch.arange(4))
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert inside == {torch.bfloat16 if precision == "bf16" else kept}
+    assert loss.dtype == kept
+    for parameter in model.parameters():
+        assert parameter.dtype == kept
+        assert parameter.grad is not None
+        assert parameter.grad.dtype == kept
+        assert parameter.grad.is_contiguous()
+
+
+@pytest.mark.parametrize(
+    ("precision", "asked", "got"),
+    [
+        ("fp32", None, "channels_last"),
+        ("bf16", None, "channels_last"),
+        ("fp64", None, "contiguous"),
+        ("fp32", "contiguous", "contiguous"),
+        ("fp64", "channels_last", "channels_last"),
+    ],
+)
+def test_the_layout_is_the_one_asked_for_or_the_faster(
+    precision: Precision, asked: MemoryFormat | None, got: MemoryFormat
+) -> None:
+    settings = Settings(precision=precision, memory_format=asked)
+    assert layout(settings) == got
+    assert Numerics.of(settings).memory_format == getattr(torch, {"contiguous": "contiguous_format"}.get(got, got))
+
+
+@pytest.mark.parametrize(
+    ("flags", "has"),
+    [
+        ("fpu avx2 avx512f avx512_bf16 sse", True),
+        ("fpu amx_bf16", True),
+        ("fp asimd bf16 i8mm", True),
+        ("fpu avx2 avx512f avx512_vnni", False),
+        ("", False),
+    ],
+)
+def test_what_a_cpu_says_of_bfloat16(flags: str, has: bool) -> None:
+    assert has_bfloat16(flags) is has
+
+
+def members(*bfloat16: bool) -> list[Member]:
+    machines = [Machine("a", (0,), None, 2**30, "Old CPU", bfloat16=each) for each in bfloat16]
+    return [Member(rank, f"worker-{rank}", "10.0.0.1", "eth0", 1, each) for rank, each in enumerate(machines)]
+
+
+def test_bfloat16_without_instructions_for_it_is_warned_of_with_the_ranks() -> None:
+    warning = slow_bfloat16("bf16", members(True, False, False))
+    assert warning is not None
+    assert "the CPU of rank 1, 2 (Old CPU) has no instructions for bfloat16" in warning
+    assert "PRECISION=fp32" in warning
+    assert slow_bfloat16("bf16", members(True, True)) is None
+    assert slow_bfloat16("fp32", members(False)) is None
