@@ -72,6 +72,16 @@ def own_interface(cluster: Cluster) -> str | None:
     return cluster.me.interface if alone and cluster.me.interface != LOOPBACK else None
 
 
+def check_finite(rank: int, step: int, loss: float, gradient_norm: float | None) -> None:
+    """End a training of which nothing more can come."""
+    for what, value in (("loss", loss), ("norm of the gradient", gradient_norm)):
+        if value is not None and not math.isfinite(value):
+            raise LockstepError(
+                f"rank {rank}: the {what} at step {step} is {value}: the training has diverged. "
+                "Lower LEARNING_RATE, or raise WARMUP_STEPS."
+            )
+
+
 class StepMeter:
     """Measures a rank's steps, one after another, and writes each into a record."""
 
@@ -94,11 +104,7 @@ class StepMeter:
 
     def record(self, epoch: int, samples: int, loss_sum: float, correct: int, update: Update) -> Step:
         """The step as it was, with what it has computed."""
-        if not math.isfinite(loss_sum):
-            raise LockstepError(
-                f"rank {self._rank}: the loss at step {self._step} is {loss_sum}: the training has diverged. "
-                "Lower LEARNING_RATE."
-            )
+        check_finite(self._rank, self._step, loss_sum, update.gradient_norm)
         clock, traffic = self._clock, self._communicator.traffic
         statistics = None if self._statistics is None else self._statistics.traffic
         interface_sent, interface_received = self._interface.passed()

@@ -92,11 +92,11 @@ class Settings(BaseSettings):
         "none", description="linear: LEARNING_RATE is meant for BASE_BATCH_SIZE, and grows with the global batch"
     )
     base_batch_size: int = Field(256, ge=1, description="the global batch that LEARNING_RATE is meant for")
-    warmup_steps: int = Field(0, ge=0, description="steps in which the learning rate rises to its full size")
+    warmup_steps: int = Field(30, ge=0, description="steps in which the learning rate rises to its full size")
     schedule: ScheduleName = Field(
         "constant",
         description="the learning rate after the warm-up: "
-        "as it is, or down to 0 along a cosine, or a tenth after half and again after three quarters of the run",
+        "as it is, or down to 0 along a cosine, or a tenth after half and again after three quarters of what is left",
     )
     gradient_clip: float | None = Field(
         None, gt=0, description="the most that the norm of the averaged gradient may be [no limit]"

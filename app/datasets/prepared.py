@@ -62,7 +62,8 @@ def make(name: DatasetName, say: Say, clean_ups: CleanUps) -> bool:
     source, folder = SOURCES[name], folder_of(name)
     if _intact(folder):
         return False
-    archives = [(archive, obtain(archive, say, clean_ups)) for archive in (source.archives or tuple)()]
+    published = source.archives() if source.archives else []
+    archives = [(archive, obtain(archive, say, clean_ups)) for archive in published]
     for stale in PREPARED.glob(f"{name}-*"):
         shutil.rmtree(stale)
     with scratch_in(PREPARED, clean_ups) as scratch:

@@ -28,4 +28,5 @@ def test_four_ranks_train_vgg_11_for_an_epoch(clone: Clone) -> None:
         print(f"rank {rank}: data is {data / whole:.2%} of the step")
     assert len(hashes) == 1
     assert sum(run["losses"][-20:]) / 20 < run["losses"][0]
+    assert 0.60 <= run["run"]["accuracy"] <= 0.97
     print(json.dumps(run["run"], indent=1))

@@ -1,12 +1,15 @@
 """scripts/up and plain Compose, as users call them."""
 
 import os
+import re
 import signal
 
 import pytest
 
-from tests.containers.cluster import SMALL, Clone, docker, owners, until
+from tests.containers.cluster import ROOT, SMALL, Clone, docker, owners, until
 from tests.containers.conftest import MakeClone
+
+README = ROOT / "README.md"
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 5, 7])
@@ -21,9 +24,23 @@ def test_any_number_of_workers(clone: Clone, workers: int) -> None:
     assert clone.containers("--all") == []
 
 
-def test_real_handwriting_is_learned(clone: Clone) -> None:
-    clone.up("MAX_STEPS=", "EPOCHS=20", "LEARNING_RATE=0.05")
-    assert clone.summary()["run"]["accuracy"] > 0.9
+def test_real_handwriting_is_learned_with_the_readme_s_own_command(clone: Clone) -> None:
+    (command,) = re.findall(r"^scripts/up MODEL=lenet5.* EPOCHS=60.*?(?=  #|$)", README.read_text(), re.MULTILINE)
+    code, output = clone.run(*command.split())
+    assert code == 0, output
+    run = clone.summary()
+    assert run["complete"]
+    assert len(run["run"]["epochs"]) == 60
+    assert run["run"]["accuracy"] >= 0.95
+
+
+def test_a_wrong_archive_is_refused_before_any_rank_starts(clone: Clone) -> None:
+    """Of the user's own data/, which `prepare` sees and the ranks do not."""
+    (clone.folder / "data/train-images-idx3-ubyte.gz").write_bytes(b"not what it should be")
+    code, output = clone.run("scripts/up", MODEL="lenet5", DATASET="mnist")
+    assert code == 2
+    assert "data/train-images-idx3-ubyte.gz is not the published file" in output
+    assert not (clone.folder / "results/latest").exists()
 
 
 def test_arguments_and_environment_are_the_same_and_arguments_win(clone: Clone) -> None:

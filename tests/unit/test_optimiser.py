@@ -15,10 +15,10 @@ from app.settings import Settings
 
 
 def schedule(steps: int = 100, global_batch_size: int = 256, **settings: Any) -> Schedule:
-    return Schedule.of(Settings(**settings), global_batch_size, steps)
+    return Schedule.of(Settings(**{"warmup_steps": 0, **settings}), global_batch_size, steps)
 
 
-def test_the_course_s_learning_rate_is_the_default_and_never_changes() -> None:
+def test_without_a_warm_up_the_course_s_learning_rate_never_changes() -> None:
     assert {schedule().rate(step) for step in range(100)} == {0.1}
 
 
@@ -63,7 +63,7 @@ def parameters(*gradients: list[float]) -> list[nn.Parameter]:
 def test_the_norm_is_that_of_all_gradients_together_and_only_a_greater_one_is_cut() -> None:
     def move(clip: float | None) -> tuple[list[float], float | None]:
         moved = parameters([3.0, 0.0], [4.0])
-        settings = Settings(gradient_clip=clip, learning_rate=1, momentum=0, weight_decay=0)
+        settings = Settings(gradient_clip=clip, learning_rate=1, warmup_steps=0, momentum=0, weight_decay=0)
         update = Optimiser(moved, settings, Schedule.of(settings, 256, 10)).step(0)
         return [-float(value) for parameter in moved for value in parameter.detach()], update.gradient_norm
 

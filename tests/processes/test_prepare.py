@@ -1,0 +1,81 @@
+"""`prepare` as a process of its own, with a network that fails in the ways in which networks fail."""
+
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from torchvision.datasets import CIFAR10
+
+from app.settings import DatasetName, ModelName
+from tests.processes import group
+
+SETS: list[tuple[ModelName, DatasetName]] = [("vgg11", "cifar10"), ("lenet5", "mnist")]
+
+
+def through(port: int) -> dict[str, str]:
+    """All traffic to the web goes to this port of this machine."""
+    return dict.fromkeys(("http_proxy", "https_proxy"), f"http://127.0.0.1:{port}")
+
+
+def leftovers(folder: Path) -> list[str]:
+    """What lies in data/ and prepared/."""
+    return sorted(path.name for part in ("data", "prepared") for path in (folder / part).rglob("*"))
+
+
+@pytest.mark.parametrize(("model", "name"), SETS)
+def test_an_unreachable_publisher_ends_with_both_ways_out(tmp_path: Path, model: ModelName, name: DatasetName) -> None:
+    nobody = through(group.free_port())
+    code, output = group.wait(group.start("prepare", tmp_path, MODEL=model, DATASET=name, **nobody))
+    assert code == 1
+    assert "error: " in output
+    assert "Connection refused" in output
+    assert "Two ways out: let this machine download it from http" in output
+    assert "into data/ yourself" in output
+    assert leftovers(tmp_path) == []
+
+
+def test_an_interrupted_download_leaves_nothing(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(group.PATIENCE_SECONDS)
+        process = group.start("prepare", tmp_path, DATASET="cifar10", **through(silent.getsockname()[1]))
+        connection, _ = silent.accept()
+        assert leftovers(tmp_path) != []  # the place for what would come
+        process.send_signal(signal.SIGTERM)
+        code, output = group.wait(process)
+        connection.close()
+    assert code == 128 + signal.SIGTERM
+    assert "stopped by SIGTERM" in output
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"MODEL": "lenet5", "DATASET": "cifar10"}, "MODEL=lenet5 with DATASET=cifar10"),
+        (
+            {"MODEL": "lenet5", "TRAIN_SAMPLES": 1438},
+            "TRAIN_SAMPLES=1438: not allowed. Allowed with this data set: 1 to 1437",
+        ),
+        (
+            {"MODEL": "lenet5", "TEST_SAMPLES": 361},
+            "TEST_SAMPLES=361: not allowed. Allowed with this data set: 1 to 360",
+        ),
+    ],
+)
+def test_what_does_not_fit_ends_with_2_and_opens_no_run(
+    tmp_path: Path, settings: dict[str, str | int], told: str
+) -> None:
+    code, output = group.wait(group.start("prepare", tmp_path, **settings))
+    assert code == 2
+    assert told in output
+    assert not (tmp_path / "results/latest").exists()
+
+
+def test_a_wrong_archive_in_data_ends_with_2(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / CIFAR10.filename).write_bytes(b"not what it should be")
+    code, output = group.wait(group.start("prepare", tmp_path, DATASET="cifar10"))
+    assert code == 2
+    assert "data/cifar-10-python.tar.gz is not the published file" in output
+    assert leftovers(tmp_path) == [CIFAR10.filename]
