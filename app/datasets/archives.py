@@ -77,6 +77,8 @@ def find_fault(path: Path, md5: str) -> str | None:
 
 def _diagnose(path: Path) -> str:
     """Why a file might not be the published one."""
+    if path.stat().st_size == 0:
+        return "is empty"
     try:
         with gzip.open(path) as packed:
             while packed.read(CHUNK_BYTES):

@@ -165,12 +165,21 @@ def test_a_spoilt_download_is_refused_and_not_kept(
 def test_a_cut_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     path = published.put_cifar10(monkeypatch, DATA)
     whole = path.read_bytes()
-    for length in (0, 5, len(whole) // 2, len(whole) - 1):
+    for length in (5, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
         message = refusal("cifar10")
         assert message.startswith("data/cifar-10-python.tar.gz is not the published file")
         assert f"has been cut off, it ends after {length} bytes" in message
         assert "Remove it first. Two ways out" in message
+
+
+@pytest.mark.parametrize("name", ["cifar10", "mnist"])
+def test_an_empty_file_is_refused(monkeypatch: pytest.MonkeyPatch, name: DatasetName) -> None:
+    published.put_cifar10(monkeypatch, DATA)
+    published.put_mnist(monkeypatch, DATA)
+    for path in DATA.iterdir():
+        path.write_bytes(b"")
+    assert "is not the published file: it is empty" in refusal(name)
 
 
 def test_a_flipped_byte_is_refused_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
