@@ -7,11 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from app.datasets import Images
+from app.datasets import SIDE, Images
 from app.datasets.prepared import DataSet, Part
 from app.numerics import FP32, Numerics
 
-SIDE = 32
 PADDING = 4
 
 Indices = npt.NDArray[np.int64]

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from app.batch_norm import BatchNorm, LocalBatchNorm2d
+from app.datasets import CLASSES
 from app.settings import ModelName
 
-CLASSES = 10
 VGG11_LAYERS = (64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M")
 
 

@@ -13,6 +13,9 @@ from app.datasets import cifar10, digits, mnist, shapes
 from app.datasets.archives import Archive
 from app.settings import DatasetName
 
+SIDE = 32  # pixels, of every set's images
+CLASSES = 10  # of every set
+
 Images = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
 Parts = dict[str, tuple[Images, Labels]]  # "train" and "test": images (n, 32, 32, channels), labels 0 to 9

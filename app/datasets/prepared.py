@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.datasets import SOURCES, Images, Labels, Parts, Source
+from app.datasets import CLASSES, SIDE, SOURCES, Images, Labels, Parts, Source
 from app.datasets.archives import Say, obtain, unpack
 from app.errors import LockstepError, SettingError
 from app.folders import PREPARED, scratch_in
@@ -17,8 +17,6 @@ from app.settings import DatasetName, ModelName, Settings
 
 PARTS = ("train", "test")
 CHECKSUMS = "sha256.json"
-CLASSES = 10
-SIDE = 32
 MODEL_CHANNELS: dict[ModelName, int] = {"vgg11": 3, "lenet5": 1, "resnet18": 3}
 
 

@@ -117,6 +117,9 @@ def test_every_model_trains_on_every_set_that_fits_it(
     assert run["replicas_identical"]
     assert (run["model"], run["dataset"], run["steps"]) == (model, name, 5)
     assert run["run"]["epochs"][0]["training_samples"] == 40
+    manifest = json.loads((tmp_path / "results/latest/manifest.json").read_text())
+    assert manifest["dataset"] == SOURCES[name].title
+    assert (manifest["settings"]["train_samples"], manifest["settings"]["test_samples"]) == (48, 20)
     assert run["run"]["accuracy"] is not None
 
 
@@ -184,6 +187,7 @@ def test_layout_changes_rounding_and_nothing_else(train_on: TrainOn) -> None:
         for layout in ("contiguous", "channels_last")
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-9)
+    assert losses[0] != losses[1]  # it is another layout
 
 
 def test_training_scores_are_printed_and_recorded_for_each_rank_and_epoch(tmp_path: Path) -> None:
