@@ -13,6 +13,7 @@ COMMANDS = {
     "prepare": "check the settings, make the data set, open the run's folder; once before `train`",
     "doctor": "examine the cluster, as one of its ranks: the machines, each link, the collective programs",
     "benchmark": "as one of the cluster's ranks: time a part of the program against plain code",
+    "shape-link": "as root, before one of the others: shape this rank's link as the LINK_ settings ask",
     "check": "refuse wrong settings, and do nothing else",
     "progress": "follow a run on a terminal: rank 0's lines on standard input, a bar below them",
     "env-example": "print the text of .env.example",
@@ -49,6 +50,10 @@ def _run(arguments: argparse.Namespace) -> int:
             from app.doctor.checkup import check_up
 
             return check_up(settings.load(), _say)
+        case "shape-link":
+            from app.link import shaping
+
+            (shaping.rehearse if arguments.rehearse else shaping.shape_link)(settings.load())
         case "check":
             settings.load()
         case "progress":
@@ -80,6 +85,8 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=what)
         if name == "benchmark":
             command.add_argument("name", choices=BENCHMARKS, help="what is timed")
+        if name == "shape-link":
+            command.add_argument("--rehearse", action="store_true", help="only try it, on the loop device, and undo it")
     return parser
 
 

@@ -8,15 +8,11 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
+from app.bandwidth import all_reduce_share
 from app.cluster import Cluster
 from app.errors import PeerLostError
 
 CENTRE = 0  # the rank in the middle of gather and scatter
-
-
-def all_reduce_share(size: int, world_size: int) -> float:
-    """Bytes that a rank sends, and receives, in a ring all-reduce of `size` bytes: no algorithm needs fewer."""
-    return 2 * (world_size - 1) / world_size * size
 
 
 class Traffic:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import dns.exception
 import dns.resolver
+import psutil
 
 from app.errors import JoinError
 from app.settings import Settings
@@ -25,6 +26,7 @@ class Identity:
     rank: int | None  # None: rank 0 gives it out
     seats: tuple[str, ...]  # by rank, the key under which each one comes to the join; known to rank 0 alone
     seat: str  # this one's
+    number: int  # its rank, or for a worker its number in Compose, which is its rank where the numbers have no gaps
     name: str
     address: str
     master_address: str
@@ -45,9 +47,10 @@ def identify(settings: Settings) -> Identity:
     address = _own_address(master, settings.master_port)
     if settings.rank is not None:
         seats = tuple(str(rank) for rank in range(settings.world_size or 1))
-        return Identity(settings.rank, seats, str(settings.rank), socket.gethostname(), address, master)
+        own = settings.rank
+        return Identity(own, seats, str(own), own, socket.gethostname(), address, master)
     if settings.master_addr is None:
-        return Identity(0, ("0",), "0", socket.gethostname(), address, master)
+        return Identity(0, ("0",), "0", 0, socket.gethostname(), address, master)
 
     replica = find_replica(address)
     if replica is None:
@@ -56,8 +59,16 @@ def identify(settings: Settings) -> Identity:
             "Outside Compose set RANK and WORLD_SIZE."
         )
     if replica.service == WORKER_SERVICE:
-        return Identity(None, (), address, replica.container, address, master)
-    return Identity(0, (address, *find_workers()), address, replica.container, address, master)
+        return Identity(None, (), address, replica.number, replica.container, address, master)
+    return Identity(0, (address, *find_workers()), address, 0, replica.container, address, master)
+
+
+def interface_of(address: str) -> str:
+    """The name of the network interface that has this address."""
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(entry.address == address for entry in addresses):
+            return name
+    raise JoinError(f"no network interface has the address {address} any more.")
 
 
 def find_replica(address: str) -> Replica | None:

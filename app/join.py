@@ -8,13 +8,12 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
-import psutil
 import torch.distributed as dist
 
 from app import machine
 from app.cluster import Cluster, Member
 from app.errors import JoinError, LockstepError, SettingError
-from app.identity import Identity, identify
+from app.identity import Identity, identify, interface_of
 from app.machine import Machine
 from app.roll_call import RollCall, await_keys
 from app.settings import IDENTITY, Settings
@@ -85,7 +84,8 @@ def oversubscription(members: Sequence[Member]) -> str | None:
         wanted = sum(min(member.threads, member.machine.quota_cpus or member.threads) for member in here)
         if wanted > cores:
             return (
-                f"{len(here)} ranks want {wanted:g} CPUs and share {cores} cores, so they slow each other down. "
+                f"{len(here)} ranks want {wanted:g} CPUs and share {cores} cores, so they slow each other down: steps "
+                "take longer than on nodes of their own, and part of their communication is waiting for a core. "
                 f"RANK_CPUS={cores / len(here):.2g} gives each a fixed share."
             )
     return None
@@ -95,7 +95,8 @@ def _card(settings: Settings, identity: Identity) -> Card:
     return {
         "name": identity.name,
         "address": identity.address,
-        "interface": _interface(identity.address),
+        "interface": interface_of(identity.address),
+        "number": identity.number,
         "machine": asdict(machine.look()),
         "threads": settings.threads_per_rank,
         "world_size": settings.world_size,
@@ -132,6 +133,7 @@ def _seat_all(
     """Rank 0: wait for all seats to be taken, check that all want the same run, publish the table."""
     try:
         cards = [card, *_await_others(store, settings, identity, deadline, say)]
+        settings.check_ranks(len(cards))
         _check_agreement(cards)
     except LockstepError as error:
         _refuse(store, identity, str(error))
@@ -170,6 +172,11 @@ def _await_others(store: dist.Store, settings: Settings, identity: Identity, dea
 def _check_agreement(cards: Sequence[Card]) -> None:
     """Refuse ranks that were started for different runs: they would wait for each other, or average nonsense."""
     for rank, card in enumerate(cards):
+        if card["settings"]["link_rate_by_rank"] and card["number"] != rank:
+            raise SettingError(
+                f"rank {rank} is {card['name']}, and LINK_RATE_BY_RANK has shaped its link as rank {card['number']}'s, "
+                "because the workers' numbers have gaps. Remove the containers (docker compose down), and start again."
+            )
         if card["world_size"] not in (None, len(cards)):
             raise SettingError(
                 f"rank {rank} has WORLD_SIZE={card['world_size']}, but {len(cards)} ranks were found. "
@@ -230,11 +237,3 @@ def _seat_label(rank: int, seat: str) -> str:
 
 def _label(identity: Identity) -> str:
     return identity.name if identity.rank is None else f"rank {identity.rank} ({identity.name})"
-
-
-def _interface(address: str) -> str:
-    """The name of the network interface that has this address."""
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(entry.address == address for entry in addresses):
-            return name
-    raise JoinError(f"no network interface has the address {address} any more.")

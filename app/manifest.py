@@ -10,10 +10,14 @@ from typing import Any
 
 import numpy
 import torch
+from torch import nn
 
 import app
+from app import gradient_sync
 from app.cluster import Cluster
 from app.datasets.prepared import DataSet
+from app.gradient_sync.contract import gradient_bytes
+from app.link.figures import Link
 from app.machine import fair_share
 from app.numerics import layout
 from app.settings import Settings
@@ -29,11 +33,14 @@ def write(
     cluster: Cluster,
     plan: Plan,
     dataset: DataSet,
-    parameters: int,
-    formula_bytes: Sequence[float],
+    model: nn.Module,
+    links: Sequence[Link] | None,
     warnings: Sequence[str],
 ) -> None:
     """Write manifest.json; rank 0 does, before the first step."""
+    mode = gradient_sync.mode_class(settings.sync_mode)
+    parameters = list(model.parameters())
+    speeds = [link.speed for link in links or []]
     machines = [member.machine for member in cluster.members]
     content: dict[str, Any] = {
         "run": run_folder.name,
@@ -52,7 +59,9 @@ def write(
         },
         "plan": asdict(plan),
         "dataset": dataset.source.title,
-        "parameters": parameters,
+        "parameters": sum(map(torch.numel, parameters)),
+        "gradient_bytes": gradient_bytes(parameters),
+        "sync_seconds_at_least": mode.seconds_at_least(parameters, speeds) if speeds else None,
         "ranks": [
             {
                 "rank": member.rank,
@@ -66,7 +75,8 @@ def write(
                 "cpu_model": member.machine.cpu_model,
                 "host_boot_id": member.machine.boot_id,
                 "interface": member.interface,
-                "formula_bytes_sent_per_step": formula_bytes[member.rank],
+                "formula_bytes_sent_per_step": mode.bytes_sent_per_step(parameters, member.rank, cluster.world_size),
+                "link": asdict(links[member.rank]) if links else None,
             }
             for member in cluster.members
         ],

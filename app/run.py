@@ -1,6 +1,6 @@
 """One rank's life: join, build, train, leave; and what rank 0 does for all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -16,10 +16,13 @@ from app.datasets.prepared import DataSet
 from app.errors import LockstepError
 from app.interrupt import CleanUps
 from app.join import join, oversubscription
+from app.link.figures import deviations
+from app.link.measurement import describe, insist_on, measure_links
 from app.numerics import Numerics, slow_bfloat16
 from app.records import Finished, Recorder
 from app.settings import Settings
-from app.training import Job, Plan, make_plan, train
+from app.straggler import pace_of, slowed_on_purpose
+from app.training import Job, make_plan, train
 
 Say = Callable[[str], None]
 
@@ -47,6 +50,7 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
 
 def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder: Path, say: Say) -> Finished:
     """Train as one rank of a formed group, and leave the records in the run's folder."""
+    links = measure_links(settings, cluster)
     communicator = Communicator(cluster)
     statistics = communicator.apart() if settings.batch_norm == "synchronised" else None
     batch_norm = LocalBatchNorm2d if statistics is None else partial(SynchronisedBatchNorm2d, communicator=statistics)
@@ -56,13 +60,21 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
     plan = make_plan(settings, len(dataset.train), cluster.world_size)
     run_folder.mkdir(parents=True, exist_ok=True)
     if cluster.rank == 0:
-        _open_books(settings, cluster, plan, dataset, model, run_folder, say)
+        said = [warning] if (warning := oversubscription(cluster.members)) else []  # at the join
+        warnings = [*_warnings(settings, cluster), *deviations(links or [])]
+        manifest.write(run_folder, settings, cluster, plan, dataset, model, links, [*said, *warnings])
+        for line in [*([describe(links)] if links else []), *(f"warning: {warning}" for warning in warnings)]:
+            say(line)
+    insist_on(links, settings, cluster)
 
     sync = gradient_sync.create(settings, communicator)
     # What a mode does behind the communicator's back, as DistributedDataParallel its broadcasts, is watched from here.
     own = f"{settings.sync_mode}'s own communication"
     with Recorder(run_folder, cluster.rank) as recorder, communicator.watching(own):
-        job = Job(settings, plan, cluster, communicator, statistics, sync, model, numerics, dataset, recorder, say)
+        pace = pace_of(settings, cluster.rank, model, statistics)
+        job = Job(
+            settings, plan, cluster, communicator, statistics, sync, pace, model, numerics, dataset, recorder, say
+        )
         finished = train(job)
         recorder.write(finished)
     return finished
@@ -77,14 +89,9 @@ def _check_same_start(cluster: Cluster, model: nn.Module) -> None:
         )
 
 
-def _open_books(
-    settings: Settings, cluster: Cluster, plan: Plan, dataset: DataSet, model: nn.Module, run_folder: Path, say: Say
-) -> None:
-    warnings = [warning] if (warning := oversubscription(cluster.members)) else []  # said at the join
+def _warnings(settings: Settings, cluster: Cluster) -> Iterator[str]:
+    """What readers of the figures must know, beside what the join has said."""
     if warning := slow_bfloat16(settings.precision, cluster.members):
-        say(f"warning: {warning}")
-        warnings.append(warning)
-    mode = gradient_sync.mode_class(settings.sync_mode)
-    parameters = list(model.parameters())
-    formula = [mode.bytes_sent_per_step(parameters, rank, cluster.world_size) for rank in range(cluster.world_size)]
-    manifest.write(run_folder, settings, cluster, plan, dataset, sum(map(torch.numel, parameters)), formula, warnings)
+        yield warning
+    if warning := slowed_on_purpose(settings):
+        yield warning

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.errors import SettingError
 from app.gradient_sync import MODES
+from app.link import asked
 
 ModelName = Literal["vgg11", "lenet5", "resnet18"]
 DatasetName = Literal["shapes", "digits", "cifar10", "mnist"]
@@ -22,6 +23,7 @@ Precision = Literal["fp32", "bf16", "fp64"]
 MemoryFormat = Literal["contiguous", "channels_last"]
 LearningRateScaling = Literal["none", "linear"]
 ScheduleName = Literal["constant", "cosine", "step"]
+LinkCheck = Literal["strict", "warn", "off"]
 
 DEFAULT_DATASETS: dict[ModelName, DatasetName] = {"vgg11": "shapes", "lenet5": "digits", "resnet18": "shapes"}
 DEFAULT_GLOBAL_BATCH_SIZE = 256
@@ -42,24 +44,28 @@ class OneOf:
 
 
 @dataclass(frozen=True)
-class Matching:
-    """A text of a certain form, which `words` describe."""
+class Form:
+    """A text that `read` understands; `words` describe what it does."""
 
-    pattern: str
+    read: Callable[[str], object]
     words: str
 
     def __call__(self, value: str | None) -> str | None:
         """Validate."""
-        if value is not None and not re.fullmatch(self.pattern, value):
+        if value is not None and not self.read(value):
             raise ValueError("not of this form")
         return value
 
 
 SYNC_MODE = OneOf(tuple(MODES))
-RUN_NAME = Matching(
-    r"(?!latest$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
+RUN_NAME = Form(
+    re.compile(r"(?!latest$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}").fullmatch,
     "letters, digits, '.', '_' and '-', a letter or digit first, at most 100, and not 'latest'",
 )
+LINK_RATE = Form(asked.read_rate, asked.RATE_WORDS)
+LINK_RATE_BY_RANK = Form(asked.read_rate_by_rank, asked.RATE_BY_RANK_WORDS)
+LINK_DELAY = Form(asked.read_delay, asked.DELAY_WORDS)
+LINK_LOSS = Form(asked.read_loss, asked.LOSS_WORDS)
 
 
 class Settings(BaseSettings):
@@ -132,6 +138,25 @@ class Settings(BaseSettings):
         120, gt=0, le=86_400, description="seconds in which every rank must have come to the start"
     )
     peer_timeout: float = Field(300, ge=1, le=86_400, description="seconds after which a silent peer counts as lost")
+    link_rate: Annotated[str | None, AfterValidator(LINK_RATE)] = Field(
+        None, description="what each rank's link carries, outgoing and incoming [not shaped]"
+    )
+    link_rate_by_rank: Annotated[str | None, AfterValidator(LINK_RATE_BY_RANK)] = Field(
+        None, description="the same for single ranks, in place of LINK_RATE"
+    )
+    link_delay: Annotated[str | None, AfterValidator(LINK_DELAY)] = Field(
+        None, description="what each packet waits on its way out of a rank, and again on its way in [nothing]"
+    )
+    link_loss: Annotated[str | None, AfterValidator(LINK_LOSS)] = Field(
+        None, description="packets that each rank's link loses, outgoing and incoming [none]"
+    )
+    link_check: LinkCheck = Field(
+        "strict",
+        description="what becomes of a run whose links, as measured before it, are not within 10 % of what is asked: "
+        "it ends, or warns; off: they are not measured",
+    )
+    slow_rank: int | None = Field(None, ge=0, le=65_535, description="a rank that is slowed down on purpose [none]")
+    slow_factor: float = Field(2, ge=1, le=100, description="how many times as long its computation takes")
     rank: int | None = Field(
         None, ge=0, le=65_535, description="this process's rank, with WORLD_SIZE [found in Compose]"
     )
@@ -155,6 +180,21 @@ class Settings(BaseSettings):
             raise SettingError(
                 f"RANK={self.rank} with WORLD_SIZE={self.world_size}. Allowed: 0 to {self.world_size - 1}."
             )
+        if "slow_factor" in given and self.slow_rank is None:
+            raise SettingError(f"SLOW_FACTOR={self.slow_factor:g} without SLOW_RANK. Say which rank is to be slow.")
+        if self.world_size is not None:
+            self.check_ranks(self.world_size)
+
+    def check_ranks(self, world_size: int) -> None:
+        """Refuse what is asked of ranks that there are not, once it is known how many there are."""
+        rates = asked.read_rate_by_rank(self.link_rate_by_rank) if self.link_rate_by_rank else {}
+        named = [("LINK_RATE_BY_RANK", rank) for rank in rates] + [("SLOW_RANK", self.slow_rank)]
+        for name, rank in named:
+            if rank is not None and rank >= world_size:
+                raise SettingError(
+                    f"{name}={getattr(self, name.lower())}: there is no rank {rank}. "
+                    f"Allowed with {world_size} rank(s): 0 to {world_size - 1}."
+                )
 
     @property
     def dataset_name(self) -> DatasetName:
@@ -218,8 +258,8 @@ def allowed_values(field: FieldInfo) -> str:
     """What a setting can take, in words, made from its own definition."""
     if choices := _choices(field):
         return ", ".join(choices)
-    if matching := _rule(field, Matching):
-        return matching.words
+    if form := _rule(field, Form):
+        return form.words
     types = {field.annotation, *get_args(field.annotation)}
     kind = "a whole number" if int in types else "a number" if float in types else "text"
     return ", ".join([kind, *_bounds(field)])

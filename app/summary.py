@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from app import records
+from app.bandwidth import all_reduce_share
 from app.records import Evaluation, Finished, Step, training_score
 
 TIMES = (
@@ -25,6 +26,7 @@ TIMES = (
 )
 
 PAYLOAD_BYTES = ("bytes_sent", "bytes_received", "batch_norm_bytes_sent")
+WAYS = ("sent", "received")  # the directions of a link
 INTERFACE_BYTES = ("interface_bytes_sent", "interface_bytes_received")
 
 
@@ -59,6 +61,7 @@ def summarise(run_folder: Path) -> dict[str, Any]:
     planned = manifest["plan"]["steps"]
     formulas = [rank["formula_bytes_sent_per_step"] for rank in manifest["ranks"]]
     losses = _losses(ranks)
+    sync_seconds = _sync_seconds(ranks)
     return {
         "run_name": manifest["run"],
         "sync_mode": manifest["settings"]["sync_mode"],
@@ -75,6 +78,7 @@ def summarise(run_folder: Path) -> dict[str, Any]:
             **_times([step for rank in ranks for step in rank.warm]),
             "images_per_second": _group_speed(ranks),
             **_bytes(ranks, float(np.mean(formulas))),
+            "bandwidth": _bandwidth(sync_seconds, manifest),
             "loss": losses[-1] if losses else None,
             **_last_scores(ranks),
             "epochs": _epochs(ranks),
@@ -88,6 +92,7 @@ def summarise(run_folder: Path) -> dict[str, Any]:
                 **_times(rank.warm),
                 "images_per_second": _speed(sum(s.samples for s in rank.warm), sum(s.seconds for s in rank.warm)),
                 **_bytes([rank], formulas[rank.rank]),
+                "link": _link_use(rank, sync_seconds, manifest["ranks"][rank.rank]["link"]),
                 "loss": rank.steps[-1].loss if rank.steps else None,
                 **_last_scores([rank]),
                 "epochs": _epochs([rank]),
@@ -143,6 +148,51 @@ def _bytes(ranks: Sequence[RankRecords], formula: float) -> dict[str, float | No
         **{f"{name}_per_step": _mean(getattr(step, name) for step in chosen) for name, chosen in steps.items()},
         "formula_bytes_sent_per_step": formula,
     }
+
+
+def _sync_seconds(ranks: Sequence[RankRecords]) -> float | None:
+    """The median over the steps of the time in which the slowest rank had gradients under way; None where none had.
+
+    It is the synchronisation phase, or, where that hides in backward, the time of the messages themselves.
+    """
+    together = list(zip(*(rank.warm for rank in ranks), strict=False))
+    if not any(step.bytes_sent for steps in together for step in steps):
+        return None
+    return float(np.median([max(map(_under_way, steps)) for steps in together]))
+
+
+def _under_way(step: Step) -> float:
+    return step.communication_seconds if step.sync_seconds is None else step.sync_seconds
+
+
+def _bandwidth(sync_seconds: float | None, manifest: dict[str, Any]) -> dict[str, float | None] | None:
+    """A step's gradients by the time of their synchronisation, as the field counts; None where nothing was sent."""
+    if sync_seconds is None:
+        return None
+    size, world_size = manifest["gradient_bytes"], manifest["world_size"]
+    bus = all_reduce_share(size, world_size) / sync_seconds
+    links = [rank["link"] for rank in manifest["ranks"] if rank["link"]]
+    slowest = min((link[way]["measured_bytes_per_second"] for link in links for way in WAYS), default=None)
+    return {
+        "sync_seconds": sync_seconds,
+        "sync_seconds_at_least": manifest["sync_seconds_at_least"],
+        "algorithm_bytes_per_second": size / sync_seconds,
+        "bus_bytes_per_second": bus,
+        "link_bytes_per_second": slowest,
+        "utilisation": bus / slowest if slowest else None,
+    }
+
+
+def _link_use(rank: RankRecords, sync_seconds: float | None, link: dict[str, Any] | None) -> dict[str, float | None]:
+    """How much of what a rank's link was measured to carry its gradients took, while they were synchronised."""
+    use: dict[str, float | None] = {}
+    for way in WAYS:
+        payload = _mean(getattr(step, f"bytes_{way}") for step in rank.steps)
+        if link is None or sync_seconds is None or payload is None:
+            use[f"{way}_utilisation"] = None
+        else:
+            use[f"{way}_utilisation"] = payload / sync_seconds / link[way]["measured_bytes_per_second"]
+    return use
 
 
 def _epochs(ranks: Sequence[RankRecords]) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from app.numerics import Numerics
 from app.optimiser import Optimiser, Schedule
 from app.records import Finished, Recorder, Step, training_score
 from app.settings import Settings
+from app.straggler import Pace
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Job:
     communicator: Communicator
     statistics: Communicator | None  # what batch normalisation exchanges, where it is synchronised
     sync: GradientSync
+    pace: Pace
     model: nn.Module
     numerics: Numerics
     dataset: DataSet
@@ -61,7 +63,7 @@ class Job:
 def train(job: Job) -> Finished:
     """Train to the end of the plan, with an evaluation after each epoch."""
     settings, plan, cluster, communicator = job.settings, job.plan, job.cluster, job.communicator
-    sync, numerics = job.sync, job.numerics
+    sync, pace, numerics = job.sync, job.pace, job.numerics
     parameters = list(job.model.parameters())
     optimiser = Optimiser(parameters, settings, Schedule.of(settings, plan.global_batch_size, plan.steps))
     replica = sync.attach(job.model)
@@ -73,15 +75,18 @@ def train(job: Job) -> Finished:
         augmentation = data.draw_augmentation(job.dataset, settings.seed, epoch)
         for global_batch in data.global_batches(job.dataset, plan.global_batch_size, settings.seed, epoch):
             meter.begin(step)
+            pace.begin()
 
             samples = data.part_of(global_batch, cluster.rank, cluster.world_size)
             images, labels = data.load_batch(job.dataset, job.dataset.train, samples, augmentation, numerics)
+            pace.keep()
             meter.mark("data")
 
             optimiser.zero_grad()
             replica.train()
             logits = numerics.forward(replica, images)
             loss_sum = cross_entropy(logits, labels, reduction="sum")
+            pace.keep()
             meter.mark("forward")
 
             # So weighted, the mean over the ranks is the mean over the global batch, however uneven the parts.
@@ -94,7 +99,9 @@ def train(job: Job) -> Finished:
                 sync.synchronise(parameters)
                 meter.mark("sync")
 
+            pace.begin()
             update = optimiser.step(step)
+            pace.keep()
             meter.mark("optimiser")
 
             correct = int((logits.argmax(1) == labels).sum())

@@ -8,6 +8,7 @@ import torch
 
 from app.communicator import CENTRE, Communicator
 from app.doctor.programs import numbers
+from app.messages import answer_pings, give, ping, take
 
 PINGS = 20
 WARM_UP_PINGS = 3  # the first ones wake the other rank up
@@ -40,7 +41,7 @@ def measure_pair(communicator: Communicator, sender: int, receiver: int) -> Pair
     """Every rank calls this; those outside the pair wait, and only the sender has figures."""
     figures = None
     if communicator.rank == sender:
-        round_trips = [_ping(communicator, receiver) for _ in range(WARM_UP_PINGS + PINGS)][WARM_UP_PINGS:]
+        round_trips = [ping(communicator, receiver) for _ in range(WARM_UP_PINGS + PINGS)][WARM_UP_PINGS:]
         one_way = min(round_trips) / 2
         speed, wrong = 0.0, 0
         for _ in range(TRANSFERS):
@@ -50,8 +51,7 @@ def measure_pair(communicator: Communicator, sender: int, receiver: int) -> Pair
             speed, wrong = max(speed, reached), wrong + damaged
         figures = PairFigures(statistics.median(round_trips) / 2, one_way, speed, wrong)
     elif communicator.rank == receiver:
-        for _ in range(WARM_UP_PINGS + PINGS):
-            _give(communicator, sender, _take(communicator, sender))
+        answer_pings(communicator, sender, WARM_UP_PINGS + PINGS)
         for _ in range(TRANSFERS):
             _receive(communicator, sender)
     communicator.wait_for_peers()
@@ -69,55 +69,38 @@ def measure_clock(communicator: Communicator, rank: int) -> Clock | None:
         clock = min(samples, key=lambda sample: sample.uncertainty_seconds)
     elif communicator.rank == CENTRE:
         for _ in range(PINGS):
-            _take(communicator, rank)
-            _give(communicator, rank, time.time())
+            take(communicator, rank)
+            give(communicator, rank, time.time())
     communicator.wait_for_peers()
     return clock
 
 
 def _ask_for_the_time(communicator: Communicator) -> Clock:
     asked = time.time()
-    _give(communicator, CENTRE, 0)
-    central = _take(communicator, CENTRE)
+    give(communicator, CENTRE, 0)
+    central = take(communicator, CENTRE)
     answered = time.time()
     return Clock((asked + answered) / 2 - central, (answered - asked) / 2)
-
-
-def _ping(communicator: Communicator, receiver: int) -> float:
-    began = time.perf_counter()
-    _give(communicator, receiver, 0)
-    _take(communicator, receiver)
-    return time.perf_counter() - began
 
 
 def _send(communicator: Communicator, receiver: int, elements: int, one_way: float) -> tuple[float, int]:
     """Bytes per second, until the receiver says that all has come, and how many elements it found wrong."""
     message = numbers(communicator.rank, elements)
-    _give(communicator, receiver, elements)
-    _take(communicator, receiver)  # its buffer is ready
+    give(communicator, receiver, elements)
+    take(communicator, receiver)  # its buffer is ready
     began = time.perf_counter()
     communicator.start_send(message, receiver).wait()
-    _take(communicator, receiver)
+    take(communicator, receiver)
     seconds = time.perf_counter() - began
     # The receiver's word takes its way as well, which is at most half of all.
-    return message.nbytes / max(seconds - one_way, seconds / 2), int(_take(communicator, receiver))
+    return message.nbytes / max(seconds - one_way, seconds / 2), int(take(communicator, receiver))
 
 
 def _receive(communicator: Communicator, sender: int) -> None:
-    elements = int(_take(communicator, sender))
+    elements = int(take(communicator, sender))
     message = torch.full((elements,), -1, dtype=torch.float64)
     receiving = communicator.start_receive(message, sender)
-    _give(communicator, sender, 0)
+    give(communicator, sender, 0)
     receiving.wait()
-    _give(communicator, sender, 0)
-    _give(communicator, sender, int((message != numbers(sender, elements)).sum()))
-
-
-def _give(communicator: Communicator, to: int, value: float) -> None:
-    communicator.start_send(torch.tensor(value, dtype=torch.float64), to).wait()
-
-
-def _take(communicator: Communicator, source: int) -> float:
-    value = torch.empty((), dtype=torch.float64)
-    communicator.start_receive(value, source).wait()
-    return value.item()
+    give(communicator, sender, 0)
+    give(communicator, sender, int((message != numbers(sender, elements)).sum()))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from app.communicator import all_reduce_share
+from app.bandwidth import LinkSpeed, all_reduce_seconds, all_reduce_share
 from app.gradient_sync.contract import ExplicitSync, gradient_bytes, gradients_of
 
 
@@ -27,3 +27,8 @@ class AllReduce(ExplicitSync):
     def bytes_sent_per_step(parameters: Sequence[nn.Parameter], rank: int, world_size: int) -> float:
         """The all-reduce's share of each gradient."""
         return all_reduce_share(gradient_bytes(parameters), world_size)
+
+    @staticmethod
+    def seconds_at_least(parameters: Sequence[nn.Parameter], links: Sequence[LinkSpeed]) -> float:
+        """Every rank's share, in both directions at once."""
+        return all_reduce_seconds(gradient_bytes(parameters), links)

@@ -6,6 +6,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import nn
 
+from app.bandwidth import LinkSpeed
 from app.communicator import Communicator
 from app.settings import Settings
 
@@ -34,6 +35,11 @@ class GradientSync(Protocol):
     @staticmethod
     def bytes_sent_per_step(parameters: Sequence[nn.Parameter], rank: int, world_size: int) -> float:
         """The formula: payload that this rank sends in a step to average these parameters' gradients."""
+        ...
+
+    @staticmethod
+    def seconds_at_least(parameters: Sequence[nn.Parameter], links: Sequence[LinkSpeed]) -> float:
+        """The time of a step's messages if the ranks' links were all that costs time."""
         ...
 
 

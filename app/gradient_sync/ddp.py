@@ -8,7 +8,8 @@ from torch import nn
 from torch.distributed import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
-from app.communicator import Communicator, all_reduce_share
+from app.bandwidth import LinkSpeed, all_reduce_seconds, all_reduce_share
+from app.communicator import Communicator
 from app.gradient_sync.contract import gradient_bytes
 from app.settings import Settings
 
@@ -52,3 +53,8 @@ class Ddp:
     def bytes_sent_per_step(parameters: Sequence[nn.Parameter], rank: int, world_size: int) -> float:
         """The all-reduce's share of all buckets together."""
         return all_reduce_share(gradient_bytes(parameters), world_size)
+
+    @staticmethod
+    def seconds_at_least(parameters: Sequence[nn.Parameter], links: Sequence[LinkSpeed]) -> float:
+        """Every rank's share, in both directions at once."""
+        return all_reduce_seconds(gradient_bytes(parameters), links)

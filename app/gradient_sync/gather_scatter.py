@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from app.bandwidth import LinkSpeed, gather_seconds, scatter_seconds
 from app.communicator import CENTRE
 from app.gradient_sync.contract import ExplicitSync, gradient_bytes, gradients_of
 
@@ -30,6 +31,11 @@ class GatherScatter(ExplicitSync):
         """Everything once from each worker, and once to each."""
         return star_bytes_sent(gradient_bytes(parameters), rank, world_size)
 
+    @staticmethod
+    def seconds_at_least(parameters: Sequence[nn.Parameter], links: Sequence[LinkSpeed]) -> float:
+        """All gradients to rank 0, and then all means from it."""
+        return star_seconds_at_least(gradient_bytes(parameters), links)
+
 
 def mean_of(everyones: Sequence[torch.Tensor]) -> torch.Tensor:
     """The elementwise mean, summed up in the order of the ranks, in the first one's memory."""
@@ -44,3 +50,8 @@ def star_bytes_sent(size: int, rank: int, world_size: int) -> float:
     if world_size == 1:
         return 0.0
     return float((world_size - 1) * size if rank == CENTRE else size)
+
+
+def star_seconds_at_least(size: int, links: Sequence[LinkSpeed]) -> float:
+    """A parameter's mean leaves rank 0 when all has come, and the next one's gradients come when it has arrived."""
+    return gather_seconds(size, links) + scatter_seconds(size, links)

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from torch import nn
 
+from app.bandwidth import LinkSpeed
 from app.communicator import Communicator
 from app.settings import Settings
 
@@ -31,4 +32,9 @@ class NoSync:
     @staticmethod
     def bytes_sent_per_step(parameters: Sequence[nn.Parameter], rank: int, world_size: int) -> float:
         """Nothing is sent."""
+        return 0.0
+
+    @staticmethod
+    def seconds_at_least(parameters: Sequence[nn.Parameter], links: Sequence[LinkSpeed]) -> float:
+        """Nothing is waited for."""
         return 0.0

@@ -9,8 +9,9 @@ from typing import ClassVar, Self
 import torch
 from torch import nn
 
+from app.bandwidth import LinkSpeed, all_reduce_seconds
 from app.communicator import Communicator, Transfer
-from app.gradient_sync.contract import ExplicitSync, gradients_of
+from app.gradient_sync.contract import ExplicitSync, gradient_bytes, gradients_of
 from app.settings import Settings
 
 
@@ -114,6 +115,11 @@ class RingAllReduce(ExplicitSync):
         chunks = cut(range(sum(parameter.numel() for parameter in learned)), world_size)
         sent = 2 * sum(map(len, chunks)) - len(chunks[(rank + 1) % world_size]) - len(chunks[(rank + 2) % world_size])
         return float(sent * learned[0].element_size())
+
+    @staticmethod
+    def seconds_at_least(parameters: Sequence[nn.Parameter], links: Sequence[LinkSpeed]) -> float:
+        """Every rank's chunks, in both directions at once."""
+        return all_reduce_seconds(gradient_bytes(parameters), links)
 
 
 def cut(whole: range, parts: int) -> list[range]:

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from app.bandwidth import LinkSpeed
 from app.communicator import CENTRE
 from app.gradient_sync.contract import ExplicitSync, gradient_bytes, gradients_of
-from app.gradient_sync.gather_scatter import mean_of, star_bytes_sent
+from app.gradient_sync.gather_scatter import mean_of, star_bytes_sent, star_seconds_at_least
 
 
 class SendRecv(ExplicitSync):
@@ -42,3 +43,8 @@ class SendRecv(ExplicitSync):
     def bytes_sent_per_step(parameters: Sequence[nn.Parameter], rank: int, world_size: int) -> float:
         """Everything once from each worker, and once to each."""
         return star_bytes_sent(gradient_bytes(parameters), rank, world_size)
+
+    @staticmethod
+    def seconds_at_least(parameters: Sequence[nn.Parameter], links: Sequence[LinkSpeed]) -> float:
+        """All gradients to rank 0, and then all means from it."""
+        return star_seconds_at_least(gradient_bytes(parameters), links)

@@ -37,13 +37,14 @@ run_cluster() {
     [[ -z $(docker compose ps --all --quiet) ]] || remove_containers # of a run that failed
     build_image
 
+    # Known from the start, so that `prepare` can refuse a rank that there will not be, and rank 0 misses a worker that
+    # died before it counted them.
+    WORLD_SIZE=$(setting WORLD_SIZE $((10#$(setting WORKERS 3) + 1)))
+    export WORLD_SIZE
     start prepare
     attend docker logs --follow "$(container_of prepare)"
     code=$(docker wait "$(container_of prepare)")
     if ((code == 0)); then
-        # A worker that died before rank 0 counted them would go unnoticed without this.
-        WORLD_SIZE=$(setting WORLD_SIZE $((10#$(setting WORKERS 3) + 1)))
-        export WORLD_SIZE
         start worker rank0
         attend follow "$(container_of rank0)" || true
         code=$(docker wait "$(container_of rank0)")

@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from app import gradient_sync
+from app.bandwidth import all_reduce_share
 from app.cluster import Cluster
-from app.communicator import Communicator, all_reduce_share
+from app.communicator import Communicator
 from app.gradient_sync import MODES, mode_class
 from app.gradient_sync.ring_all_reduce import RingAllReduce
 from app.settings import Settings

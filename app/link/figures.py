@@ -1,0 +1,127 @@
+"""What a link was found to be, beside what it was asked to be."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from statistics import median_high
+
+from app.bandwidth import LinkSpeed
+from app.link.asked import Asked
+
+TOLERANCE = 0.10
+# A round trip has to wake two processes up; below this, that and not the link may be what is measured.
+HOST_SECONDS = 0.0005
+CROSSINGS = 4  # of a shaped device in a round trip: out of one rank, into the other, and the same way back
+HEADERS_IN_PACKET = 52  # of IP and TCP, which count as part of the MTU
+HEADERS_ON_WIRE = 14  # of Ethernet
+
+Flows = Mapping[int, Sequence[float]]
+"""For each distance d: by receiver r, bytes per second of payload from rank r-d while every rank sent and received."""
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction of a rank's link; bytes are payload."""
+
+    asked_bits_per_second: float | None  # headers included
+    expected_bytes_per_second: float | None  # what then can pass, also through the links of the ranks at the other end
+    measured_bytes_per_second: float
+    error: float | None  # of the measured against the expected; null where nothing is asked
+
+
+@dataclass(frozen=True)
+class RoundTrip:
+    """To the next rank and back."""
+
+    asked_seconds: float | None
+    measured_seconds: float
+    error: float | None
+
+
+@dataclass(frozen=True)
+class Link:
+    """A rank's link, as measured."""
+
+    sent: Direction
+    received: Direction
+    round_trip: RoundTrip
+    asked_loss: float | None
+
+    @property
+    def speed(self) -> LinkSpeed:
+        """What it carries."""
+        return LinkSpeed(self.sent.measured_bytes_per_second, self.received.measured_bytes_per_second)
+
+
+def links_of(
+    flows: Flows, round_trips: Sequence[float], asked: Sequence[Asked], mtu_bytes: Sequence[int]
+) -> list[Link]:
+    """Every rank's figures, by rank."""
+    world_size = len(asked)
+    carries = [payload_rate(each.bits_per_second, mtu) for each, mtu in zip(asked, mtu_bytes, strict=True)]
+    links = []
+    for rank, own in enumerate(asked):
+        sent = {distance: (rank, (rank + distance) % world_size) for distance in flows}
+        received = {distance: ((rank - distance) % world_size, rank) for distance in flows}
+        links.append(
+            Link(
+                _direction(own, flows, sent, carries),
+                _direction(own, flows, received, carries),
+                _round_trip(own, round_trips[rank]),
+                own.loss,
+            )
+        )
+    return links
+
+
+def payload_rate(bits_per_second: float | None, mtu_bytes: int) -> float | None:
+    """Bytes of payload per second that a link of this rate can carry in full packets."""
+    if bits_per_second is None:
+        return None
+    return bits_per_second / 8 * (mtu_bytes - HEADERS_IN_PACKET) / (mtu_bytes + HEADERS_ON_WIRE)
+
+
+def deviations(links: Sequence[Link]) -> list[str]:
+    """Every figure that is not what was asked, in words."""
+    return list(chain.from_iterable(_deviations(rank, link) for rank, link in enumerate(links)))
+
+
+def _direction(
+    own: Asked, flows: Flows, pairs: Mapping[int, tuple[int, int]], carries: Sequence[float | None]
+) -> Direction:
+    """A link is seen only in exchange with partners whose own links are as wide as it, or with the widest there are."""
+    expected = {
+        distance: min((rate for rank in pair if (rate := carries[rank]) is not None), default=None)
+        for distance, pair in pairs.items()
+    }
+    widest = max((rate for rate in expected.values() if rate is not None), default=None)
+    if None in expected.values():
+        widest = None  # some pair is not shaped at all
+    # The middle one, because a single bad partner must not make this rank look bad.
+    measured = median_high(flows[each][pairs[each][1]] for each, rate in expected.items() if rate == widest)
+    error = measured / widest - 1 if own.bits_per_second and widest else None
+    return Direction(own.bits_per_second, widest, measured, error)
+
+
+def _round_trip(own: Asked, measured: float) -> RoundTrip:
+    expected = CROSSINGS * own.delay_seconds if own.delay_seconds else None
+    return RoundTrip(expected, measured, measured / expected - 1 if expected else None)
+
+
+def _deviations(rank: int, link: Link) -> list[str]:
+    found = []
+    for name, each in (("sending", link.sent), ("receiving", link.received)):
+        if each.error is not None and each.expected_bytes_per_second and abs(each.error) > TOLERANCE:
+            found.append(
+                f"rank {rank}, {name}: {each.measured_bytes_per_second / 1e6:.2f} MB/s, "
+                f"expected {each.expected_bytes_per_second / 1e6:.2f} ({each.error:+.0%})"
+            )
+    trip = link.round_trip
+    if trip.asked_seconds is not None:
+        least, most = trip.asked_seconds * (1 - TOLERANCE), trip.asked_seconds * (1 + TOLERANCE) + HOST_SECONDS
+        if not least <= trip.measured_seconds <= most:
+            found.append(
+                f"rank {rank}, round trip: {trip.measured_seconds * 1e3:.2f} ms, "
+                f"expected {trip.asked_seconds * 1e3:.2f} ({trip.error:+.0%})"
+            )
+    return found

@@ -1,0 +1,157 @@
+"""Measures every rank's link before a run, for about a second: what it carries while all work, and how far it is.
+
+In each of up to three rounds, every rank sends to one other rank and receives from one, all at once, as the
+algorithms do. So each direction of each link has one flow, and nothing but the link, or the host, limits it.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from app.cluster import Cluster
+from app.communicator import Communicator, Transfer
+from app.errors import LockstepError
+from app.link.asked import Asked
+from app.link.figures import Link, deviations, links_of
+from app.messages import answer_pings, ping
+from app.settings import Settings
+
+MOST_ROUNDS = 3
+FLOW_SECONDS = (0.03, 0.25)  # a try, which the other is sized by
+PIECES_AHEAD = 4
+PROBE_PIECES, PROBE_PIECE_BYTES = 8, 1 << 14
+PIECES_IN_A_FLOW = 20
+UNCOUNTED_PART = 5  # of the pieces, one in so many: they take what a rested link lets pass at once, and TCP's start
+LEAST_PIECES = 4
+LEAST_PIECE_BYTES = 1 << 15
+MOST_PIECE_BYTES = 1 << 22
+PINGS = 10
+PINGS_SECONDS = 0.1  # fewer pings where they would take longer
+LEAST_PINGS = 2
+ATTEMPTS = 3
+INTERFACES = Path("/sys/class/net")
+
+
+class LinkError(LockstepError):
+    """The network is not what was asked."""
+
+
+def measure_links(settings: Settings, cluster: Cluster) -> list[Link] | None:
+    """Every rank's link, by rank, the same on all ranks; None where there is none, or LINK_CHECK is off.
+
+    Figures that are not what is asked are measured again: what else the host does can spoil a quarter of a second.
+    """
+    if settings.link_check == "off" or cluster.world_size == 1:
+        return None
+    communicator = Communicator(cluster, "while the links were measured")
+    asked = [Asked.of(settings, rank) for rank in range(cluster.world_size)]
+    for _ in range(ATTEMPTS):
+        links = _measure(cluster, communicator, asked)
+        if not deviations(links):
+            break
+    return links
+
+
+def insist_on(links: Sequence[Link] | None, settings: Settings, cluster: Cluster) -> None:
+    """End a run whose links are not what is asked, unless LINK_CHECK is content with a warning."""
+    found = deviations(links or [])
+    if found and settings.link_check == "strict":
+        raise LinkError(
+            f"rank {cluster.rank}: the network is not what LINK_* ask for, within 10 %: {'; '.join(found)}.\n"
+            "Either the links were not shaped (the image's entrypoint does it, with the capability NET_ADMIN), or this "
+            "host cannot move as much (without LINK_RATE the start tells what it can), or something else uses it. "
+            "LINK_CHECK=warn trains all the same."
+        )
+
+
+def describe(links: Sequence[Link]) -> str:
+    """One line on all of them."""
+    sent = [link.sent.measured_bytes_per_second / 1e6 for link in links]
+    received = [link.received.measured_bytes_per_second / 1e6 for link in links]
+    trips = [link.round_trip.measured_seconds * 1e3 for link in links]
+    expected = {rate for link in links if (rate := link.sent.expected_bytes_per_second)}
+    asked = f"; asked: at most {max(expected) / 1e6:.2f}" if expected else ""
+    return (
+        f"links, measured in MB/s of payload while all work: {_range(sent)} sent, {_range(received)} received{asked}; "
+        f"round trips {_range(trips)} ms"
+    )
+
+
+def _range(values: Sequence[float]) -> str:
+    least, most = f"{min(values):.2f}", f"{max(values):.2f}"
+    return least if least == most else f"{least} to {most}"
+
+
+def _measure(cluster: Cluster, communicator: Communicator, asked: Sequence[Asked]) -> list[Link]:
+    distances = range(1, min(cluster.world_size, MOST_ROUNDS + 1))
+    own = {
+        "round_trip": _round_trip(communicator, asked),
+        "flows": [_flow(communicator, distance) for distance in distances],
+        "mtu": int((INTERFACES / cluster.me.interface / "mtu").read_text()),
+    }
+    everyones = cluster.exchange("links", own)
+    flows = {distance: [each["flows"][place] for each in everyones] for place, distance in enumerate(distances)}
+    return links_of(flows, [each["round_trip"] for each in everyones], asked, [each["mtu"] for each in everyones])
+
+
+def _round_trip(communicator: Communicator, asked: Sequence[Asked]) -> float:
+    """The quickest of a few to the next rank, while the other ranks are quiet."""
+    rank, world_size = communicator.rank, communicator.world_size
+    longest = 4 * max(each.delay_seconds or 0 for each in asked)
+    pings = PINGS if longest == 0 else min(PINGS, max(LEAST_PINGS, int(PINGS_SECONDS / longest)))
+    own = 0.0
+    for asking in range(world_size):
+        communicator.wait_for_peers()
+        answering = (asking + 1) % world_size
+        if rank == asking:
+            own = min(ping(communicator, answering) for _ in range(pings))
+        elif rank == answering:
+            answer_pings(communicator, asking, pings)
+    return own
+
+
+def _flow(communicator: Communicator, distance: int) -> float:
+    """Payload per second that comes from the rank so far before, while as much goes to the one so far behind."""
+    to = (communicator.rank + distance) % communicator.world_size
+    source = (communicator.rank - distance) % communicator.world_size
+    communicator.wait_for_peers()
+    probe = torch.tensor([PROBE_PIECES, PROBE_PIECE_BYTES])
+    speed = _pass(communicator, to, probe, source, probe)
+    for seconds in FLOW_SECONDS:
+        wanted = torch.tensor(_pieces_for(speed * seconds))
+        given = torch.empty_like(wanted)
+        for transfer in (communicator.start_send(wanted, source), communicator.start_receive(given, to)):
+            transfer.wait()
+        communicator.wait_for_peers()
+        speed = _pass(communicator, to, given, source, wanted)
+    return speed
+
+
+def _pieces_for(payload: float) -> tuple[int, int]:
+    """Number and size of the pieces that make up so many bytes, about."""
+    size = int(min(max(payload / PIECES_IN_A_FLOW, LEAST_PIECE_BYTES), MOST_PIECE_BYTES))
+    return max(LEAST_PIECES, int(payload / size)), size
+
+
+def _pass(communicator: Communicator, to: int, given: torch.Tensor, source: int, wanted: torch.Tensor) -> float:
+    """Send and receive, each so many pieces of such a size; payload received per second once the flow is under way."""
+    (sending, sent_bytes), (receiving, received_bytes) = given.tolist(), wanted.tolist()
+    outgoing = torch.zeros(sent_bytes, dtype=torch.uint8)
+    places = [torch.empty(received_bytes, dtype=torch.uint8) for _ in range(PIECES_AHEAD)]
+    sends = [communicator.start_send(outgoing, to, tag=piece) for piece in range(sending)]
+    receives: list[Transfer] = []
+    uncounted = receiving // UNCOUNTED_PART or 1
+    began = 0.0
+    for piece in range(receiving):
+        while len(receives) < min(piece + PIECES_AHEAD, receiving):
+            place = places[len(receives) % PIECES_AHEAD]
+            receives.append(communicator.start_receive(place, source, tag=len(receives)))
+        receives[piece].wait()
+        if piece + 1 == uncounted:
+            began = time.monotonic()
+    seconds = time.monotonic() - began
+    for transfer in sends:
+        transfer.wait()
+    return float((receiving - uncounted) * received_bytes / seconds)

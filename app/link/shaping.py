@@ -1,0 +1,129 @@
+"""Shapes this rank's link by the kernel's traffic control.
+
+It runs as root with the capability NET_ADMIN, both of which the entrypoint gives up before the program starts.
+"""
+
+import subprocess
+from collections.abc import Iterator
+
+from app.errors import SettingError
+from app.identity import identify, interface_of
+from app.link.asked import Asked
+from app.settings import Settings
+
+INCOMING = "ifb0"  # the kernel queues only what leaves, so what arrives is led through a device that it leaves by
+REHEARSAL = "lo"  # of a container in which nothing else uses it
+
+BURST_SECONDS = 0.002  # what a link that rested lets pass at once; less, and a busy host cannot keep the rate
+LEAST_BURST_BYTES = 25_000
+QUEUE_SECONDS = 0.05  # what waits longer for the link is dropped, as a switch does
+PACKET_BYTES = 1500
+LARGEST_SEGMENT_BYTES = 65_536  # of the packets of several that the kernel handles as one
+USUAL_QUEUE_PACKETS = 1000
+UNSHAPED_BITS_PER_SECOND = 40e9  # for the length of a queue, where no rate is asked
+
+Command = list[str]
+
+
+def shape_link(settings: Settings) -> None:
+    """Shape this container's link as its rank's settings ask."""
+    identity = identify(settings)
+    # A worker's number is its rank wherever the numbers have no gaps; where they have, the join refuses the difference.
+    asked = Asked.of(settings, identity.number)
+    if asked:
+        _carry_out(asked, interface_of(identity.address))
+
+
+def rehearse(settings: Settings) -> None:
+    """Try on a loop, before any rank starts, whether this kernel can do what is asked; leave nothing behind."""
+    try:
+        _carry_out(Asked.somewhere(settings), REHEARSAL)
+    finally:
+        for command in undoing(REHEARSAL):
+            _call(command)
+
+
+def commands(asked: Asked, interface: str) -> Iterator[Command]:
+    """All that has to be done, in order."""
+    if segment := largest_segment(asked):
+        yield ["ip", "link", "set", "dev", interface, *segment]
+    yield from _queue(asked, interface)
+    yield ["ip", "link", "add", "name", INCOMING, "type", "ifb"]
+    yield ["ip", "link", "set", "dev", INCOMING, "up"]
+    yield from _queue(asked, INCOMING)
+    yield ["tc", "qdisc", "add", "dev", interface, "handle", "ffff:", "ingress"]
+    everything = ["protocol", "all", "u32", "match", "u32", "0", "0"]
+    redirect = ["action", "mirred", "egress", "redirect", "dev", INCOMING]
+    yield ["tc", "filter", "add", "dev", interface, "parent", "ffff:", *everything, *redirect]
+
+
+def undoing(interface: str) -> Iterator[Command]:
+    """What takes it all away again, however far it came."""
+    yield ["tc", "qdisc", "del", "dev", interface, "root"]
+    yield ["tc", "qdisc", "del", "dev", interface, "ingress"]
+    yield ["ip", "link", "del", "dev", INCOMING]
+
+
+def burst_bytes(bits_per_second: float) -> int:
+    """What may pass at once."""
+    return max(LEAST_BURST_BYTES, round(bits_per_second / 8 * BURST_SECONDS))
+
+
+def largest_segment(asked: Asked) -> list[str]:
+    """How much the kernel may handle as one packet: less than a burst, and with losses no more than one packet."""
+    if asked.loss:
+        return ["gso_max_segs", "1"]
+    if asked.bits_per_second:
+        return ["gso_max_size", str(min(LARGEST_SEGMENT_BYTES, burst_bytes(asked.bits_per_second) * 2 // 3))]
+    return []
+
+
+def _queue(asked: Asked, device: str) -> Iterator[Command]:
+    """Delay and loss first, then the rate."""
+    place = ["root", "handle", "1:"]
+    if asked.delay_seconds or asked.loss:
+        yield ["tc", "qdisc", "add", "dev", device, *place, "netem", *_delay_and_loss(asked)]
+        place = ["parent", "1:1", "handle", "10:"]
+    if asked.bits_per_second:
+        rate = ["rate", f"{asked.bits_per_second:.0f}bit", "burst", str(burst_bytes(asked.bits_per_second))]
+        queue = ["latency", f"{QUEUE_SECONDS * 1e6:.0f}us"]
+        yield ["tc", "qdisc", "add", "dev", device, *place, "tbf", *rate, *queue]
+
+
+def _delay_and_loss(asked: Asked) -> list[str]:
+    """Room for all packets that are on their way, twice."""
+    on_the_way = (asked.bits_per_second or UNSHAPED_BITS_PER_SECOND) / 8 * (asked.delay_seconds or 0) / PACKET_BYTES
+    words = ["limit", str(USUAL_QUEUE_PACKETS + round(2 * on_the_way))]
+    if asked.delay_seconds:
+        words += ["delay", f"{asked.delay_seconds * 1e6:.0f}us"]
+    if asked.loss:
+        words += ["loss", f"{asked.loss * 100:.7f}%"]
+    return words
+
+
+def _carry_out(asked: Asked, interface: str) -> None:
+    for command in commands(asked, interface):
+        done = _call(command)
+        if done.returncode:
+            raise SettingError(_explanation(command, " ".join(done.stderr.split()) or f"exit code {done.returncode}"))
+
+
+def _call(command: Command) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # all words are our own
+
+
+def _explanation(command: Command, answer: str) -> str:
+    if "netem" in command:
+        return (
+            "LINK_DELAY, LINK_LOSS: delay and loss need the kernel's netem, which does not work here: "
+            f"{answer} On the host `modprobe sch_netem` may load it. Unset both, and LINK_RATE alone still works."
+        )
+    if "not permitted" in answer:
+        return (
+            f"LINK_*: a link can be shaped only with the capability NET_ADMIN, which this container has not: {answer} "
+            "Start it through compose.yaml, or with --cap-add NET_ADMIN."
+        )
+    return (
+        f"LINK_*: this kernel cannot shape the link: `{' '.join(command)}` answered: {answer} It takes the modules "
+        "sch_tbf, sch_ingress, cls_u32, act_mirred and ifb. Unset LINK_* to run unshaped."
+    )
