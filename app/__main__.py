@@ -5,6 +5,7 @@ import os
 import sys
 
 from app import settings
+from app.benchmark.choice import Choice
 from app.errors import LockstepError
 from app.interrupt import end_on_signal
 
@@ -14,12 +15,15 @@ COMMANDS = {
     "doctor": "examine the cluster, as one of its ranks: the machines, each link, the collective programs",
     "benchmark": "as one of the cluster's ranks: time a part of the program against plain code",
     "shape-link": "as root, before one of the others: shape this rank's link as the LINK_ settings ask",
-    "check": "refuse wrong settings, and do nothing else",
+    "check": "refuse wrong settings, and a wrong command line that follows, and do nothing else",
     "progress": "follow a run on a terminal: rank 0's lines on standard input, a bar below them",
     "env-example": "print the text of .env.example",
 }
 
-BENCHMARKS = {"sync": "every mode beside the plainest correct code of its pattern"}
+BENCHMARKS = {
+    "sync": "every mode beside the plainest correct code of its pattern",
+    "collectives": "collective operations over a range of sizes, through the communicator and straight",
+}
 
 
 def main() -> int:
@@ -56,15 +60,17 @@ def _run(arguments: argparse.Namespace) -> int:
             (shaping.rehearse if arguments.rehearse else shaping.shape_link)(settings.load())
         case "check":
             settings.load()
+            if arguments.command_line:
+                _parser().parse_args(arguments.command_line)
         case "progress":
             from app.progress import follow
 
             follow(sys.stdin)
         case "benchmark":
             end_on_signal()
-            from app.benchmark import benchmark
+            from app.benchmark.take_part import benchmark
 
-            benchmark(arguments.name, settings.load(), _say)
+            benchmark(arguments.name, Choice.of(arguments), settings.load(), _say)
         case "env-example":
             print(settings.env_example(), end="")
     return 0
@@ -84,10 +90,20 @@ def _parser() -> argparse.ArgumentParser:
     for name, what in COMMANDS.items():
         command = commands.add_parser(name, help=what)
         if name == "benchmark":
-            command.add_argument("name", choices=BENCHMARKS, help="what is timed")
+            _add_benchmarks(command)
+        if name == "check":
+            command.add_argument("command_line", nargs=argparse.REMAINDER, help="another command to check as well")
         if name == "shape-link":
             command.add_argument("--rehearse", action="store_true", help="only try it, on the loop device, and undo it")
     return parser
+
+
+def _add_benchmarks(command: argparse.ArgumentParser) -> None:
+    names = command.add_subparsers(dest="name", required=True, metavar="NAME")
+    for name, what in BENCHMARKS.items():
+        benchmark = names.add_parser(name, help=what)
+        if name == "collectives":
+            Choice.add_options(benchmark)
 
 
 if __name__ == "__main__":

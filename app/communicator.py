@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -51,24 +52,25 @@ class Traffic:
 class Communicator:
     """The process group of a formed cluster. Its limit on every wait is PEER_TIMEOUT."""
 
-    def __init__(self, cluster: Cluster, moment: str = "before the first step") -> None:
-        """Count from zero; `moment` is how errors say when something happened."""
+    def __init__(self, cluster: Cluster, moment: str = "before the first step", ranks: int | None = None) -> None:
+        """Count from zero; `moment` is how errors say when something happened.
+
+        With `ranks` it is a group of the first so many. All ranks make it, and only those use it.
+        """
         self._cluster = cluster
         self._moment = moment
         self._apart: list[Communicator] = []
+        self.world_size = ranks or cluster.world_size
         # Messages go straight to the group: dist.isend's own checks take longer than a small message.
-        self._group = dist.distributed_c10d._get_default_group()
+        self.group: dist.ProcessGroup = dist.distributed_c10d._get_default_group()
+        if ranks:
+            self.group = dist.new_group(list(range(ranks)), timeout=timedelta(seconds=cluster.peer_timeout))
         self.traffic = Traffic()
 
     @property
     def rank(self) -> int:
         """This rank."""
         return self._cluster.rank
-
-    @property
-    def world_size(self) -> int:
-        """Number of ranks."""
-        return self._cluster.world_size
 
     def apart(self) -> "Communicator":
         """The same door for what is not gradients, which is counted apart from them."""
@@ -87,7 +89,7 @@ class Communicator:
         """Replace the tensor, on every rank, by the sum over all ranks."""
         share = all_reduce_share(tensor.nbytes, self.world_size)
         with self._passing(f"all-reduce of {tensor.nbytes} bytes", share, share):
-            dist.all_reduce(tensor)
+            dist.all_reduce(tensor, group=self.group)
 
     def start_all_reduce(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         """Begin to replace the tensor by the sum over all ranks; the future gives the tensor back."""
@@ -98,7 +100,9 @@ class Communicator:
             traffic.end()
             return done.value()[0]
 
-        reduced: torch.futures.Future[torch.Tensor] = dist.all_reduce(tensor, async_op=True).get_future().then(finish)
+        reduced: torch.futures.Future[torch.Tensor] = (
+            dist.all_reduce(tensor, group=self.group, async_op=True).get_future().then(finish)
+        )
         return reduced
 
     def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -106,7 +110,7 @@ class Communicator:
         others = (self.world_size - 1) * tensor.nbytes
         everyones = [torch.empty_like(tensor) for _ in range(self.world_size)]
         with self._passing(f"all-gather of {tensor.nbytes} bytes from each rank", others, others):
-            dist.all_gather(everyones, tensor)
+            dist.all_gather(everyones, tensor, group=self.group)
         return everyones
 
     def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -116,7 +120,7 @@ class Communicator:
         everyones = [torch.empty_like(tensor) for _ in range(self.world_size)] if central else []
         sent, received = (0, others) if central else (tensor.nbytes, 0)
         with self._passing(f"gather of {tensor.nbytes} bytes from each rank", sent, received):
-            dist.gather(tensor, everyones if central else None, dst=CENTRE)
+            dist.gather(tensor, everyones if central else None, dst=CENTRE, group=self.group)
         return everyones
 
     def scatter(self, tensor: torch.Tensor, parts: Sequence[torch.Tensor]) -> None:
@@ -125,26 +129,26 @@ class Communicator:
         central = self.rank == CENTRE
         sent, received = (others, 0) if central else (0, tensor.nbytes)
         with self._passing(f"scatter of {tensor.nbytes} bytes to each rank", sent, received):
-            dist.scatter(tensor, list(parts) if central else None, src=CENTRE)
+            dist.scatter(tensor, list(parts) if central else None, src=CENTRE, group=self.group)
 
     def start_send(self, tensor: torch.Tensor, to: int, tag: int = 0) -> "Transfer":
         """Begin to send; the tensor must stay as it is until the transfer is over."""
         operation = f"send of {tensor.nbytes} bytes to rank {to}"
         with self.watching(operation):
-            work = self._group.send([tensor], to, tag)
+            work = self.group.send([tensor], to, tag)
         return Transfer(self, operation, work, tensor.nbytes, 0)
 
     def start_receive(self, tensor: torch.Tensor, source: int, tag: int = 0) -> "Transfer":
         """Begin to receive into the tensor."""
         operation = f"receive of {tensor.nbytes} bytes from rank {source}"
         with self.watching(operation):
-            work = self._group.recv([tensor], source, tag)
+            work = self.group.recv([tensor], source, tag)
         return Transfer(self, operation, work, 0, tensor.nbytes)
 
     def wait_for_peers(self) -> None:
         """Return when every rank has arrived here; its few bytes are not payload."""
         with self.watching("barrier"):
-            dist.barrier()
+            dist.barrier(self.group)
 
     @contextmanager
     def watching(self, operation: str) -> Iterator[None]:

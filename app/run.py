@@ -50,7 +50,7 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
 
 def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder: Path, say: Say) -> Finished:
     """Train as one rank of a formed group, and leave the records in the run's folder."""
-    links = measure_links(settings, cluster)
+    links = measure_links(settings, cluster, Communicator(cluster, "while the links were measured"))
     communicator = Communicator(cluster)
     statistics = communicator.apart() if settings.batch_norm == "synchronised" else None
     batch_norm = LocalBatchNorm2d if statistics is None else partial(SynchronisedBatchNorm2d, communicator=statistics)

@@ -4,9 +4,11 @@ In each of up to three rounds, every rank sends to one other rank and receives f
 algorithms do. So each direction of each link has one flow, and nothing but the link, or the host, limits it.
 """
 
+import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -19,9 +21,9 @@ from app.messages import answer_pings, ping
 from app.settings import Settings
 
 MOST_ROUNDS = 3
-FLOW_SECONDS = (0.03, 0.25)  # a try, which the other is sized by
+FLOW_SECONDS = (0.1, 0.2)  # a try, in which TCP finds its pace and which the other is sized by
 PIECES_AHEAD = 4
-PROBE_PIECES, PROBE_PIECE_BYTES = 8, 1 << 14
+ELEMENT_BYTES = 4
 PIECES_IN_A_FLOW = 20
 UNCOUNTED_PART = 5  # of the pieces, one in so many: they take what a rested link lets pass at once, and TCP's start
 LEAST_PIECES = 4
@@ -34,19 +36,29 @@ ATTEMPTS = 3
 INTERFACES = Path("/sys/class/net")
 
 
+class Pieces(NamedTuple):
+    """What a flow is cut into."""
+
+    number: int
+    size: int  # bytes
+
+
+PROBE = Pieces(8, 1 << 14)
+
+
 class LinkError(LockstepError):
     """The network is not what was asked."""
 
 
-def measure_links(settings: Settings, cluster: Cluster) -> list[Link] | None:
+def measure_links(settings: Settings, cluster: Cluster, communicator: Communicator) -> list[Link] | None:
     """Every rank's link, by rank, the same on all ranks; None where there is none, or LINK_CHECK is off.
 
+    Only the communicator's ranks take part, but all of the cluster call this.
     Figures that are not what is asked are measured again: what else the host does can spoil a quarter of a second.
     """
-    if settings.link_check == "off" or cluster.world_size == 1:
+    if settings.link_check == "off" or communicator.world_size == 1:
         return None
-    communicator = Communicator(cluster, "while the links were measured")
-    asked = [Asked.of(settings, rank) for rank in range(cluster.world_size)]
+    asked = [Asked.of(settings, rank) for rank in range(communicator.world_size)]
     for _ in range(ATTEMPTS):
         links = _measure(cluster, communicator, asked)
         if not deviations(links):
@@ -85,13 +97,16 @@ def _range(values: Sequence[float]) -> str:
 
 
 def _measure(cluster: Cluster, communicator: Communicator, asked: Sequence[Asked]) -> list[Link]:
-    distances = range(1, min(cluster.world_size, MOST_ROUNDS + 1))
-    own = {
-        "round_trip": _round_trip(communicator, asked),
-        "flows": [_flow(communicator, distance) for distance in distances],
-        "mtu": int((INTERFACES / cluster.me.interface / "mtu").read_text()),
-    }
-    everyones = cluster.exchange("links", own)
+    world_size = communicator.world_size
+    distances = range(1, min(world_size, MOST_ROUNDS + 1))
+    own = None
+    if cluster.rank < world_size:
+        own = {
+            "round_trip": _round_trip(communicator, asked),
+            "flows": [_flow(communicator, distance, alike=not any(asked)) for distance in distances],
+            "mtu": int((INTERFACES / cluster.me.interface / "mtu").read_text()),
+        }
+    everyones = cluster.exchange("links", own)[:world_size]
     flows = {distance: [each["flows"][place] for each in everyones] for place, distance in enumerate(distances)}
     return links_of(flows, [each["round_trip"] for each in everyones], asked, [each["mtu"] for each in everyones])
 
@@ -112,46 +127,49 @@ def _round_trip(communicator: Communicator, asked: Sequence[Asked]) -> float:
     return own
 
 
-def _flow(communicator: Communicator, distance: int) -> float:
-    """Payload per second that comes from the rank so far before, while as much goes to the one so far behind."""
+def _flow(communicator: Communicator, distance: int, alike: bool) -> float:
+    """Payload per second that comes from the rank so far before, while as much goes to the one so far behind.
+
+    Where all links should be alike, all flows are equally long, so that none has the host to itself in the end.
+    """
     to = (communicator.rank + distance) % communicator.world_size
     source = (communicator.rank - distance) % communicator.world_size
-    communicator.wait_for_peers()
-    probe = torch.tensor([PROBE_PIECES, PROBE_PIECE_BYTES])
-    speed = _pass(communicator, to, probe, source, probe)
+    rate = _pass(communicator, to, PROBE, source, PROBE)
     for seconds in FLOW_SECONDS:
-        wanted = torch.tensor(_pieces_for(speed * seconds))
-        given = torch.empty_like(wanted)
-        for transfer in (communicator.start_send(wanted, source), communicator.start_receive(given, to)):
-            transfer.wait()
-        communicator.wait_for_peers()
-        speed = _pass(communicator, to, given, source, wanted)
-    return speed
+        rates = [float(each) for each in communicator.all_gather(torch.tensor(rate, dtype=torch.float64))]
+        expected = [statistics.median(rates)] * len(rates) if alike else rates
+        given, wanted = _pieces_for(expected[to] * seconds), _pieces_for(expected[communicator.rank] * seconds)
+        rate = _pass(communicator, to, given, source, wanted)
+    return rate
 
 
-def _pieces_for(payload: float) -> tuple[int, int]:
-    """Number and size of the pieces that make up so many bytes, about."""
+def _pieces_for(payload: float) -> Pieces:
+    """Those that make up so many bytes, about."""
     size = int(min(max(payload / PIECES_IN_A_FLOW, LEAST_PIECE_BYTES), MOST_PIECE_BYTES))
-    return max(LEAST_PIECES, int(payload / size)), size
+    return Pieces(max(LEAST_PIECES, int(payload / size)), size)
 
 
-def _pass(communicator: Communicator, to: int, given: torch.Tensor, source: int, wanted: torch.Tensor) -> float:
-    """Send and receive, each so many pieces of such a size; payload received per second once the flow is under way."""
-    (sending, sent_bytes), (receiving, received_bytes) = given.tolist(), wanted.tolist()
-    outgoing = torch.zeros(sent_bytes, dtype=torch.uint8)
-    places = [torch.empty(received_bytes, dtype=torch.uint8) for _ in range(PIECES_AHEAD)]
-    sends = [communicator.start_send(outgoing, to, tag=piece) for piece in range(sending)]
+def _pass(communicator: Communicator, to: int, given: Pieces, source: int, wanted: Pieces) -> float:
+    """Send and receive some pieces; payload received per second once the flow was under way."""
+    # Real memory, and more than a processor keeps at hand, as gradients are: zeros would be one page, again and again.
+    outgoing = [torch.ones(given.size // ELEMENT_BYTES) for _ in range(PIECES_AHEAD)]
+    places = [torch.empty(wanted.size // ELEMENT_BYTES) for _ in range(PIECES_AHEAD)]
+    sums = torch.zeros_like(places[0])
+    communicator.wait_for_peers()
+    sends = [communicator.start_send(outgoing[piece % PIECES_AHEAD], to, tag=piece) for piece in range(given.number)]
     receives: list[Transfer] = []
-    uncounted = receiving // UNCOUNTED_PART or 1
+    uncounted = wanted.number // UNCOUNTED_PART or 1
     began = 0.0
-    for piece in range(receiving):
-        while len(receives) < min(piece + PIECES_AHEAD, receiving):
+    for piece in range(wanted.number):
+        while len(receives) < min(piece + PIECES_AHEAD, wanted.number):
             place = places[len(receives) % PIECES_AHEAD]
             receives.append(communicator.start_receive(place, source, tag=len(receives)))
         receives[piece].wait()
+        if piece % 2 == 0:  # half of what an all-reduce moves has to be added up, by the cores that move it
+            sums += places[piece % PIECES_AHEAD]
         if piece + 1 == uncounted:
             began = time.monotonic()
     seconds = time.monotonic() - began
     for transfer in sends:
         transfer.wait()
-    return float((receiving - uncounted) * received_bytes / seconds)
+    return (wanted.number - uncounted) * places[0].nbytes / seconds

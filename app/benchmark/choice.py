@@ -1,0 +1,80 @@
+"""What `benchmark collectives` is asked to time. It costs no import of torch to know it."""
+
+import re
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from dataclasses import dataclass
+from typing import Self
+
+SMALLEST, LARGEST = 1 << 10, 256 << 20
+SIZE_STEP = 4
+FEWEST_BYTES, MOST_BYTES = 64, 4 << 30
+GRADIENTS = 36_924_456  # of VGG-11: what is synchronised in a step of the main job
+
+OPERATION_NAMES = ("send_receive", "gather", "scatter", "all_gather", "all_reduce", "ring_all_reduce")
+
+
+def message_size(text: str) -> int:
+    """Bytes, from a number that may have a k, M or G, which are 1024 of what is before."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)(i?b)?", text, re.ASCII | re.IGNORECASE)
+    size = int(float(match[1]) * 1024 ** " kmg".index(match[2].lower() or " ")) if match else 0
+    if not FEWEST_BYTES <= size <= MOST_BYTES:
+        raise ArgumentTypeError(f"{text}: not allowed. Allowed: bytes, from 64 to 4G, such as 64k or 16M")
+    return size
+
+
+def number_of_ranks(text: str) -> int:
+    """Two at least."""
+    if not re.fullmatch(r"\d{1,5}", text) or int(text) < 2:
+        raise ArgumentTypeError(f"{text}: not allowed. Allowed: a whole number, 2 or more")
+    return int(text)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Operations, message sizes in bytes, numbers of ranks."""
+
+    operations: tuple[str, ...] = OPERATION_NAMES
+    smallest: int = SMALLEST
+    largest: int = LARGEST
+    ranks: tuple[int, ...] = ()  # none: 2, 4, 8 and so on, and all
+
+    @classmethod
+    def add_options(cls, parser: ArgumentParser) -> None:
+        """Let a command line give it."""
+        parser.add_argument(
+            "--operations",
+            nargs="+",
+            choices=OPERATION_NAMES,
+            default=OPERATION_NAMES,
+            metavar="NAME",
+            help="[all]: " + ", ".join(OPERATION_NAMES),
+        )
+        parser.add_argument("--smallest", type=message_size, default=SMALLEST, metavar="SIZE", help="[1k]")
+        parser.add_argument("--largest", type=message_size, default=LARGEST, metavar="SIZE", help="[256M]")
+        parser.add_argument(
+            "--ranks", nargs="+", type=number_of_ranks, default=(), metavar="N", help="[2, 4, 8 and so on, and all]"
+        )
+
+    @classmethod
+    def of(cls, options: Namespace) -> Self:
+        """What the command line gives; nothing but defaults where it has no such options."""
+        if "operations" not in options:
+            return cls()
+        return cls(tuple(options.operations), options.smallest, options.largest, tuple(options.ranks))
+
+    def sizes(self) -> list[int]:
+        """Each four times the one before, and VGG-11's gradients among them."""
+        steps = [SMALLEST]
+        while steps[-1] < LARGEST:
+            steps.append(steps[-1] * SIZE_STEP)
+        return sorted(
+            {size for size in (*steps, GRADIENTS) if self.smallest <= size <= self.largest}
+            | {self.smallest, self.largest}
+        )
+
+    def numbers_of_ranks(self, world_size: int) -> list[int]:
+        """Of the first ranks of the cluster."""
+        if self.ranks:
+            return sorted({ranks for ranks in self.ranks if ranks <= world_size})
+        powers = [1 << power for power in range(1, world_size.bit_length())]
+        return sorted({*(power for power in powers if power < world_size), world_size} - {1})

@@ -1,0 +1,322 @@
+"""`benchmark collectives`: operations over a range of sizes, through the communicator and straight, as nccl-tests."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from app.bandwidth import LinkSpeed, all_reduce_seconds, gather_seconds, scatter_seconds
+from app.benchmark.choice import Choice
+from app.cluster import Cluster
+from app.communicator import CENTRE, Communicator
+from app.gradient_sync.ring_all_reduce import RingAllReduce
+from app.link.measurement import measure_links
+from app.settings import Settings
+
+ELEMENT_BYTES = 4
+DISTINCT = 1000  # numbers that a message is made of, small enough for sums to be exact
+MEASURE_FROM = 32 << 20  # bytes, where the links decide, so that they are measured along with the operation
+
+CELL_SECONDS = 1.0  # what the repetitions of an operation and size should take, through one of the two doors
+MOST_REPETITIONS, LEAST_REPETITIONS = 100, 3
+LONGEST_SECONDS = 5.0  # what would take longer on these links is left out
+
+Say = Callable[[str], None]
+
+
+class Door(NamedTuple):
+    """One way to carry an operation out."""
+
+    prepare: Callable[[], None]  # done anew each time, and not timed
+    run: Callable[[], object]
+    wrong: Callable[[], int]  # after a run: numbers that are not what they must be
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is timed. Sizes and bus bandwidth are those of nccl-tests."""
+
+    doors: Callable[[Communicator, Settings, int], tuple[Door, Door]]  # ours and the straight one, for so many bytes
+    bus_factor: Callable[[int], float]  # bus bandwidth by algorithm bandwidth, for so many ranks
+    seconds_at_least: Callable[[int, Sequence[LinkSpeed]], float]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Repetitions through one door, each as long as its slowest rank took."""
+
+    seconds: Sequence[float]
+    wrong: int  # on all ranks
+
+    def columns(self, size: int, bus_factor: float, seconds_at_least: float | None) -> str:
+        """p50, p99, algorithm and bus bandwidth, errors, and how close p50 comes to the bound."""
+        algorithm = size / self.median / 1e6
+        bound = "-" if seconds_at_least is None else f"{seconds_at_least / self.median:.0%}"
+        return (
+            f"{self.median * 1e3:>10.3f} {float(np.percentile(self.seconds, 99)) * 1e3:>10.3f} "
+            f"{algorithm:>8.1f} {algorithm * bus_factor:>8.1f} {self.wrong:>6} {bound:>6}"
+        )
+
+    @property
+    def median(self) -> float:
+        """p50."""
+        return float(np.median(self.seconds))
+
+
+def compare_collectives(settings: Settings, cluster: Cluster, choice: Choice, say: Say) -> None:
+    """Time everything that is chosen; rank 0 prints a table for each number of ranks, line by line."""
+    speak = say if cluster.rank == 0 else _keep_silent
+    for ranks in choice.numbers_of_ranks(cluster.world_size):
+        bench = Bench(settings, cluster, Communicator(cluster, "in the benchmark", ranks))
+        speak(_heading(ranks, bench.measure()))
+        for name in choice.operations:
+            for size in choice.sizes():
+                speak(f"{name:<16} {size:>11}  {bench.row(OPERATIONS[name], size)}")
+
+
+class Bench:
+    """Times operations among the first ranks of the cluster; the others only keep step."""
+
+    def __init__(self, settings: Settings, cluster: Cluster, communicator: Communicator) -> None:
+        self._settings, self._cluster, self._communicator = settings, cluster, communicator
+        self._taking_part = cluster.rank < communicator.world_size
+        self._links: list[LinkSpeed] = []
+
+    def measure(self) -> list[LinkSpeed]:
+        """What the links carry now; nothing where they are not measured."""
+        measured = measure_links(self._settings, self._cluster, self._communicator)
+        self._links = [link.speed for link in measured or []]
+        return self._links
+
+    def row(self, operation: Operation, size: int) -> str:
+        """One line of the table."""
+        least = operation.seconds_at_least(size, self._links) if self._links else None
+        if least is not None and least > LONGEST_SECONDS:
+            return f"left out: {least:.0f} s at least for each, on these links"
+        ours, straight = self._time(operation.doors(self._communicator, self._settings, size), size)
+        factor = operation.bus_factor(self._communicator.world_size)
+        least = operation.seconds_at_least(size, self._links) if self._links else None
+        return (
+            f"{len(ours.seconds):>3} {ours.columns(size, factor, least)}   {straight.columns(size, factor, least)}   "
+            f"{ours.median / straight.median:>6.2f}"
+        )
+
+    def _time(self, doors: Sequence[Door], size: int) -> list[Timing]:
+        """The doors in turn, so that the machine's moods meet them alike; and the links before, between and after."""
+        wrong = [_try(door, self._communicator) for door in doors] if self._taking_part else []
+        longest = max(_once(door, self._communicator) for door in doors) if self._taking_part else None
+        repetitions = _repetitions(self._cluster.exchange("benchmark/longest", longest)[CENTRE])
+        seconds: list[list[float]] = [[] for _ in doors]
+        links = [self.measure()] if size >= MEASURE_FROM else [self._links]
+        for part in (repetitions // 2, repetitions - repetitions // 2):
+            for _ in range(part if self._taking_part else 0):
+                for door, taken in zip(doors, seconds, strict=True):
+                    taken.append(_once(door, self._communicator))
+            if size >= MEASURE_FROM:
+                links.append(self.measure())
+        self._links = [LinkSpeed(*np.median(each, axis=0).tolist()) for each in zip(*links, strict=True)]
+        reports = self._cluster.exchange("benchmark/seconds", [seconds, wrong])[: self._communicator.world_size]
+        return [
+            Timing(
+                [max(each) for each in zip(*(report[0][door] for report in reports), strict=True)],
+                sum(report[1][door] for report in reports),
+            )
+            for door in range(len(doors))
+        ]
+
+
+def _repetitions(longest: float) -> int:
+    return int(min(max(CELL_SECONDS / longest, LEAST_REPETITIONS), MOST_REPETITIONS))
+
+
+def _try(door: Door, communicator: Communicator) -> int:
+    """Once to warm up, and to check what comes."""
+    _once(door, communicator)
+    return door.wrong()
+
+
+def _once(door: Door, communicator: Communicator) -> float:
+    door.prepare()
+    communicator.wait_for_peers()
+    began = time.perf_counter()
+    door.run()
+    return time.perf_counter() - began
+
+
+def _heading(ranks: int, links: Sequence[LinkSpeed]) -> str:
+    measured = [speed / 1e6 for link in links for speed in link]
+    said = f"links of {min(measured):.1f} to {max(measured):.1f} MB/s" if measured else "links not measured"
+    columns = f"{'p50 ms':>10} {'p99 ms':>10} {'algbw':>8} {'busbw':>8} {'wrong':>6} {'bound':>6}"
+    return (
+        f"\n{ranks} ranks, {said}. Bandwidths in MB/s of payload; bound: the least time that the links allow, by p50\n"
+        f"{'':<34}{'through the communicator':<53}   straight through torch.distributed\n"
+        f"{'operation':<16} {'bytes':>11}  {'n':>3} {columns}   {columns}   ours/straight"
+    )
+
+
+def _keep_silent(_: str) -> None:
+    """What the others would say is rank 0's to say."""
+
+
+# The operations. Each message is made of small whole numbers that depend on the rank and the place.
+
+
+def numbers(rank: int, elements: int) -> torch.Tensor:
+    """What a rank gives."""
+    return torch.arange(elements, dtype=torch.float32).remainder_(DISTINCT).add_(rank)
+
+
+def _all_reduce(communicator: Communicator, settings: Settings, size: int) -> tuple[Door, Door]:
+    ranks, given = communicator.world_size, numbers(communicator.rank, size // ELEMENT_BYTES)
+    buffer = torch.empty_like(given)
+
+    def prepare() -> None:
+        buffer.copy_(given)
+
+    def wrong() -> int:
+        expected = numbers(0, len(given)).mul_(ranks).add_(sum(range(ranks)))
+        return int((buffer != expected).sum())
+
+    return (
+        Door(prepare, lambda: communicator.all_reduce(buffer), wrong),
+        Door(prepare, lambda: dist.all_reduce(buffer, group=communicator.group), wrong),
+    )
+
+
+def _ring_all_reduce(communicator: Communicator, settings: Settings, size: int) -> tuple[Door, Door]:
+    """The hand-written ring; straight, the backend's all-reduce and the division that makes the sum a mean."""
+    ranks, given = communicator.world_size, numbers(communicator.rank, size // ELEMENT_BYTES)
+    ring, parameter = RingAllReduce(communicator, settings), nn.Parameter(torch.empty_like(given))
+    buffer = torch.empty_like(given)
+
+    def prepare() -> None:
+        parameter.grad = buffer
+        buffer.copy_(given)
+
+    def average() -> None:
+        dist.all_reduce(buffer, group=communicator.group)
+        buffer.div_(ranks)
+
+    def wrong() -> int:
+        expected = numbers(0, len(given)).add_((ranks - 1) / 2)
+        mean = parameter.grad
+        return len(given) if mean is None else int((~torch.isclose(mean, expected, rtol=1e-6)).sum())
+
+    return Door(prepare, lambda: ring.synchronise([parameter]), wrong), Door(prepare, average, wrong)
+
+
+def _all_gather(communicator: Communicator, settings: Settings, size: int) -> tuple[Door, Door]:
+    ranks, elements = communicator.world_size, _part(communicator, size)
+    given = numbers(communicator.rank, elements)
+    came: list[torch.Tensor] = []
+
+    def run() -> None:
+        came[:] = communicator.all_gather(given)
+
+    def run_straight() -> None:
+        came[:] = [torch.empty_like(given) for _ in range(ranks)]
+        dist.all_gather(came, given, group=communicator.group)
+
+    def wrong() -> int:
+        return _wrong_parts(came)
+
+    return Door(_nothing, run, wrong), Door(_nothing, run_straight, wrong)
+
+
+def _gather(communicator: Communicator, settings: Settings, size: int) -> tuple[Door, Door]:
+    ranks, elements = communicator.world_size, _part(communicator, size)
+    given, central = numbers(communicator.rank, elements), communicator.rank == CENTRE
+    came: list[torch.Tensor] = []
+
+    def run() -> None:
+        came[:] = communicator.gather(given)
+
+    def run_straight() -> None:
+        came[:] = [torch.empty_like(given) for _ in range(ranks)] if central else []
+        dist.gather(given, came if central else None, dst=CENTRE, group=communicator.group)
+
+    def wrong() -> int:
+        return _wrong_parts(came)
+
+    return Door(_nothing, run, wrong), Door(_nothing, run_straight, wrong)
+
+
+def _scatter(communicator: Communicator, settings: Settings, size: int) -> tuple[Door, Door]:
+    ranks, elements = communicator.world_size, _part(communicator, size)
+    central = communicator.rank == CENTRE
+    parts = [numbers(rank, elements) for rank in range(ranks)] if central else []
+    came = torch.empty(elements)
+
+    def wrong() -> int:
+        return int((came != numbers(communicator.rank, elements)).sum())
+
+    def run_straight() -> None:
+        dist.scatter(came, parts if central else None, src=CENTRE, group=communicator.group)
+
+    return (
+        Door(lambda: _clear(came), lambda: communicator.scatter(came, parts), wrong),
+        Door(lambda: _clear(came), run_straight, wrong),
+    )
+
+
+def _send_receive(communicator: Communicator, settings: Settings, size: int) -> tuple[Door, Door]:
+    """Every rank to the next one, all at once."""
+    rank, ranks = communicator.rank, communicator.world_size
+    to, source = (rank + 1) % ranks, (rank - 1) % ranks
+    given = numbers(rank, size // ELEMENT_BYTES)
+    came = torch.empty_like(given)
+
+    def run() -> None:
+        for transfer in (communicator.start_receive(came, source), communicator.start_send(given, to)):
+            transfer.wait()
+
+    def run_straight() -> None:
+        for work in (
+            dist.irecv(came, source, group=communicator.group),
+            dist.isend(given, to, group=communicator.group),
+        ):
+            if work is not None:
+                work.wait()
+
+    def wrong() -> int:
+        return int((came != numbers(source, len(came))).sum())
+
+    return Door(lambda: _clear(came), run, wrong), Door(lambda: _clear(came), run_straight, wrong)
+
+
+def _part(communicator: Communicator, size: int) -> int:
+    """Elements of one rank, where a size is that of all ranks' parts together."""
+    return max(1, size // ELEMENT_BYTES // communicator.world_size)
+
+
+def _wrong_parts(came: Sequence[torch.Tensor]) -> int:
+    return sum(int((part != numbers(rank, len(part))).sum()) for rank, part in enumerate(came))
+
+
+def _clear(came: torch.Tensor) -> None:
+    came.fill_(-1)
+
+
+def _nothing() -> None:
+    """There is nothing to do."""
+
+
+def _share(ranks: int) -> float:
+    return (ranks - 1) / ranks
+
+
+OPERATIONS: dict[str, Operation] = {
+    "send_receive": Operation(
+        _send_receive, lambda _: 1.0, lambda size, links: max(size / speed for link in links for speed in link)
+    ),
+    "gather": Operation(_gather, _share, lambda size, links: gather_seconds(size // len(links), links)),
+    "scatter": Operation(_scatter, _share, lambda size, links: scatter_seconds(size // len(links), links)),
+    "all_gather": Operation(_all_gather, _share, lambda size, links: all_reduce_seconds(size, links) / 2),
+    "all_reduce": Operation(_all_reduce, lambda ranks: 2 * _share(ranks), all_reduce_seconds),
+    "ring_all_reduce": Operation(_ring_all_reduce, lambda ranks: 2 * _share(ranks), all_reduce_seconds),
+}

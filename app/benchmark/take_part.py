@@ -1,0 +1,31 @@
+"""A benchmark, as each rank takes part in it: join, measure the links, time, leave."""
+
+from collections.abc import Callable
+
+import torch
+
+from app.benchmark.choice import Choice
+from app.benchmark.collectives import compare_collectives
+from app.benchmark.sync import compare_modes
+from app.communicator import Communicator
+from app.join import join
+from app.link.measurement import describe, insist_on, measure_links
+from app.settings import Settings
+
+Say = Callable[[str], None]
+
+
+def benchmark(name: str, choice: Choice, settings: Settings, say: Say) -> None:
+    """Take part in a benchmark, as the rank that this process turns out to be."""
+    cluster = join(settings, say)
+    torch.set_num_threads(cluster.me.threads)
+    with cluster.until_the_end():
+        links = measure_links(settings, cluster, Communicator(cluster, "while the links were measured"))
+        if links and cluster.rank == 0:
+            say(describe(links))
+        insist_on(links, settings, cluster)
+        match name:
+            case "sync":
+                compare_modes(settings, cluster, say)
+            case "collectives":
+                compare_collectives(settings, cluster, choice, say)
