@@ -61,7 +61,10 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
     run_folder.mkdir(parents=True, exist_ok=True)
     if cluster.rank == 0:
         said = [warning] if (warning := oversubscription(cluster.members)) else []  # at the join
-        warnings = [*_warnings(settings, cluster), *deviations(links or [])]
+        warnings = [
+            *_warnings(settings, cluster),
+            *(f"a link is not what was asked: {each}" for each in deviations(links or [])),
+        ]
         manifest.write(run_folder, settings, cluster, plan, dataset, model, links, [*said, *warnings])
         for line in [*([describe(links)] if links else []), *(f"warning: {warning}" for warning in warnings)]:
             say(line)

@@ -223,7 +223,7 @@ def _all_gather(communicator: Communicator, settings: Settings, size: int) -> tu
         dist.all_gather(came, given, group=communicator.group)
 
     def wrong() -> int:
-        return _wrong_parts(came)
+        return _wrong_parts(came, ranks, elements)
 
     return Door(_nothing, run, wrong), Door(_nothing, run_straight, wrong)
 
@@ -241,7 +241,7 @@ def _gather(communicator: Communicator, settings: Settings, size: int) -> tuple[
         dist.gather(given, came if central else None, dst=CENTRE, group=communicator.group)
 
     def wrong() -> int:
-        return _wrong_parts(came)
+        return _wrong_parts(came, ranks if central else 0, elements)
 
     return Door(_nothing, run, wrong), Door(_nothing, run_straight, wrong)
 
@@ -294,8 +294,10 @@ def _part(communicator: Communicator, size: int) -> int:
     return max(1, size // ELEMENT_BYTES // communicator.world_size)
 
 
-def _wrong_parts(came: Sequence[torch.Tensor]) -> int:
-    return sum(int((part != numbers(rank, len(part))).sum()) for rank, part in enumerate(came))
+def _wrong_parts(came: Sequence[torch.Tensor], parts: int, elements: int) -> int:
+    """A part that did not come is wrong in all its numbers."""
+    wrong = sum(int((part != numbers(rank, elements)).sum()) for rank, part in enumerate(came))
+    return wrong + (parts - len(came)) * elements
 
 
 def _clear(came: torch.Tensor) -> None:

@@ -56,6 +56,18 @@ class ExplicitSync:
         """Leave the model as it is."""
         return model
 
+    @classmethod
+    def seconds_at_least(cls, parameters: Sequence[nn.Parameter], links: Sequence[LinkSpeed]) -> float:
+        """What every rank sends has to pass its link; a mode knows more where messages wait for each other."""
+        return max(
+            cls.bytes_sent_per_step(parameters, rank, len(links)) / link.sends for rank, link in enumerate(links)
+        )
+
+    @staticmethod
+    def bytes_sent_per_step(parameters: Sequence[nn.Parameter], rank: int, world_size: int) -> float:
+        """Each mode has a formula of its own."""
+        raise NotImplementedError
+
 
 def gradients_of(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:
     """The gradients that there are, each contiguous in memory, as the wire wants them."""

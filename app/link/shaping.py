@@ -5,6 +5,7 @@ It runs as root with the capability NET_ADMIN, both of which the entrypoint give
 
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 from app.errors import SettingError
 from app.identity import identify, interface_of
@@ -22,6 +23,8 @@ LARGEST_SEGMENT_BYTES = 65_536  # of the packets of several that the kernel hand
 USUAL_QUEUE_PACKETS = 1000
 UNSHAPED_BITS_PER_SECOND = 40e9  # for the length of a queue, where no rate is asked
 
+INTERFACES = Path("/sys/class/net")
+
 Command = list[str]
 
 
@@ -31,7 +34,9 @@ def shape_link(settings: Settings) -> None:
     # A worker's number is its rank wherever the numbers have no gaps; where they have, the join refuses the difference.
     asked = Asked.of(settings, identity.number)
     if asked:
-        _carry_out(asked, interface_of(identity.address))
+        interface = interface_of(identity.address)
+        _check_own(interface)
+        _carry_out(asked, interface)
 
 
 def rehearse(settings: Settings) -> None:
@@ -41,6 +46,16 @@ def rehearse(settings: Settings) -> None:
     finally:
         for command in undoing(REHEARSAL):
             _call(command)
+
+
+def _check_own(interface: str) -> None:
+    """A container's interface is one end of a pair. Any other is the host's, which would stay slow for everybody."""
+    index, other_end = ((INTERFACES / interface / name).read_text() for name in ("ifindex", "iflink"))
+    if index == other_end:
+        raise SettingError(
+            f"LINK_*: {interface} belongs to the host and not to this container, so it is left alone. "
+            "Give the container a network of its own, or unset LINK_*."
+        )
 
 
 def commands(asked: Asked, interface: str) -> Iterator[Command]:

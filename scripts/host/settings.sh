@@ -2,6 +2,7 @@
 # Settings from arguments and the environment, and the checks of those that Compose itself consumes.
 
 MOST_WORKERS=100
+LEAST_MEMORY_MEBIBYTES=128
 
 # All names, as the program lists them.
 known_settings() { sed -n 's/^#\([A-Z_]*\)=.*/\1/p' .env.example; }
@@ -94,9 +95,20 @@ check_compose_settings() {
     memory=$(setting RANK_MEMORY '')
     [[ -z $memory || $memory =~ ^[1-9][0-9]*[kmgKMG][bB]?$ ]] ||
         refuse "RANK_MEMORY=$memory: not allowed. Allowed: a whole number with k, m or g, such as 2g."
+    [[ -z $memory ]] || (($(in_mebibytes "$memory") >= LEAST_MEMORY_MEBIBYTES)) ||
+        refuse "RANK_MEMORY=$memory: not allowed. Allowed: ${LEAST_MEMORY_MEBIBYTES}m or more, without which no rank can start."
     prefix=$(setting NETWORK_PREFIX 10.77.1)
     is_prefix "$prefix" ||
         refuse "NETWORK_PREFIX=$prefix: not allowed. Allowed: the first three numbers of an IPv4 network, such as 10.77.1."
+}
+
+in_mebibytes() {
+    local number=${1%%[!0-9]*}
+    case ${1#"$number"} in
+        [kK]*) echo $((10#$number / 1024)) ;;
+        [mM]*) echo $((10#$number)) ;;
+        *) echo $((10#$number * 1024)) ;;
+    esac
 }
 
 is_prefix() {

@@ -103,6 +103,7 @@ class Ranks:
         self._command = command
         self._settings: dict[str, Value] = {
             "MODEL": "lenet5",
+            "LINK_CHECK": "off",  # a second less for each run; test_link.py is about it
             "JOIN_TIMEOUT": 60,
             "MASTER_PORT": free_port(),
             **settings,

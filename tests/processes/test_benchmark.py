@@ -1,10 +1,18 @@
-"""The benchmark of the modes runs, and tells of each mode; its figures are for reading, and no test asserts them."""
+"""The benchmarks run, and tell of everything; their figures are for reading, and no test asserts them."""
 
 import re
 from pathlib import Path
 
+import pytest
+
+from app.benchmark.choice import OPERATION_NAMES
+from app.benchmark.collectives import OPERATIONS
+from app.cluster import Cluster
+from app.communicator import Communicator
 from app.gradient_sync import MODES
+from app.settings import Settings
 from tests.processes import group
+from tests.processes.conftest import GroupOf
 from tests.processes.group import Ranks
 
 ROW = re.compile(r"^(?P<mode>\w+).* +(?P<seconds>[\d.]+) +.+ +[\d.]+ +(?P<ratio>[\d.]+) +\([\d.]+ to [\d.]+\)$")
@@ -24,4 +32,53 @@ def test_every_mode_is_timed_beside_plain_code(tmp_path: Path) -> None:
 def test_a_wrong_name_is_refused(tmp_path: Path) -> None:
     code, output = group.wait(group.start("benchmark synk", tmp_path))
     assert code == 2
-    assert "invalid choice: 'synk' (choose from sync)" in output
+    assert "invalid choice: 'synk' (choose from sync, collectives)" in output
+
+
+TIMED = r"(?P<p50>[\d.]+) +(?P<p99>[\d.]+) +(?P<algorithm>[\d.]+) +(?P<bus>[\d.]+) +(?P<wrong>\d+) +\d+%"
+CELL = re.compile(rf"^(?P<operation>\w+) +(?P<size>\d+) +\d+ +{TIMED} +{TIMED.replace('?P<', '?P<straight_')} +[\d.]+$")
+
+
+def test_every_operation_is_timed_at_every_size_for_every_number_of_ranks(tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, 3, "benchmark collectives --smallest 4k --largest 60k", LINK_CHECK="strict")
+    ranks.start()
+    outcomes = ranks.wait()
+    assert [code for code, _ in outcomes.values()] == [0, 0, 0], outcomes
+    tables = re.split(r"^(\d) ranks, links of .*$", outcomes[0][1], flags=re.MULTILINE)[1:]
+    assert tables[::2] == ["2", "3"]
+    for table in tables[1::2]:
+        cells = [cell for cell in map(CELL.match, table.splitlines()) if cell]
+        expected = [(name, size) for name in OPERATION_NAMES for size in ("4096", "16384", "61440")]
+        assert [(cell["operation"], cell["size"]) for cell in cells] == expected
+        for cell in cells:
+            assert cell["wrong"] == cell["straight_wrong"] == "0"
+            assert 0 < float(cell["p50"]) <= float(cell["p99"])
+
+
+def test_links_that_are_not_as_asked_end_a_benchmark(tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, 2, "benchmark collectives --largest 4k", LINK_RATE="1mbit", LINK_CHECK="strict")
+    ranks.start()
+    code, output = ranks.wait()[0]
+    assert code == 1
+    assert "the network is not what LINK_* ask for" in output
+
+
+def wrong_numbers(cluster: Cluster, name: str) -> list[list[int]]:
+    """Of each door: before anything came, and after."""
+    found = []
+    communicator = Communicator(cluster)
+    for door in OPERATIONS[name].doors(communicator, Settings(), 4096):
+        door.prepare()
+        before = door.wrong()
+        communicator.wait_for_peers()
+        door.run()
+        found.append([before, door.wrong()])
+    return found
+
+
+@pytest.mark.parametrize("name", OPERATION_NAMES)
+def test_numbers_that_did_not_come_are_counted_as_wrong(group_of: GroupOf, name: str) -> None:
+    outcomes = group_of(2).run(wrong_numbers, name)
+    for door in (0, 1):
+        assert sum(outcome[door][0] for outcome in outcomes) > 0
+        assert [outcome[door][1] for outcome in outcomes] == [0, 0]

@@ -9,6 +9,7 @@ import pytest
 from app import records, summary
 from app.errors import LockstepError
 from app.records import Evaluation, Finished, Record, Recorder, Step
+from app.summary import WAYS
 
 STEP = Step(
     rank=0,
@@ -41,7 +42,12 @@ MANIFEST = {
     "world_size": 2,
     "settings": {"sync_mode": "all_reduce", "model": "lenet5", "dataset": "digits"},
     "plan": {"steps": 3, "global_batch_size": 128},
-    "ranks": [{"formula_bytes_sent_per_step": 100.0}, {"formula_bytes_sent_per_step": 120.0}],
+    "gradient_bytes": 100,
+    "sync_seconds_at_least": 0.05,
+    "ranks": [
+        {"formula_bytes_sent_per_step": 100.0, "link": {way: {"measured_bytes_per_second": 2000.0} for way in WAYS}},
+        {"formula_bytes_sent_per_step": 120.0, "link": {way: {"measured_bytes_per_second": 1000.0} for way in WAYS}},
+    ],
     "warnings": [],
 }
 
@@ -178,3 +184,49 @@ def test_an_epoch_that_was_not_evaluated_has_no_test_accuracy(tmp_path: Path) ->
     assert [each["accuracy"] for each in run["ranks"][0]["epochs"]] == [0.5, None]
     assert run["run"]["epochs"][0]["accuracy"] is None
     assert run["ranks"][1]["epochs"][0]["training_accuracy"] == 7 / 64
+
+
+def test_bandwidth_is_that_of_the_slowest_rank_of_a_step_against_the_slowest_link(tmp_path: Path) -> None:
+    run = summary.summarise(
+        write_run(
+            tmp_path,
+            [*steps(1, 1, sync_seconds=0.1), *steps(1, sync_seconds=0.3)],
+            [*steps(1, 1, sync_seconds=0.2), *steps(1, sync_seconds=0.1)],
+        )
+    )
+    slowest = (0.2 + 0.3) / 2  # the median of two steps
+    assert run["run"]["bandwidth"] == {
+        "sync_seconds": pytest.approx(slowest),
+        "sync_seconds_at_least": 0.05,
+        "algorithm_bytes_per_second": pytest.approx(100 / slowest),
+        "bus_bytes_per_second": pytest.approx(100 / slowest),  # 2(N-1)/N is 1 for two ranks
+        "link_bytes_per_second": 1000.0,
+        "utilisation": pytest.approx(100 / slowest / 1000),
+    }
+    assert run["ranks"][0]["link"]["sent_utilisation"] == pytest.approx(100 / slowest / 2000)
+
+
+def test_what_hides_in_backward_counts_by_the_time_of_its_messages(tmp_path: Path) -> None:
+    hidden = steps(1, 1, sync_seconds=None, communication_seconds=0.5)
+    run = summary.summarise(write_run(tmp_path, hidden, hidden))
+    assert run["run"]["bandwidth"]["sync_seconds"] == 0.5
+
+
+def test_without_messages_there_is_no_bandwidth(tmp_path: Path) -> None:
+    nothing = steps(1, 1, sync_seconds=None, bytes_sent=0, bytes_received=0, communication_seconds=0.0)
+    run = summary.summarise(write_run(tmp_path, nothing, nothing))
+    assert run["run"]["bandwidth"] is None
+    assert run["ranks"][0]["link"] == {"sent_utilisation": None, "received_utilisation": None}
+
+
+def test_against_links_that_were_not_measured_nothing_is_said(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, steps(1, 1), steps(1, 1))
+    manifest = MANIFEST | {
+        "sync_seconds_at_least": None,
+        "ranks": [{"formula_bytes_sent_per_step": 100.0, "link": None}] * 2,
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    run = summary.summarise(folder)
+    assert run["run"]["bandwidth"]["utilisation"] is None
+    assert run["run"]["bandwidth"]["sync_seconds_at_least"] is None
+    assert run["run"]["bandwidth"]["bus_bytes_per_second"] > 0

@@ -1,0 +1,171 @@
+"""Links between containers that are really shaped: what they carry, what passes them, and who else notices."""
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.containers.cluster import Clone, docker
+from tests.containers.conftest import MakeClone
+
+WAYS = ("sent", "received")
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
+    """Four ranks that train for long, worker 2 behind a thinner link than the others."""
+    clone = Clone(tmp_path_factory.mktemp("link"), 202)
+    process = clone.start(
+        "scripts/up",
+        MODEL="lenet5",
+        EPOCHS="1000000",
+        EVALUATE="never",
+        LINK_RATE="400mbit",
+        LINK_RATE_BY_RANK="2=50mbit",
+    )
+    clone.wait_for_step(2)
+    yield clone
+    process.terminate()
+    process.communicate(timeout=60)
+    clone.remove()
+
+
+def shapers(*where: str) -> str:
+    """What the kernel says of the queues of a container, or of the host."""
+    return docker("run", "--rm", "--entrypoint", "tc", *where, "lockstep", "qdisc", "show")
+
+
+def test_each_link_is_shaped_in_both_directions_as_asked(running: Clone) -> None:
+    for service, number, rate in (("rank0", 1, "400Mbit"), ("worker", 1, "400Mbit"), ("worker", 2, "50Mbit")):
+        queues = shapers("--network", f"container:{running.container(service, number)}")
+        for device in ("eth0", "ifb0"):
+            assert re.search(rf"^qdisc tbf .* dev {device} root .* rate {rate} ", queues, re.MULTILINE), queues
+
+
+def test_the_manifest_tells_asked_and_measured_of_each_rank_and_direction(running: Clone) -> None:
+    ranks = running.manifest()["ranks"]
+    for rank in ranks:
+        for way in WAYS:
+            link = rank["link"][way]
+            print(rank["rank"], way, link)
+            assert link["asked_bits_per_second"] == (50e6 if rank["rank"] == 2 else 400e6)
+            assert abs(link["error"]) <= 0.10
+            assert link["error"] == pytest.approx(
+                link["measured_bytes_per_second"] / link["expected_bytes_per_second"] - 1
+            )
+            # A full packet has 1448 bytes of payload in 1514.
+            assert link["expected_bytes_per_second"] == pytest.approx(
+                link["asked_bits_per_second"] / 8 * 1448 / 1514, rel=1e-3
+            )
+
+
+def test_no_other_container_and_not_the_host_are_shaped(running: Clone) -> None:
+    assert "tbf" not in shapers("--network", f"{running.project}_ranks")
+    assert "tbf" not in shapers("--network", "host")
+    devices = docker("run", "--rm", "--network", "host", "--entrypoint", "ip", "lockstep", "-br", "link")
+    assert "ifb0" not in devices
+
+
+def test_an_interface_of_the_host_is_never_shaped(running: Clone) -> None:
+    """Not even where a container that may do so shares the host's network."""
+    bridge = docker("network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}").strip()
+    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": bridge, "LINK_RATE": "1gbit"}
+    given = [word for name, value in place.items() for word in ("--env", f"{name}={value}")]
+    code, output = running.run(
+        "docker", "run", "--rm", "--network", "host", "--cap-add", "NET_ADMIN", *given, "lockstep"
+    )
+    assert code == 2, output
+    assert "belongs to the host" in output
+    assert "tbf" not in shapers("--network", "host")
+
+
+@pytest.mark.parametrize("service", ["rank0", "worker"])
+def test_the_training_process_could_not_shape_anything(running: Clone, service: str) -> None:
+    container = running.container(service)
+    status = docker("exec", container, "cat", "/proc/1/status")
+    assert "Name:\tpython3" in status
+    for capabilities in re.findall(r"^Cap\w+:\t(\w+)$", status, re.MULTILINE):
+        assert int(capabilities, 16) == 0
+    owner = (running.folder / "results").stat()
+    attempt = "tc qdisc del dev eth0 root 2>&1 || true"
+    answer = docker("exec", "--user", f"{owner.st_uid or 12345}", container, "sh", "-c", attempt)
+    assert "not permitted" in answer
+    assert "tbf" in shapers("--network", f"container:{container}")
+
+
+def sync_seconds(run: dict[str, Any]) -> float:
+    return float(run["run"]["sync_seconds"]["median"])
+
+
+def test_on_thin_links_the_star_takes_as_long_as_its_bytes_say_and_so_does_the_ring(clone: Clone) -> None:
+    """36.9 MB of gradients at 100 Mbit/s, where the theory makes the star four times as slow as the ring."""
+    runs = {}
+    for mode in ("ring_all_reduce", "gather_scatter"):
+        clone.up(
+            SYNC_MODE=mode, MODEL="vgg11", GLOBAL_BATCH_SIZE="16", MAX_STEPS="3", EVALUATE="never", LINK_RATE="100mbit"
+        )
+        run = runs[mode] = clone.summary()
+        print(mode, run["run"]["bandwidth"])
+        assert run["replicas_identical"]
+        for rank in run["ranks"]:
+            seen, formula = rank["interface_bytes_sent_per_step"], rank["formula_bytes_sent_per_step"]
+            print(f"rank {rank['rank']}: {seen / formula:.4f} of the formula")
+            assert formula * 0.999 <= seen <= formula * 1.03
+    assert sync_seconds(runs["gather_scatter"]) >= 3.3 * sync_seconds(runs["ring_all_reduce"])
+    assert runs["ring_all_reduce"]["run"]["bandwidth"]["utilisation"] > 0.8
+
+
+def kernel_has_netem() -> bool:
+    attempt = "tc qdisc add dev lo root netem delay 1ms"
+    answer = docker(
+        "run", "--rm", "--network", "none", "--cap-add", "NET_ADMIN", "--entrypoint", "sh", "lockstep", "-c",
+        f"{attempt} 2>&1 && echo works || true",
+    )  # fmt: skip
+    return "works" in answer
+
+
+@pytest.mark.parametrize("setting", ["LINK_DELAY=2ms", "LINK_LOSS=1%"])
+def test_delay_and_loss_work_or_are_refused_with_the_reason(clone: Clone, running: Clone, setting: str) -> None:
+    code, output = clone.run("scripts/up", setting, MODEL="lenet5", MAX_STEPS="3", EVALUATE="never")
+    if kernel_has_netem():
+        assert code == 0, output
+        trip = clone.manifest()["ranks"][0]["link"]["round_trip"]
+        assert trip["asked_seconds"] is None or trip["measured_seconds"] >= 0.9 * 4 * 0.002
+        return
+    assert code == 2, output
+    assert "delay and loss need the kernel's netem" in output
+    assert "LINK_RATE alone still works" in output
+    assert "have joined" not in output
+    assert clone.containers("--all") == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("LINK_RATE=1gbps", "such as 100mbit or 2.5gbit"),
+        ("LINK_RATE_BY_RANK=4=100mbit", "there is no rank 4"),
+        ("SLOW_RANK=4", "there is no rank 4"),
+    ],
+)
+def test_nonsense_is_refused_before_any_rank_starts(clone: Clone, setting: str, told: str) -> None:
+    code, output = clone.run("scripts/up", setting, MODEL="lenet5")
+    assert code == 2, output
+    assert told in output
+    assert "have joined" not in output
+    assert clone.containers("--all") == []
+
+
+def test_a_rank_that_was_shaped_as_another_is_refused(make_clone: MakeClone) -> None:
+    """Where a worker's container was removed, the numbers have a gap, and the next worker moves up."""
+    clone = make_clone()
+    small = {"MODEL": "lenet5", "MAX_STEPS": "3"}
+    code, output = clone.run("docker", "compose", "up", "--no-start", **small)
+    assert code == 0, output
+    docker("rm", clone.container("worker", 2))
+    settings = {**small, "LINK_RATE_BY_RANK": "2=400mbit", "WORKERS": "2"}
+    _, output = clone.run("docker", "compose", "up", "--no-recreate", **settings)
+    assert "LINK_RATE_BY_RANK has shaped its link as rank 3's" in output or "3 ranks have joined" in output
+    if os.environ.get("DEBUG_GAPS"):
+        print(output)

@@ -1,0 +1,69 @@
+"""A rank that is slowed down on purpose: slower by the factor, seen by the others, and training the same."""
+
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from app.records import Step, read
+from app.straggler import Slowed
+from tests.processes import group
+from tests.processes.group import Value
+
+FACTOR = 6
+SLOW = 1
+
+
+def compute_seconds(step: Step) -> float:
+    return step.forward_seconds + step.backward_seconds
+
+
+def run(folder: Path, mode: str, **settings: Value) -> tuple[dict[str, Any], list[list[Step]]]:
+    folder.mkdir()
+    small: dict[str, Value] = {"SYNC_MODE": mode, "EPOCHS": 4, "EVALUATE": "never", "GLOBAL_BATCH_SIZE": 512}
+    summary = group.run(folder, 2, **small, **settings)
+    steps = [
+        [record for record in read(folder / "results/latest", rank) if isinstance(record, Step)] for rank in (0, 1)
+    ]
+    return summary, [each[1:] for each in steps]
+
+
+@pytest.mark.parametrize("mode", ["all_reduce", "ddp"])
+def test_one_rank_computes_slower_and_the_training_is_the_same(tmp_path: Path, mode: str) -> None:
+    usual, _ = run(tmp_path / "usual", mode)
+    slowed, (others, own) = run(tmp_path / "slowed", mode, SLOW_RANK=SLOW, SLOW_FACTOR=FACTOR)
+    assert slowed["losses"] == usual["losses"]
+    assert [rank["parameters_sha256"] for rank in slowed["ranks"]] == [
+        rank["parameters_sha256"] for rank in usual["ranks"]
+    ]
+    ratio = median(map(compute_seconds, own)) / median(map(compute_seconds, others))
+    print(f"{mode}: {ratio:.1f} times as long")
+    if mode == "all_reduce":
+        assert FACTOR / 2 < ratio < FACTOR * 2
+        waited = sum(step.wait_seconds or 0 for step in others)
+        assert waited > sum(step.wait_seconds or 0 for step in own)
+    else:  # the other one waits in its backward
+        assert sum(step.communication_seconds for step in others) > sum(map(compute_seconds, own)) / 3
+    assert any("rank 1 is slowed down on purpose" in warning for warning in slowed["warnings"])
+    manifest = json.loads((tmp_path / "slowed/results/latest/manifest.json").read_text())
+    assert (manifest["settings"]["slow_rank"], manifest["settings"]["slow_factor"]) == (SLOW, FACTOR)
+
+
+def test_gradients_become_ready_one_after_another_and_not_all_at_the_end() -> None:
+    model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(4)))
+    images = torch.randn(512, 256)
+    pauses: list[int] = []
+
+    class Counted(Slowed):
+        def keep(self) -> None:
+            super().keep()
+            pauses.append(sum(parameter.grad is not None for parameter in model.parameters()))
+
+    pace = Counted(2.0, model, None)
+    pace.begin()
+    model(images).sum().backward()
+    assert pauses == list(range(1, 9))

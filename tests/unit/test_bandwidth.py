@@ -1,0 +1,58 @@
+"""The least times of the patterns, and the modes' own, on links of any speed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from app.bandwidth import LinkSpeed, all_reduce_seconds, all_reduce_share, gather_seconds, scatter_seconds
+from app.gradient_sync import MODES, mode_class
+
+SIZE = 1000
+SPEED = st.floats(1, 1e10)
+LINKS = st.lists(st.builds(LinkSpeed, SPEED, SPEED), min_size=1, max_size=8)
+
+
+def parameters() -> list[nn.Parameter]:
+    return list(nn.Linear(100, 50).parameters())
+
+
+def alike(ranks: int, speed: float = 1e6) -> list[LinkSpeed]:
+    return [LinkSpeed(speed, speed)] * ranks
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+def test_the_star_takes_as_many_times_as_long_as_the_ring_as_there_are_ranks(ranks: int) -> None:
+    star = mode_class("gather_scatter").seconds_at_least(parameters(), alike(ranks))
+    ring = mode_class("ring_all_reduce").seconds_at_least(parameters(), alike(ranks))
+    assert star / ring == pytest.approx(ranks)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@given(links=LINKS)
+def test_no_mode_can_be_quicker_than_its_bytes_pass_its_links(mode: str, links: list[LinkSpeed]) -> None:
+    loaded, ranks = mode_class(mode), len(links)
+    sending = [loaded.bytes_sent_per_step(parameters(), rank, ranks) / link.sends for rank, link in enumerate(links)]
+    # The ring's formula is exact to the element, its bound takes every rank's share for the same.
+    assert loaded.seconds_at_least(parameters(), links) >= max(sending) * 0.99
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_alone_there_is_nothing_to_wait_for(mode: str) -> None:
+    assert mode_class(mode).seconds_at_least(parameters(), alike(1)) == 0
+
+
+@pytest.mark.parametrize("mode", set(MODES) - {"none"})
+@given(links=LINKS.filter(lambda links: len(links) > 1))
+def test_a_slower_link_never_helps(mode: str, links: list[LinkSpeed]) -> None:
+    slower = [LinkSpeed(links[0].sends / 2, links[0].receives / 2), *links[1:]]
+    bound = mode_class(mode).seconds_at_least
+    assert bound(parameters(), slower) >= bound(parameters(), links) > 0
+
+
+def test_the_patterns_by_hand() -> None:
+    links = [LinkSpeed(10, 20), LinkSpeed(40, 50), LinkSpeed(1, 100)]
+    assert all_reduce_share(SIZE, 4) == 1500
+    assert all_reduce_seconds(SIZE, links) == pytest.approx(4 / 3 * SIZE / 1)
+    assert gather_seconds(SIZE, links) == SIZE / 1  # rank 2 sends slowest
+    assert scatter_seconds(SIZE, links) == 2 * SIZE / 10  # rank 0 sends to both

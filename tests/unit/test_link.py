@@ -1,0 +1,221 @@
+"""What is asked of links, how they are shaped for it, and what is said of what they turn out to be."""
+
+from dataclasses import replace
+from itertools import chain
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.errors import SettingError
+from app.link import asked, shaping
+from app.link.asked import Asked
+from app.link.figures import Link, deviations, links_of, payload_rate
+from app.link.measurement import describe
+from app.settings import Settings
+
+MTU = 1500
+PAYLOAD = 1448 / 1514 / 8  # bytes of payload in a bit on the wire
+
+
+@pytest.mark.parametrize(
+    ("text", "bits"),
+    [("1gbit", 1e9), ("100mbit", 1e8), ("2.5gbit", 2.5e9), ("1000kbit", 1e6), ("100gbit", 1e11), (" 1 Gbit ", 1e9)],
+)
+def test_a_rate_is_read(text: str, bits: float) -> None:
+    assert asked.read_rate(text) == pytest.approx(bits)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1",
+        "gbit",
+        "1gb",
+        "1gbps",
+        "1Gb/s",
+        "-1gbit",
+        "0mbit",
+        "999kbit",
+        "101gbit",
+        "1e3mbit",
+        "nanmbit",
+        "1gbit;id",
+        "٣gbit",
+    ],
+)
+def test_another_rate_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"not a number with|out of range"):
+        asked.read_rate(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "example"),
+    [
+        ("LINK_RATE", "1gb", "such as 100mbit or 2.5gbit"),
+        ("LINK_RATE_BY_RANK", "2:100mbit", "such as 2=100mbit"),
+        ("LINK_RATE_BY_RANK", "2=100mbit,2=1gbit", "each rank once"),
+        ("LINK_RATE_BY_RANK", "2=100", "such as 2=100mbit"),
+        ("LINK_DELAY", "200", "such as 200us or 1.5ms"),
+        ("LINK_DELAY", "11s", "at most 10s"),
+        ("LINK_LOSS", "0.1", "such as 0.1%"),
+        ("LINK_LOSS", "51%", "at most 50 %"),
+        ("LINK_CHECK", "lax", "strict, warn, off"),
+        ("SLOW_FACTOR", "0.5", "1 or more"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_examples(
+    name: str, value: str, example: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from app import settings
+
+    monkeypatch.setenv("SLOW_RANK", "0")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingError, match=f"^{name}={value}: not allowed.") as caught:
+        settings.load()
+    assert example in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"link_rate_by_rank": "1=1gbit,4=100mbit"}, "there is no rank 4. Allowed with 4 rank"),
+        ({"slow_rank": 4}, "SLOW_RANK=4: there is no rank 4"),
+        ({"slow_factor": 2.0}, "SLOW_FACTOR=2 without SLOW_RANK"),
+    ],
+)
+def test_ranks_that_there_are_not_are_refused(wrong: dict[str, object], told: str) -> None:
+    with pytest.raises(SettingError, match=told):
+        Settings(world_size=4, **wrong)  # type: ignore[arg-type]
+
+
+def test_a_rank_of_its_own_rate_keeps_the_others_delay() -> None:
+    settings = Settings(link_rate="1gbit", link_rate_by_rank="2=100mbit", link_delay="200us", link_loss="0.1%")
+    usual = Asked(1e9, asked.read_delay("200us"), asked.read_loss("0.1%"))
+    assert usual.delay_seconds == pytest.approx(2e-4)
+    assert usual.loss == pytest.approx(1e-3)
+    assert [Asked.of(settings, rank) for rank in range(4)] == [usual, usual, replace(usual, bits_per_second=1e8), usual]
+
+
+def test_without_settings_nothing_is_asked() -> None:
+    assert not Asked.of(Settings(), 0)
+    assert not Asked.of(Settings(link_rate_by_rank="2=100mbit"), 0)
+    assert Asked.somewhere(Settings(link_rate_by_rank="2=100mbit")) == Asked(1e8)
+
+
+def words(wanted: Asked) -> str:
+    return "\n".join(" ".join(command) for command in shaping.commands(wanted, "eth0"))
+
+
+def test_both_directions_are_shaped_alike() -> None:
+    lines = words(Asked(1e9, 2e-4, 1e-3)).splitlines()
+    for kind in ("netem", "tbf"):
+        outgoing, incoming = (
+            next(line for line in lines if kind in line and f" {device} " in line) for device in ("eth0", "ifb0")
+        )
+        assert outgoing.replace("eth0", "ifb0") == incoming
+    assert "delay 200us loss 0.1000000%" in lines[1]
+    assert "rate 1000000000bit burst 250000 latency 50000us" in lines[2]
+
+
+def test_what_is_not_asked_is_not_touched() -> None:
+    assert "netem" not in words(Asked(1e8))
+    assert "tbf" not in words(Asked(None, 1e-3))
+    assert "loss" not in words(Asked(None, 1e-3))
+    assert "delay" not in words(Asked(None, None, 0.01))
+
+
+@given(st.floats(1e6, 100e9))
+def test_a_packet_always_fits_into_a_burst(rate: float) -> None:
+    """Else the kernel would have to cut it up, or drop it."""
+    limit = int(shaping.largest_segment(Asked(rate))[1])
+    headers = 66 * (limit // 1448 + 1)
+    assert limit + headers <= shaping.burst_bytes(rate)
+
+
+def test_packets_are_lost_one_by_one() -> None:
+    assert shaping.largest_segment(Asked(1e9, None, 0.01)) == ["gso_max_segs", "1"]
+
+
+def links(
+    flows: dict[int, list[float]], wanted: list[Asked] | None = None, round_trips: list[float] | None = None
+) -> list[Link]:
+    ranks = len(flows[1])
+    return links_of(flows, round_trips or [1e-4] * ranks, wanted or [Asked()] * ranks, [MTU] * ranks)
+
+
+def test_payload_is_what_full_packets_carry() -> None:
+    assert payload_rate(1e9, MTU) == pytest.approx(1e9 * PAYLOAD)
+    assert payload_rate(None, MTU) is None
+
+
+def test_of_an_unshaped_link_nothing_is_expected() -> None:
+    for link in links({1: [5.0, 6.0, 7.0, 8.0], 2: [6.0, 6.0, 6.0, 6.0], 3: [6.0, 6.0, 6.0, 6.0]}):
+        assert (link.sent.error, link.sent.expected_bytes_per_second, link.sent.asked_bits_per_second) == (None,) * 3
+        assert link.sent.measured_bytes_per_second == link.received.measured_bytes_per_second == 6.0
+
+
+RATES = st.sampled_from([None, 1e8, 1e9, 1e10])
+
+
+@given(st.lists(RATES, min_size=2, max_size=9))
+def test_links_that_are_as_asked_deviate_nowhere(rates: list[float | None]) -> None:
+    """Whatever the mixture: a flow is as fast as the slower one of its two links."""
+    wanted = [Asked(rate) for rate in rates]
+    host = 2e9
+
+    def flow(sender: int, receiver: int) -> float:
+        return min(payload_rate(rates[rank], MTU) or host for rank in (sender, receiver))
+
+    ranks = len(rates)
+    flows = {
+        distance: [flow((receiver - distance) % ranks, receiver) for receiver in range(ranks)]
+        for distance in range(1, min(ranks, 4))
+    }
+    assert deviations(links(flows, wanted)) == []
+
+
+@pytest.mark.parametrize("direction", ["sending", "receiving"])
+@pytest.mark.parametrize("factor", [0.85, 1.2])
+def test_a_link_that_is_not_as_asked_is_named(direction: str, factor: float) -> None:
+    """Rank 2's alone, and not the links of those that it exchanges with."""
+    good = 1e9 * PAYLOAD
+    flows = {distance: [good] * 4 for distance in (1, 2, 3)}
+    for distance in flows:
+        flows[distance][(2 + distance) % 4 if direction == "sending" else 2] = good * factor
+    found = deviations(links(flows, [Asked(1e9)] * 4))
+    if factor < 1:
+        assert [line.partition(":")[0] for line in found] == [f"rank 2, {direction}"]
+        assert "expected 119.55 (-15%)" in found[0]
+    else:  # what came too fast has passed two links that should not have let it
+        assert f"rank 2, {direction}" in [line.partition(":")[0] for line in found]
+
+
+def test_an_emulation_that_is_silently_off_is_found_in_every_direction() -> None:
+    found = deviations(links({1: [1e9] * 4, 2: [1e9] * 4, 3: [1e9] * 4}, [Asked(1e8)] * 4))
+    assert len(found) == 8
+
+
+@pytest.mark.parametrize(
+    ("seconds", "fits"), [(2e-4, False), (7e-3, False), (8e-3, True), (8.9e-3, True), (9.5e-3, False)]
+)
+def test_a_round_trip_crosses_four_delays(seconds: float, fits: bool) -> None:
+    found = deviations(links({1: [1e9, 1e9]}, [Asked(None, 2e-3)] * 2, [seconds] * 2))
+    assert (found == []) is fits
+
+
+def test_tcp_need_not_fill_a_link_that_loses_packets_but_must_not_exceed_it() -> None:
+    lossy = [Asked(1e9, None, 0.01)] * 2
+    assert deviations(links({1: [1e7, 1e7]}, lossy)) == []
+    assert deviations(links({1: [1e9, 1e9]}, lossy)) != []
+
+
+def test_the_line_on_all_links_says_what_was_asked() -> None:
+    assert "asked: at most 119.55" in describe(links({1: [1.2e8, 1.1e8]}, [Asked(1e9)] * 2))
+    assert "asked" not in describe(links({1: [1.2e8, 1.1e8]}))
+
+
+def test_undoing_removes_every_device_that_was_made() -> None:
+    undone = list(chain.from_iterable(shaping.undoing("lo")))
+    assert {"root", "ingress", "ifb0"} <= set(undone)
