@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from app.cluster import Member
+from app.datasets.prepared import MODEL_CHANNELS
 from app.settings import MemoryFormat, Precision, Settings
 
 # bf16 keeps its parameters, and with them gradients and their mean over the ranks, in fp32.
@@ -24,6 +25,8 @@ FASTER: dict[Precision, MemoryFormat] = {"fp32": "channels_last", "bf16": "chann
 
 def layout(settings: Settings) -> MemoryFormat:
     """How images lie in memory: as the settings ask, or what is faster."""
+    if settings.memory_format is None and MODEL_CHANNELS[settings.model] == 1:
+        return "contiguous"  # with one channel both are the same order, but PyTorch warns of the strides
     return settings.memory_format or FASTER[settings.precision]
 
 

@@ -121,7 +121,9 @@ class Settings(BaseSettings):
         "in fp32; fp64 is for proofs",
     )
     memory_format: MemoryFormat | None = Field(
-        None, description="layout of the images in memory [what is faster: channels_last, and contiguous for fp64]"
+        None,
+        description="layout of the images in memory [what is faster: channels_last, but contiguous for fp64 "
+        "and for images of one channel]",
     )
     log_every: int = Field(20, ge=1, description="steps between two lines of loss")
     evaluate: Evaluation = Field(

@@ -225,7 +225,7 @@ def _all_gather(communicator: Communicator, settings: Settings, size: int) -> tu
     def wrong() -> int:
         return _wrong_parts(came, ranks, elements)
 
-    return Door(_nothing, run, wrong), Door(_nothing, run_straight, wrong)
+    return Door(came.clear, run, wrong), Door(came.clear, run_straight, wrong)
 
 
 def _gather(communicator: Communicator, settings: Settings, size: int) -> tuple[Door, Door]:
@@ -243,7 +243,7 @@ def _gather(communicator: Communicator, settings: Settings, size: int) -> tuple[
     def wrong() -> int:
         return _wrong_parts(came, ranks if central else 0, elements)
 
-    return Door(_nothing, run, wrong), Door(_nothing, run_straight, wrong)
+    return Door(came.clear, run, wrong), Door(came.clear, run_straight, wrong)
 
 
 def _scatter(communicator: Communicator, settings: Settings, size: int) -> tuple[Door, Door]:
@@ -302,10 +302,6 @@ def _wrong_parts(came: Sequence[torch.Tensor], parts: int, elements: int) -> int
 
 def _clear(came: torch.Tensor) -> None:
     came.fill_(-1)
-
-
-def _nothing() -> None:
-    """There is nothing to do."""
 
 
 def _share(ranks: int) -> float:

@@ -1,6 +1,5 @@
 """Links between containers that are really shaped: what they carry, what passes them, and who else notices."""
 
-import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -64,8 +63,6 @@ def test_the_manifest_tells_asked_and_measured_of_each_rank_and_direction(runnin
 def test_no_other_container_and_not_the_host_are_shaped(running: Clone) -> None:
     assert "tbf" not in shapers("--network", f"{running.project}_ranks")
     assert "tbf" not in shapers("--network", "host")
-    devices = docker("run", "--rm", "--network", "host", "--entrypoint", "ip", "lockstep", "-br", "link")
-    assert "ifb0" not in devices
 
 
 def test_an_interface_of_the_host_is_never_shaped(running: Clone) -> None:
@@ -112,7 +109,8 @@ def test_on_thin_links_the_star_takes_as_long_as_its_bytes_say_and_so_does_the_r
         for rank in run["ranks"]:
             seen, formula = rank["interface_bytes_sent_per_step"], rank["formula_bytes_sent_per_step"]
             print(f"rank {rank['rank']}: {seen / formula:.4f} of the formula")
-            assert formula * 0.999 <= seen <= formula * 1.03
+            # A step can end with its last bytes still waiting for the thin link.
+            assert seen == pytest.approx(formula, rel=0.03)
     assert sync_seconds(runs["gather_scatter"]) >= 3.3 * sync_seconds(runs["ring_all_reduce"])
     assert runs["ring_all_reduce"]["run"]["bandwidth"]["utilisation"] > 0.8
 
@@ -165,7 +163,6 @@ def test_a_rank_that_was_shaped_as_another_is_refused(make_clone: MakeClone) -> 
     assert code == 0, output
     docker("rm", clone.container("worker", 2))
     settings = {**small, "LINK_RATE_BY_RANK": "2=400mbit", "WORKERS": "2"}
-    _, output = clone.run("docker", "compose", "up", "--no-recreate", **settings)
-    assert "LINK_RATE_BY_RANK has shaped its link as rank 3's" in output or "3 ranks have joined" in output
-    if os.environ.get("DEBUG_GAPS"):
-        print(output)
+    _, output = clone.run("docker", "compose", "up", **settings)
+    assert f"rank 2 is {clone.container('worker', 3)}, and LINK_RATE_BY_RANK has shaped its link as rank 3's" in output
+    assert docker("inspect", "--format", "{{.State.ExitCode}}", clone.container("rank0")).strip() == "2"

@@ -52,6 +52,7 @@ def test_the_layout_is_the_one_asked_for_or_the_faster(
 ) -> None:
     settings = Settings(precision=precision, memory_format=asked)
     assert layout(settings) == got
+    assert layout(Settings(precision=precision, memory_format=asked, model="lenet5")) == (asked or "contiguous")
     assert Numerics.of(settings).memory_format == getattr(torch, {"contiguous": "contiguous_format"}.get(got, got))
 
 
