@@ -13,7 +13,7 @@ from app.link.asked import Asked
 from app.settings import Settings
 
 INCOMING = "ifb0"  # the kernel queues only what leaves, so what arrives is led through a device that it leaves by
-REHEARSAL = "lo"  # of a container in which nothing else uses it
+LOOP = "lo"
 
 BURST_SECONDS = 0.002  # what a link that rested lets pass at once; less, and a busy host cannot keep the rate
 LEAST_BURST_BYTES = 25_000
@@ -34,28 +34,29 @@ def shape_link(settings: Settings) -> None:
     # A worker's number is its rank wherever the numbers have no gaps; where they have, the join refuses the difference.
     asked = Asked.of(settings, identity.number)
     if asked:
-        interface = interface_of(identity.address)
-        _check_own(interface)
-        _carry_out(asked, interface)
+        _check_own_network()
+        _carry_out(asked, interface_of(identity.address))
 
 
 def rehearse(settings: Settings) -> None:
-    """Try on a loop, before any rank starts, whether this kernel can do what is asked; leave nothing behind."""
+    """Try before any rank starts, on a loop that nothing uses, whether this kernel can do it; leave nothing behind."""
+    _check_own_network()
     try:
-        _carry_out(Asked.somewhere(settings), REHEARSAL)
+        _carry_out(Asked.somewhere(settings), LOOP)
     finally:
-        for command in undoing(REHEARSAL):
+        for command in undoing(LOOP):
             _call(command)
 
 
-def _check_own(interface: str) -> None:
-    """A container's interface is one end of a pair. Any other is the host's, which would stay slow for everybody."""
-    index, other_end = ((INTERFACES / interface / name).read_text() for name in ("ifindex", "iflink"))
-    if index == other_end:
-        raise SettingError(
-            f"LINK_*: {interface} belongs to the host and not to this container, so it is left alone. "
-            "Give the container a network of its own, or unset LINK_*."
-        )
+def _check_own_network() -> None:
+    """Leave the host alone: a container's own interfaces are ends of pairs, and other ones stay slow for everybody."""
+    for device in filter(Path.is_dir, INTERFACES.iterdir()):
+        index, other_end = ((device / name).read_text() for name in ("ifindex", "iflink"))
+        if index == other_end and device.name != LOOP:
+            raise SettingError(
+                f"LINK_*: {device.name} is here, which is the host's, so nothing is shaped. "
+                "Give the container a network of its own, or unset LINK_*."
+            )
 
 
 def commands(asked: Asked, interface: str) -> Iterator[Command]:

@@ -65,17 +65,20 @@ def test_no_other_container_and_not_the_host_are_shaped(running: Clone) -> None:
     assert "tbf" not in shapers("--network", "host")
 
 
-def test_an_interface_of_the_host_is_never_shaped(running: Clone) -> None:
+@pytest.mark.parametrize("command", ["prepare", "train"])
+def test_nothing_of_the_hosts_is_ever_shaped(running: Clone, command: str) -> None:
     """Not even where a container that may do so shares the host's network."""
+    devices = ("run", "--rm", "--network", "host", "--entrypoint", "ip", "lockstep", "-brief", "link")
+    before = {line.split()[0] for line in docker(*devices).splitlines()}
     bridge = docker("network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}").strip()
     place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": bridge, "LINK_RATE": "1gbit"}
     given = [word for name, value in place.items() for word in ("--env", f"{name}={value}")]
-    code, output = running.run(
-        "docker", "run", "--rm", "--network", "host", "--cap-add", "NET_ADMIN", *given, "lockstep"
-    )
+    as_host = ("--network", "host", "--cap-add", "NET_ADMIN")
+    code, output = running.run("docker", "run", "--rm", *as_host, *given, "lockstep", command)
     assert code == 2, output
-    assert "belongs to the host" in output
+    assert "is the host's, so nothing is shaped" in output
     assert "tbf" not in shapers("--network", "host")
+    assert {line.split()[0] for line in docker(*devices).splitlines()} >= before
 
 
 @pytest.mark.parametrize("service", ["rank0", "worker"])
