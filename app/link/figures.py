@@ -9,6 +9,7 @@ from app.bandwidth import LinkSpeed
 from app.link.asked import Asked
 
 TOLERANCE = 0.10
+EXCESS = 1.5  # of a short exchange with all others; a direction that is not shaped carries twice as much or more
 # A round trip has to wake two processes up; below this, that and not the link may be what is measured.
 HOST_SECONDS = 0.0005
 CROSSINGS = 4  # of a shaped device in a round trip: out of one rank, into the other, and the same way back
@@ -17,6 +18,14 @@ HEADERS_ON_WIRE = 14  # of Ethernet
 
 Flows = Mapping[int, Sequence[float]]
 """For each distance d: by receiver r, bytes per second of payload from rank r-d while every rank sent and received."""
+
+
+@dataclass(frozen=True)
+class Star:
+    """Bytes per second of payload while one rank exchanged with all others at once; 0 where that was not tried."""
+
+    sent: float
+    received: float
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,11 @@ class Link:
 
 
 def links_of(
-    flows: Flows, round_trips: Sequence[float], asked: Sequence[Asked], mtu_bytes: Sequence[int]
+    flows: Flows,
+    stars: Sequence[Star],
+    round_trips: Sequence[float],
+    asked: Sequence[Asked],
+    mtu_bytes: Sequence[int],
 ) -> list[Link]:
     """Every rank's figures, by rank."""
     world_size = len(asked)
@@ -65,8 +78,8 @@ def links_of(
         received = {distance: ((rank - distance) % world_size, rank) for distance in flows}
         links.append(
             Link(
-                _direction(own, flows, sent, carries),
-                _direction(own, flows, received, carries),
+                _direction(rank, own, flows, sent, stars[rank].sent, carries),
+                _direction(rank, own, flows, received, stars[rank].received, carries),
                 _round_trip(own, round_trips[rank]),
                 own.loss,
             )
@@ -87,7 +100,12 @@ def deviations(links: Sequence[Link]) -> list[str]:
 
 
 def _direction(
-    own: Asked, flows: Flows, pairs: Mapping[int, tuple[int, int]], carries: Sequence[float | None]
+    rank: int,
+    own: Asked,
+    flows: Flows,
+    pairs: Mapping[int, tuple[int, int]],
+    star: float,
+    carries: Sequence[float | None],
 ) -> Direction:
     """A link is seen only in exchange with partners whose own links are as wide as it, or with the widest there are."""
     expected = {
@@ -101,8 +119,18 @@ def _direction(
     # The best shows what a shaped link lets pass, since all else can only hamper a flow. An unshaped one has no such
     # limit, but gets what the host has left; there the middle one is the usual.
     measured = max(seen) if own.bits_per_second else median_high(seen)
+    together = _together(rank, carries)
+    if own.bits_per_second and together and star > together * EXCESS:
+        widest, measured = together, star
     error = measured / widest - 1 if own.bits_per_second and widest else None
     return Direction(own.bits_per_second, widest, measured, error)
+
+
+def _together(rank: int, carries: Sequence[float | None]) -> float | None:
+    """What a rank's link can exchange with all others together."""
+    others = [rate for other, rate in enumerate(carries) if other != rank]
+    limits = [carries[rank], None if None in others else sum(rate for rate in others if rate is not None)]
+    return min((rate for rate in limits if rate is not None), default=None)
 
 
 def _round_trip(own: Asked, measured: float) -> RoundTrip:

@@ -1,7 +1,9 @@
 """Measures every rank's link before a run, for about a second: what it carries while all work, and how far it is.
 
 In each of up to three rounds, every rank sends to one other rank and receives from one, all at once, as the
-algorithms do. So each direction of each link has one flow, and nothing but the link, or the host, limits it.
+algorithms do. So each direction of each link has one flow, and nothing but the link, or the host, limits it. Where
+links are shaped, each rank in turn then sends to all others and receives from all, which shows that it is its own link
+that limits.
 """
 
 import statistics
@@ -16,12 +18,13 @@ from app.cluster import Cluster
 from app.communicator import Communicator, Transfer
 from app.errors import LockstepError
 from app.link.asked import Asked
-from app.link.figures import Link, deviations, links_of
+from app.link.figures import Link, Star, deviations, links_of
 from app.messages import answer_pings, ping
 from app.settings import Settings
 
 MOST_ROUNDS = 3
 FLOW_SECONDS = (0.1, 0.2)  # a try, in which TCP finds its pace and which the other is sized by
+STAR_SECONDS = 0.1
 PIECES_AHEAD = 4
 ELEMENT_BYTES = 4
 PIECES_IN_A_FLOW = 20
@@ -104,11 +107,18 @@ def _measure(cluster: Cluster, communicator: Communicator, asked: Sequence[Asked
         own = {
             "round_trip": _round_trip(communicator, asked),
             "flows": [_flow(communicator, distance, alike=not any(asked)) for distance in distances],
+            "stars": [_star(communicator, centre, asked[centre]) for centre in range(world_size)],
             "mtu": int((INTERFACES / cluster.me.interface / "mtu").read_text()),
         }
     everyones = cluster.exchange("links", own)[:world_size]
     flows = {distance: [each["flows"][place] for each in everyones] for place, distance in enumerate(distances)}
-    return links_of(flows, [each["round_trip"] for each in everyones], asked, [each["mtu"] for each in everyones])
+    stars = [
+        _star_rates(centre, asked[centre], [each["stars"][centre] for each in everyones])
+        for centre in range(world_size)
+    ]
+    return links_of(
+        flows, stars, [each["round_trip"] for each in everyones], asked, [each["mtu"] for each in everyones]
+    )
 
 
 def _round_trip(communicator: Communicator, asked: Sequence[Asked]) -> float:
@@ -141,6 +151,51 @@ def _flow(communicator: Communicator, distance: int, alike: bool) -> float:
         given, wanted = _pieces_for(expected[to] * seconds), _pieces_for(expected[communicator.rank] * seconds)
         rate = _pass(communicator, to, given, source, wanted)
     return rate
+
+
+def _star(communicator: Communicator, centre: int, asked: Asked) -> tuple[float, float]:
+    """Seconds in which all has come here while one rank sends to all others, and then while all send to that one.
+
+    Flows between two ranks pass two shaped directions and cannot tell which of them it was that held them up. Here the
+    centre's alone does. Where nothing is asked of it there is nothing to tell apart.
+    """
+    others = [rank for rank in range(communicator.world_size) if rank != centre]
+    pieces = _star_pieces(asked, len(others))
+    if communicator.rank == centre:
+        return _exchange(communicator, others, [], pieces), _exchange(communicator, [], others, pieces)
+    return _exchange(communicator, [], [centre], pieces), _exchange(communicator, [centre], [], pieces)
+
+
+def _exchange(communicator: Communicator, to: Sequence[int], sources: Sequence[int], pieces: Pieces) -> float:
+    """Send and receive as many pieces to and from each; seconds until all has come."""
+    outgoing = torch.ones(pieces.size // ELEMENT_BYTES)
+    communicator.wait_for_peers()
+    began = time.monotonic()
+    transfers = [
+        communicator.start_receive(torch.empty_like(outgoing), source, tag=piece)
+        for piece in range(pieces.number)
+        for source in sources
+    ]
+    transfers += [communicator.start_send(outgoing, other, tag=piece) for piece in range(pieces.number) for other in to]
+    for transfer in transfers:
+        transfer.wait()
+    return time.monotonic() - began
+
+
+def _star_rates(centre: int, asked: Asked, seconds: Sequence[tuple[float, float]]) -> Star:
+    """The centre's, from the seconds that each rank took outwards and inwards."""
+    others = [outwards for rank, (outwards, _) in enumerate(seconds) if rank != centre]
+    _, inwards = seconds[centre]
+    pieces = _star_pieces(asked, len(others))
+    total = pieces.number * pieces.size * len(others)
+    return Star(total / max(others), total / inwards)
+
+
+def _star_pieces(asked: Asked, others: int) -> Pieces:
+    """What goes between the centre and each of the others; nothing where it would show nothing."""
+    if asked.bits_per_second is None or others == 1:
+        return Pieces(0, 0)
+    return _pieces_for(asked.bits_per_second / 8 * STAR_SECONDS / others)
 
 
 def _pieces_for(payload: float) -> Pieces:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.errors import SettingError
 from app.link import asked, shaping
 from app.link.asked import Asked
-from app.link.figures import Link, deviations, links_of, payload_rate
+from app.link.figures import Link, Star, deviations, links_of, payload_rate
 from app.link.measurement import describe
 from app.settings import Settings
 
@@ -139,10 +139,14 @@ def test_packets_are_lost_one_by_one() -> None:
 
 
 def links(
-    flows: dict[int, list[float]], wanted: list[Asked] | None = None, round_trips: list[float] | None = None
+    flows: dict[int, list[float]],
+    wanted: list[Asked] | None = None,
+    round_trips: list[float] | None = None,
+    stars: list[Star] | None = None,
 ) -> list[Link]:
     ranks = len(flows[1])
-    return links_of(flows, round_trips or [1e-4] * ranks, wanted or [Asked()] * ranks, [MTU] * ranks)
+    wanted, stars = wanted or [Asked()] * ranks, stars or [Star(0, 0)] * ranks
+    return links_of(flows, stars, round_trips or [1e-4] * ranks, wanted, [MTU] * ranks)
 
 
 def test_payload_is_what_full_packets_carry() -> None:
@@ -174,6 +178,21 @@ def test_links_that_are_as_asked_deviate_nowhere(rates: list[float | None]) -> N
         for distance in range(1, min(ranks, 4))
     }
     assert deviations(links(flows, wanted)) == []
+    # A star carries what its centre's link does, or what all others together do.
+    carried = [payload_rate(rate, MTU) or host for rate in rates]
+    stars = [
+        Star(*[min(own, sum(carried) - own)] * 2) if rates[rank] and ranks > 2 else Star(0, 0)
+        for rank, own in enumerate(carried)
+    ]
+    assert deviations(links(flows, wanted, stars=stars)) == []
+
+
+def test_a_direction_that_is_not_shaped_is_found_though_the_other_ends_are() -> None:
+    """Between two ranks all looks well. When all send to rank 0 at once, three times as much comes as should."""
+    good = 1e8 * PAYLOAD
+    stars = [Star(good, 3 * good), *[Star(good, good)] * 3]
+    found = deviations(links({distance: [good] * 4 for distance in (1, 2, 3)}, [Asked(1e8)] * 4, stars=stars))
+    assert [line.partition(":")[0] for line in found] == ["rank 0, receiving"]
 
 
 @pytest.mark.parametrize("direction", ["sending", "receiving"])
