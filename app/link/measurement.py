@@ -161,6 +161,8 @@ def _star(communicator: Communicator, centre: int, asked: Asked) -> tuple[float,
     """
     others = [rank for rank in range(communicator.world_size) if rank != centre]
     pieces = _star_pieces(asked, len(others))
+    if not pieces.number:
+        return 0.0, 0.0
     if communicator.rank == centre:
         return _exchange(communicator, others, [], pieces), _exchange(communicator, [], others, pieces)
     return _exchange(communicator, [], [centre], pieces), _exchange(communicator, [centre], [], pieces)
@@ -187,6 +189,8 @@ def _star_rates(centre: int, asked: Asked, seconds: Sequence[tuple[float, float]
     others = [outwards for rank, (outwards, _) in enumerate(seconds) if rank != centre]
     _, inwards = seconds[centre]
     pieces = _star_pieces(asked, len(others))
+    if not pieces.number:
+        return Star(0.0, 0.0)
     total = pieces.number * pieces.size * len(others)
     return Star(total / max(others), total / inwards)
 
