@@ -13,6 +13,8 @@ COMMANDS = {
     "train": "take part in a run, as the rank that this process turns out to be",
     "prepare": "check the settings, make the data set, open the run's folder; once before `train`",
     "doctor": "examine the cluster, as one of its ranks: the machines, each link, the collective programs",
+    "report": "make the report of a run anew, or one page of several runs side by side",
+    "compare": "runs side by side on the terminal, the fastest first",
     "benchmark": "as one of the cluster's ranks: time a part of the program against plain code",
     "shape-link": "as root, before one of the others: shape this rank's link as the LINK_ settings ask",
     "check": "refuse wrong settings, and a wrong command line that follows, and do nothing else",
@@ -23,6 +25,7 @@ COMMANDS = {
 BENCHMARKS = {
     "sync": "every mode beside the plainest correct code of its pattern",
     "collectives": "collective operations over a range of sizes, through the communicator and straight",
+    "overhead": "a training step with all that is measured in it, and what that costs",
 }
 
 
@@ -62,6 +65,14 @@ def _run(arguments: argparse.Namespace) -> int:
             settings.load()
             if arguments.command_line:
                 _parser().parse_args(arguments.command_line)
+        case "report":
+            from app.report.commands import report
+
+            report(arguments.runs, _say)
+        case "compare":
+            from app.report.commands import compare
+
+            compare(arguments.runs, _say)
         case "progress":
             from app.progress import follow
 
@@ -91,6 +102,9 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=what)
         if name == "benchmark":
             _add_benchmarks(command)
+        if name in ("report", "compare"):
+            many, what = ("*", " [the present run]") if name == "report" else ("+", "")
+            command.add_argument("runs", nargs=many, metavar="RUN", help=f"name in results/, or its folder{what}")
         if name == "check":
             command.add_argument("command_line", nargs=argparse.REMAINDER, help="another command to check as well")
         if name == "shape-link":

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
@@ -16,12 +17,22 @@ from app.errors import PeerLostError
 CENTRE = 0  # the rank in the middle of gather and scatter
 
 
+@dataclass
+class Passage:
+    """An operation behind other work: from the moment when this rank had what it gives, by its own clock."""
+
+    bytes: int
+    ready: float
+    ended: float | None = None
+
+
 class Traffic:
     """Payload of one rank since its step began, and the seconds in which some of it was under way."""
 
     def __init__(self) -> None:
         self.sent = 0.0
         self.received = 0.0
+        self.passages: list[Passage] = []  # of those operations that others may hide
         self._seconds = 0.0
         self._under_way = 0
         self._since = 0.0
@@ -94,9 +105,12 @@ class Communicator:
     def start_all_reduce(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         """Begin to replace the tensor by the sum over all ranks; the future gives the tensor back."""
         traffic, share = self.traffic, all_reduce_share(tensor.nbytes, self.world_size)
+        passage = Passage(tensor.nbytes, time.monotonic())
+        traffic.passages.append(passage)
         traffic.begin(share, share)
 
         def finish(done: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+            passage.ended = time.monotonic()
             traffic.end()
             return done.value()[0]
 
@@ -104,6 +118,16 @@ class Communicator:
             dist.all_reduce(tensor, group=self.group, async_op=True).get_future().then(finish)
         )
         return reduced
+
+    def broadcast(self, tensor: torch.Tensor) -> None:
+        """Replace the tensor, on every rank, by rank 0's; which rank passes it on to whom is the backend's affair."""
+        others = (self.world_size - 1) * tensor.nbytes
+        sent, received = (others, 0) if self.rank == CENTRE else (0, tensor.nbytes)
+        passage = Passage(tensor.nbytes, time.monotonic())
+        self.traffic.passages.append(passage)
+        with self._passing(f"broadcast of {tensor.nbytes} bytes", sent, received):
+            dist.broadcast(tensor, CENTRE, group=self.group)
+        passage.ended = time.monotonic()
 
     def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Every rank's tensor, by rank, on every rank."""

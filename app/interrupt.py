@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-CleanUps = list[Callable[[], None]]
+CleanUps = list[Callable[[], object]]
 
 
 def end_on_signal() -> CleanUps:

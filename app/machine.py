@@ -64,6 +64,19 @@ def memory_limit_bytes(cgroup: Path) -> int | None:
     return None
 
 
+def throttled_seconds(cgroup: Path) -> float | None:
+    """How long the quota has held this process's control group back since it was made; None where that is not told."""
+    for file, name, unit in (("cpu.stat", "throttled_usec", 1e-6), ("cpu/cpu.stat", "throttled_time", 1e-9)):
+        try:
+            lines = (cgroup / file).read_text().splitlines()
+        except FileNotFoundError:
+            continue
+        for line in lines:
+            if line.startswith(name):
+                return int(line.split()[1]) * unit
+    return None
+
+
 def fair_share(machine: Machine, ranks: Sequence[Machine]) -> float:
     """CPUs that a rank can count on: each core divided by the ranks that may run on it, up to the quota.
 

@@ -1,13 +1,23 @@
 """The records of a run: typed, one JSON object a line, units in the names, null for what was not measured."""
 
 import json
+import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
 from app.errors import LockstepError
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message behind forward or backward, in seconds since the step began."""
+
+    bytes: int
+    ready_seconds: float  # this rank had what it gives
+    end_seconds: float
 
 
 @dataclass(frozen=True)
@@ -23,13 +33,15 @@ class Step:
     correct: int
     learning_rate: float
     gradient_norm: float | None  # of the averaged gradient before clipping; null where GRADIENT_CLIP is unset
+    at_seconds: float  # when it began, on the run's clock
     seconds: float
     data_seconds: float
     forward_seconds: float
     backward_seconds: float
     wait_seconds: float | None  # until the slowest peer had arrived
     sync_seconds: float | None
-    hidden_sync_seconds: float | None  # behind backward
+    hidden_sync_seconds: float | None  # behind backward; null where nothing hides
+    exposed_sync_seconds: float | None  # wait and sync of what else hides; only all ranks' records tell them apart
     optimiser_seconds: float
     bytes_sent: int
     bytes_received: int
@@ -38,6 +50,36 @@ class Step:
     batch_norm_seconds: float | None
     interface_bytes_sent: int | None  # by the kernel, headers and all; null where the interface is shared
     interface_bytes_received: int | None
+    throttled_seconds: float | None  # held back by a CPU quota, summed over CPUs; null where the kernel does not say
+    buckets: list[Message] | None  # of gradients that were averaged behind backward
+    buffers: list[Message] | None  # of rank 0's buffers, before forward
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a rank used since its last record of this kind."""
+
+    kind: ClassVar[str] = "usage"
+    rank: int
+    at_seconds: float  # the end of the interval, on the run's clock
+    seconds: float
+    cpu_user_percent: float  # of one CPU
+    cpu_system_percent: float
+    throttled_seconds: float | None
+    memory_bytes: int  # resident, at the end
+    network_sent_bytes: int | None  # by the kernel; null where the interface is shared
+    network_received_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How far a rank's clock of the run is ahead of rank 0's."""
+
+    kind: ClassVar[str] = "clock"
+    rank: int
+    at_seconds: float
+    ahead_seconds: float  # negative: behind
+    uncertainty_seconds: float
 
 
 @dataclass(frozen=True)
@@ -89,8 +131,8 @@ def training_score(steps: Iterable[Step]) -> Score | None:
     return Score(loss, sum(correct for _, correct, _ in counted), samples)
 
 
-Record = Step | Evaluation | Finished
-KINDS: dict[str, type[Record]] = {each.kind: each for each in (Step, Evaluation, Finished)}
+Record = Step | Usage | Clock | Evaluation | Finished
+KINDS: dict[str, type[Record]] = {each.kind: each for each in (Step, Usage, Clock, Evaluation, Finished)}
 
 
 class Recorder:
@@ -100,6 +142,7 @@ class Recorder:
         path = path_of(run_folder, rank)
         try:
             self._file = path.open("x", buffering=1, encoding="utf-8")
+            self._lock = threading.Lock()  # usage comes from a thread of its own
         except FileExistsError:
             raise LockstepError(
                 f"rank {rank}: {path} is there already, and a run never writes over another. "
@@ -108,7 +151,9 @@ class Recorder:
 
     def write(self, record: Record) -> None:
         """Append one line."""
-        self._file.write(json.dumps({"kind": record.kind, **asdict(record)}, allow_nan=False) + "\n")
+        line = as_line(record)
+        with self._lock:
+            self._file.write(line)
 
     def __enter__(self) -> Self:
         return self
@@ -126,15 +171,30 @@ def path_of(run_folder: Path, rank: int) -> Path:
 
 def read(run_folder: Path, rank: int) -> Iterator[Record]:
     """A rank's records. A last line that was cut off by the rank's end is left out."""
-    with path_of(run_folder, rank).open(encoding="utf-8") as lines:
-        for line in lines:
+    path = path_of(run_folder, rank)
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
             if not line.endswith("\n"):
                 return
-            yield parse(line)
+            try:
+                yield parse(line)
+            except (ValueError, KeyError, TypeError) as error:
+                raise LockstepError(
+                    f"{path}, line {number} is no record of this version ({error}). It was damaged, or another version "
+                    "of Lockstep made the run: only that one reads it."
+                ) from None
+
+
+def as_line(record: Record) -> str:
+    """A record as it stands in its file."""
+    return json.dumps({"kind": record.kind, **asdict(record)}, allow_nan=False) + "\n"
 
 
 def parse(line: str) -> Record:
     """One record out of its line."""
-    fields_given = json.loads(line)
-    kind = KINDS[fields_given["kind"]]
-    return kind(**{field.name: fields_given[field.name] for field in fields(kind)})
+    given = json.loads(line)
+    kind = KINDS[given.pop("kind")]
+    if kind is Step:
+        for name in ("buckets", "buffers"):
+            given[name] = given[name] and [Message(**each) for each in given[name]]
+    return kind(**given)

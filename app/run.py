@@ -7,10 +7,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from app import folders, gradient_sync, manifest, models, summary
+from app import folders, gradient_sync, manifest, models
 from app.batch_norm import LocalBatchNorm2d, SynchronisedBatchNorm2d
+from app.clock import RunClock
 from app.cluster import Cluster
 from app.communicator import Communicator
+from app.conclusion import conclude
 from app.datasets import prepared
 from app.datasets.prepared import DataSet
 from app.errors import LockstepError
@@ -20,9 +22,11 @@ from app.link.figures import deviations
 from app.link.measurement import describe, insist_on, measure_links
 from app.numerics import Numerics, slow_bfloat16
 from app.records import Finished, Recorder
+from app.report import page
 from app.settings import Settings
 from app.straggler import pace_of, slowed_on_purpose
 from app.training import Job, make_plan, train
+from app.usage import UsageSampler
 
 Say = Callable[[str], None]
 
@@ -35,17 +39,18 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
     cluster = join(settings, say)
     torch.set_num_threads(cluster.me.threads)
     if cluster.rank == 0:
-        clean_ups.append(partial(summary.write, run_folder))
+        clean_ups.append(partial(conclude, run_folder))
     try:
         with cluster.until_the_end():
             finished = take_part(settings, cluster, dataset, run_folder, say)
     finally:
-        if cluster.rank == 0:
-            summary.write(run_folder)
-    if cluster.rank == 0:
+        summary = conclude(run_folder) if cluster.rank == 0 else None
+    if summary:
+        say(summary["verdict"]["sentences"][0])
         say(
             f"{finished.steps} steps on {cluster.world_size} rank(s) in {finished.seconds:.1f} s. Results: {run_folder}"
         )
+        say(f"Report: {run_folder / page.PAGE}")
 
 
 def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder: Path, say: Say) -> Finished:
@@ -75,10 +80,28 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
     own = f"{settings.sync_mode}'s own communication"
     with Recorder(run_folder, cluster.rank) as recorder, communicator.watching(own):
         pace = pace_of(settings, cluster.rank, model, statistics)
-        job = Job(
-            settings, plan, cluster, communicator, statistics, sync, pace, model, numerics, dataset, recorder, say
-        )
-        finished = train(job)
+        comparing = Communicator(cluster, "while clocks were compared")
+        clock = RunClock(cluster, comparing)
+        recorder.write(clock.start)
+        with UsageSampler(cluster, clock, recorder, settings.usage_interval):
+            finished = train(
+                Job(
+                    settings,
+                    plan,
+                    cluster,
+                    communicator,
+                    statistics,
+                    sync,
+                    pace,
+                    model,
+                    numerics,
+                    dataset,
+                    recorder,
+                    clock,
+                    say,
+                )
+            )
+        recorder.write(clock.compare(comparing))
         recorder.write(finished)
     return finished
 

@@ -157,8 +157,14 @@ class Settings(BaseSettings):
         description="what becomes of a run whose links, as measured before it, are not within 10 % of what is asked: "
         "it ends, or warns; off: they are not measured",
     )
+    usage_interval: float = Field(
+        0.5, ge=0.05, le=3600, description="seconds between two samples of a rank's CPU, memory and network"
+    )
     slow_rank: int | None = Field(None, ge=0, le=65_535, description="a rank that is slowed down on purpose [none]")
     slow_factor: float = Field(2, ge=1, le=100, description="how many times as long its computation takes")
+    rank_cpus: float | None = Field(
+        None, gt=0, description="CPUs that Compose was asked to give to each rank [no limit]"
+    )
     rank: int | None = Field(
         None, ge=0, le=65_535, description="this process's rank, with WORLD_SIZE [found in Compose]"
     )
@@ -214,7 +220,7 @@ class Settings(BaseSettings):
 OUTSIDE_COMPOSE = frozenset({"rank", "master_addr"})
 
 # What one rank may have and another not.
-IDENTITY = frozenset({"rank", "world_size", "master_addr", "master_port", "threads_per_rank", "run_name"})
+IDENTITY = frozenset({"rank", "world_size", "master_addr", "master_port", "threads_per_rank", "run_name", "rank_cpus"})
 
 # What Compose itself consumes; scripts/up checks these before Compose sees them.
 CONSUMED_BY_COMPOSE = {
@@ -285,6 +291,7 @@ def help_text() -> str:
     rows = [
         (name.upper(), default_text(field), f"{field.description} ({allowed_values(field)})")
         for name, field in Settings.model_fields.items()
+        if name.upper() not in CONSUMED_BY_COMPOSE
     ]
     rows += [(name, default, what) for name, (default, what) in CONSUMED_BY_COMPOSE.items()]
     return "\n".join(f"  {name:<20} {default:<8} {what}" for name, default, what in rows)
@@ -298,7 +305,7 @@ def env_example() -> str:
         "# Made by `python -m app env-example`.",
     ]
     for name, field in Settings.model_fields.items():
-        if name in OUTSIDE_COMPOSE:
+        if name in OUTSIDE_COMPOSE or name.upper() in CONSUMED_BY_COMPOSE:
             continue
         lines += ["", f"# {field.description} ({allowed_values(field)})", f"#{name.upper()}={default_text(field)}"]
     lines += ["", "# The next four are read by Docker Compose itself."]

@@ -1,16 +1,14 @@
 """A run in figures: summary.json, made from the manifest and the records alone."""
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from app import records
+from app import scores, verdict
 from app.bandwidth import all_reduce_share
-from app.records import Evaluation, Finished, Step, training_score
+from app.records import Step
+from app.run_records import RankRecords, RunRecords, transfer_seconds
 
 TIMES = (
     "seconds",
@@ -20,49 +18,34 @@ TIMES = (
     "wait_seconds",
     "sync_seconds",
     "hidden_sync_seconds",
+    "exposed_sync_seconds",
     "optimiser_seconds",
     "communication_seconds",
     "batch_norm_seconds",
+    "throttled_seconds",
 )
+
+PHASES = ("data", "forward", "backward", "wait", "sync", "optimiser")  # they add up to the step
 
 PAYLOAD_BYTES = ("bytes_sent", "bytes_received", "batch_norm_bytes_sent")
 WAYS = ("sent", "received")  # the directions of a link
 INTERFACE_BYTES = ("interface_bytes_sent", "interface_bytes_received")
 
-
-@dataclass(frozen=True)
-class RankRecords:
-    """What one rank left behind, which may end anywhere."""
-
-    rank: int
-    steps: list[Step]
-    evaluations: list[Evaluation]
-    finished: Finished | None
-
-    @property
-    def warm(self) -> list[Step]:
-        """The steps that count for times: all but the first, which also sets everything up."""
-        return self.steps[1:]
+# A straggler needs so many times as long for its own work as the others, and is the last so many times as often as
+# ranks that take turns would be.
+SLOWER_BY = 1.2
+LAST_MORE_OFTEN = 1.5
 
 
-def write(run_folder: Path) -> None:
-    """Make summary.json out of what is there; nothing where the run had not begun."""
-    if not (run_folder / "manifest.json").is_file():
-        return
-    content = summarise(run_folder)
-    (run_folder / "summary.json").write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
-
-
-def summarise(run_folder: Path) -> dict[str, Any]:
+def summarise(run: RunRecords) -> dict[str, Any]:
     """The summary of a run that has ended, well or not."""
-    manifest = json.loads((run_folder / "manifest.json").read_text())
-    ranks = [_read(run_folder, rank) for rank in range(manifest["world_size"])]
+    manifest, ranks = run.manifest, run.ranks
     hashes = [rank.finished.parameters_sha256 if rank.finished else None for rank in ranks]
     planned = manifest["plan"]["steps"]
     formulas = [rank["formula_bytes_sent_per_step"] for rank in manifest["ranks"]]
-    losses = _losses(ranks)
+    losses = scores.losses(ranks)
     sync_seconds = _sync_seconds(ranks)
-    return {
+    content: dict[str, Any] = {
         "run_name": manifest["run"],
         "sync_mode": manifest["settings"]["sync_mode"],
         "model": manifest["settings"]["model"],
@@ -73,15 +56,19 @@ def summarise(run_folder: Path) -> dict[str, Any]:
         "steps": min(len(rank.steps) for rank in ranks),
         "complete": all(rank.finished is not None and rank.finished.steps == planned for rank in ranks),
         "replicas_identical": None if None in hashes else len(set(hashes)) == 1,
-        "warnings": manifest["warnings"],
         "run": {
             **_times([step for rank in ranks for step in rank.warm]),
+            "shares": _shares([step for rank in ranks for step in rank.warm]),
+            "straggler": _straggler(ranks),
+            "clock_uncertainty_seconds": max(
+                (clock.uncertainty_seconds for rank in ranks[1:] for clock in rank.clocks), default=None
+            ),
             "images_per_second": _group_speed(ranks),
             **_bytes(ranks, float(np.mean(formulas))),
             "bandwidth": _bandwidth(sync_seconds, manifest),
             "loss": losses[-1] if losses else None,
-            **_last_scores(ranks),
-            "epochs": _epochs(ranks),
+            **scores.last(ranks),
+            "epochs": scores.epochs(ranks),
         },
         "ranks": [
             {
@@ -89,32 +76,26 @@ def summarise(run_folder: Path) -> dict[str, Any]:
                 "steps": len(rank.steps),
                 "finished": rank.finished is not None,
                 "parameters_sha256": hashes[rank.rank],
+                "first_step": _first_step(rank),
                 **_times(rank.warm),
+                "shares": _shares(rank.warm),
+                "work_seconds": _median(map(own_work, rank.warm)),
+                "usage": _usage(rank),
                 "images_per_second": _speed(sum(s.samples for s in rank.warm), sum(s.seconds for s in rank.warm)),
                 **_bytes([rank], formulas[rank.rank]),
                 "link": _link_use(rank, sync_seconds, manifest["ranks"][rank.rank]["link"]),
                 "loss": rank.steps[-1].loss if rank.steps else None,
-                **_last_scores([rank]),
-                "epochs": _epochs([rank]),
+                **scores.last([rank]),
+                "epochs": scores.epochs([rank]),
             }
             for rank in ranks
         ],
         "losses": losses,
     }
-
-
-def _read(run_folder: Path, rank: int) -> RankRecords:
-    steps, evaluations, finished = [], [], None
-    if records.path_of(run_folder, rank).is_file():
-        for record in records.read(run_folder, rank):
-            match record:
-                case Step():
-                    steps.append(record)
-                case Evaluation():
-                    evaluations.append(record)
-                case Finished():
-                    finished = record
-    return RankRecords(rank, steps, evaluations, finished)
+    return content | {
+        "warnings": [*manifest["warnings"], *verdict.warnings(content, manifest)],
+        "verdict": verdict.reach(content, manifest),
+    }
 
 
 def _times(steps: Sequence[Step]) -> dict[str, dict[str, float] | None]:
@@ -134,6 +115,87 @@ def _spread(values: Iterable[float | None]) -> dict[str, float] | None:
     }
 
 
+def _first_step(rank: RankRecords) -> dict[str, float | None] | None:
+    """The step that is left out of the times, because it sets everything up."""
+    if not rank.steps:
+        return None
+    return {name: getattr(rank.steps[0], name) for name in ("seconds", *(f"{phase}_seconds" for phase in PHASES))}
+
+
+def _shares(steps: Sequence[Step]) -> dict[str, float | None] | None:
+    """What part of the steps' time each phase is; they add up to 1."""
+    if any(step.wait_seconds is not None for step in steps):
+        # The last steps of a run that broke off may be there from some ranks only, with waiting not told apart.
+        steps = [step for step in steps if step.wait_seconds is not None]
+    total = sum(step.seconds for step in steps)
+    if not total:
+        return None
+    shares: dict[str, float | None] = {}
+    for phase in PHASES:
+        measured = [seconds for step in steps if (seconds := getattr(step, f"{phase}_seconds")) is not None]
+        shares[phase] = sum(measured) / total if measured else None
+    return shares
+
+
+def own_work(step: Step) -> float:
+    """What a rank needs for itself; while statistics are exchanged it may be waiting for others."""
+    computing = step.data_seconds + step.forward_seconds + step.backward_seconds + step.optimiser_seconds
+    return computing - (step.batch_norm_seconds or 0.0)
+
+
+def _straggler(ranks: Sequence[RankRecords]) -> dict[str, Any] | None:
+    """The rank that the others have to wait for; None where all take about as long, or take turns."""
+    together = list(zip(*(rank.warm for rank in ranks), strict=False))
+    if len(ranks) == 1 or not together:
+        return None
+    work = np.array([[own_work(step) for step in steps] for steps in together])
+    last = np.bincount(work.argmax(1), minlength=len(ranks)) / len(together)
+    slowest = int(last.argmax())
+    others = [rank for rank in range(len(ranks)) if rank != slowest]
+    ratio = float(work[:, slowest].mean() / work[:, others].mean())
+    if last[slowest] < LAST_MORE_OFTEN / len(ranks) or ratio < SLOWER_BY:
+        return None
+    waits = {rank: _mean(steps[rank].wait_seconds for steps in together) for rank in range(len(ranks))}
+    return {
+        "rank": slowest,
+        "last_in": float(last[slowest]),  # this part of the steps
+        "work_ratio": ratio,
+        "wait_seconds": waits[slowest],
+        "others_wait_seconds": _mean(waits[rank] for rank in others),
+    }
+
+
+def _usage(rank: RankRecords) -> dict[str, float | None] | None:
+    """Means over the run, and the most memory."""
+    seconds = sum(sample.seconds for sample in rank.usage)
+    if not seconds:
+        return None
+    return {
+        "seconds": seconds,
+        **{
+            name: sum(getattr(sample, name) * sample.seconds for sample in rank.usage) / seconds
+            for name in ("cpu_user_percent", "cpu_system_percent")
+        },
+        "throttled_seconds": _total([sample.throttled_seconds for sample in rank.usage]),
+        "most_memory_bytes": max(sample.memory_bytes for sample in rank.usage),
+        **{
+            f"network_{way}_bytes_per_second": None if total is None else total / seconds
+            for way in WAYS
+            for total in [_total([getattr(sample, f"network_{way}_bytes") for sample in rank.usage])]
+        },
+    }
+
+
+def _total(amounts: Sequence[float | None]) -> float | None:
+    measured = [amount for amount in amounts if amount is not None]
+    return sum(measured) if len(measured) == len(amounts) else None
+
+
+def _median(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return float(np.median(found)) if found else None
+
+
 def _mean(values: Iterable[float | None]) -> float | None:
     measured = [value for value in values if value is not None]
     return float(np.mean(measured)) if measured else None
@@ -151,18 +213,11 @@ def _bytes(ranks: Sequence[RankRecords], formula: float) -> dict[str, float | No
 
 
 def _sync_seconds(ranks: Sequence[RankRecords]) -> float | None:
-    """The median over the steps of the time in which the slowest rank had gradients under way; None where none had.
-
-    It is the synchronisation phase, or, where that hides in backward, the time of the messages themselves.
-    """
-    together = list(zip(*(rank.warm for rank in ranks), strict=False))
-    if not any(step.bytes_sent for steps in together for step in steps):
+    """The median over the steps of the time in which gradients were on their way; None where none were."""
+    if not any(step.bytes_sent for rank in ranks for step in rank.warm):
         return None
-    return float(np.median([max(map(_under_way, steps)) for steps in together]))
-
-
-def _under_way(step: Step) -> float:
-    return step.communication_seconds if step.sync_seconds is None else step.sync_seconds
+    taken = list(transfer_seconds(ranks))
+    return float(np.median(taken)) if taken else None
 
 
 def _bandwidth(sync_seconds: float | None, manifest: dict[str, Any]) -> dict[str, float | None] | None:
@@ -195,52 +250,6 @@ def _link_use(rank: RankRecords, sync_seconds: float | None, link: dict[str, Any
     return use
 
 
-def _epochs(ranks: Sequence[RankRecords]) -> list[dict[str, Any]]:
-    """The scores of each epoch, over the ranks given."""
-    return [
-        {
-            "epoch": epoch,
-            **_training_scores([step for rank in ranks for step in rank.steps if step.epoch == epoch]),
-            **_test_scores([_evaluation(rank, epoch) for rank in ranks]),
-        }
-        for epoch in sorted({step.epoch for rank in ranks for step in rank.steps})
-    ]
-
-
-def _training_scores(steps: Sequence[Step]) -> dict[str, float | None]:
-    """Loss and accuracy on the samples of these steps, each as the model took it at that step."""
-    score = training_score(steps)
-    return {
-        "training_samples": score.samples if score else 0,
-        "training_loss": score.loss if score else None,
-        "training_accuracy": score.accuracy if score else None,
-    }
-
-
-def _test_scores(evaluations: Sequence[Evaluation | None]) -> dict[str, float | None]:
-    """Test loss and accuracy, the mean over the ranks given; None where one of them has none."""
-    made = [each for each in evaluations if each is not None]
-    if not made or len(made) < len(evaluations):
-        return {"test_loss": None, "accuracy": None}
-    return {
-        "test_loss": float(np.mean([each.loss for each in made])),
-        "accuracy": float(np.mean([each.accuracy for each in made])),
-    }
-
-
-def _last_scores(ranks: Sequence[RankRecords]) -> dict[str, float | None]:
-    """The training scores of the last epoch, and the test scores of the last evaluation."""
-    last_epoch = max((rank.steps[-1].epoch for rank in ranks if rank.steps), default=None)
-    return {
-        **_training_scores([step for rank in ranks for step in rank.steps if step.epoch == last_epoch]),
-        **_test_scores([rank.evaluations[-1] if rank.evaluations else None for rank in ranks]),
-    }
-
-
-def _evaluation(rank: RankRecords, epoch: int) -> Evaluation | None:
-    return next((each for each in rank.evaluations if each.epoch == epoch), None)
-
-
 def _group_speed(ranks: Sequence[RankRecords]) -> float | None:
     """Samples of all ranks by the time of the steps, each as long as its slowest rank took."""
     together = list(zip(*(rank.warm for rank in ranks), strict=False))
@@ -250,9 +259,3 @@ def _group_speed(ranks: Sequence[RankRecords]) -> float | None:
 
 def _speed(samples: int, seconds: float) -> float | None:
     return samples / seconds if seconds > 0 else None
-
-
-def _losses(ranks: Sequence[RankRecords]) -> list[float]:
-    """The loss of each step over the global batch: the ranks' means, weighted by their samples."""
-    together = zip(*(rank.steps for rank in ranks), strict=False)
-    return [score.loss for steps in together if (score := training_score(steps))]

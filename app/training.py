@@ -9,12 +9,14 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from app import data
+from app.clock import RunClock
 from app.cluster import Cluster
 from app.communicator import Communicator
+from app.data import Augmentation, Indices
 from app.datasets.prepared import DataSet
 from app.evaluation import EVALUATIONS
 from app.gradient_sync.contract import GradientSync
-from app.meter import StepMeter
+from app.meter import Meter, Outcome, StepMeter
 from app.models import parameters_sha256
 from app.numerics import Numerics
 from app.optimiser import Optimiser, Schedule
@@ -57,63 +59,76 @@ class Job:
     numerics: Numerics
     dataset: DataSet
     recorder: Recorder
+    clock: RunClock
     say: Callable[[str], None]
 
 
 def train(job: Job) -> Finished:
     """Train to the end of the plan, with an evaluation after each epoch."""
-    settings, plan, cluster, communicator = job.settings, job.plan, job.cluster, job.communicator
-    sync, pace, numerics = job.sync, job.pace, job.numerics
-    parameters = list(job.model.parameters())
-    optimiser = Optimiser(parameters, settings, Schedule.of(settings, plan.global_batch_size, plan.steps))
-    replica = sync.attach(job.model)
-    meter = StepMeter(cluster, communicator, job.statistics)
+    settings, plan = job.settings, job.plan
+    steps = Steps(job)
+    meter = StepMeter(job.cluster, job.clock, job.communicator, job.statistics)
     console = Console(settings.log_every, job.say)
     began, step = time.monotonic(), 0
 
     for epoch in range(plan.epochs):
         augmentation = data.draw_augmentation(job.dataset, settings.seed, epoch)
         for global_batch in data.global_batches(job.dataset, plan.global_batch_size, settings.seed, epoch):
-            meter.begin(step)
-            pace.begin()
-
-            samples = data.part_of(global_batch, cluster.rank, cluster.world_size)
-            images, labels = data.load_batch(job.dataset, job.dataset.train, samples, augmentation, numerics)
-            pace.keep()
-            meter.mark("data")
-
-            optimiser.zero_grad()
-            replica.train()
-            logits = numerics.forward(replica, images)
-            loss_sum = cross_entropy(logits, labels, reduction="sum")
-            pace.keep()
-            meter.mark("forward")
-
-            # So weighted, the mean over the ranks is the mean over the global batch, however uneven the parts.
-            (loss_sum * (cluster.world_size / len(global_batch))).backward()  # type: ignore[no-untyped-call]
-            meter.mark("backward")
-
-            if sync.explicit:
-                communicator.wait_for_peers()
-                meter.mark("wait")
-                sync.synchronise(parameters)
-                meter.mark("sync")
-
-            pace.begin()
-            update = optimiser.step(step)
-            pace.keep()
-            meter.mark("optimiser")
-
-            correct = int((logits.argmax(1) == labels).sum())
-            record = meter.record(epoch, len(samples), loss_sum.item(), correct, update)
+            outcome = steps.take(step, global_batch, augmentation, meter)
+            record = meter.record(epoch, outcome, job.sync.overlap())
             job.recorder.write(record)
             console.add(record)
             step += 1
             if step == plan.steps:
                 break
         console.end_epoch()
-        _evaluate(job, replica, epoch)
-    return Finished(cluster.rank, step, time.monotonic() - began, parameters_sha256(job.model), restarts=0)
+        _evaluate(job, steps.replica, epoch)
+    return Finished(job.cluster.rank, step, time.monotonic() - began, parameters_sha256(job.model), restarts=0)
+
+
+class Steps:
+    """The steps of a training, one after another."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._parameters = list(job.model.parameters())
+        schedule = Schedule.of(job.settings, job.plan.global_batch_size, job.plan.steps)
+        self._optimiser = Optimiser(self._parameters, job.settings, schedule)
+        self.replica = job.sync.attach(job.model)
+
+    def take(self, step: int, global_batch: Indices, augmentation: Augmentation | None, meter: Meter) -> Outcome:
+        """Train on this rank's part of the batch."""
+        cluster, sync, pace, numerics = self._job.cluster, self._job.sync, self._job.pace, self._job.numerics
+        dataset = self._job.dataset
+        meter.begin(step)
+        pace.begin()
+
+        samples = data.part_of(global_batch, cluster.rank, cluster.world_size)
+        images, labels = data.load_batch(dataset, dataset.train, samples, augmentation, numerics)
+        pace.keep()
+        meter.mark("data")
+
+        self._optimiser.zero_grad()
+        self.replica.train()
+        logits = numerics.forward(self.replica, images)
+        loss_sum = cross_entropy(logits, labels, reduction="sum")
+        pace.keep()
+        meter.mark("forward")
+
+        # So weighted, the mean over the ranks is the mean over the global batch, however uneven the parts.
+        (loss_sum * (cluster.world_size / len(global_batch))).backward()  # type: ignore[no-untyped-call]
+        meter.mark("backward")
+
+        if sync.explicit:
+            meter.wait_for_peers()
+            sync.synchronise(self._parameters)
+            meter.mark("sync")
+
+        pace.begin()
+        update = self._optimiser.step(step)
+        pace.keep()
+        meter.mark("optimiser")
+        return Outcome(len(samples), loss_sum.item(), int((logits.argmax(1) == labels).sum()), update)
 
 
 def _evaluate(job: Job, replica: nn.Module, epoch: int) -> None:

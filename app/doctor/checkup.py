@@ -7,12 +7,13 @@ from itertools import permutations
 
 import torch
 
+from app.clock import Difference, compare_clocks
 from app.cluster import Cluster
 from app.communicator import Communicator
 from app.doctor import facts, report
 from app.doctor.facts import Facts
 from app.doctor.findings import Examination, Pair, find
-from app.doctor.pairs import Clock, PairFigures, measure_clock, measure_pair
+from app.doctor.pairs import PairFigures, measure_pair
 from app.doctor.programs import PROGRAMS, run_program
 from app.join import join
 from app.settings import Settings
@@ -52,11 +53,10 @@ def examine(cluster: Cluster, communicator: Communicator, say: Say) -> Examinati
     )
 
 
-def _compare_clocks(cluster: Cluster, communicator: Communicator) -> list[Clock | None]:
-    own = None
-    for rank in range(1, cluster.world_size):
-        own = measure_clock(communicator, rank) or own
-    return [each and Clock(**each) for each in cluster.exchange("doctor/clocks", own and asdict(own))]
+def _compare_clocks(cluster: Cluster, communicator: Communicator) -> list[Difference | None]:
+    own = compare_clocks(communicator, time.time)
+    everyones = cluster.exchange("doctor/clocks", asdict(own))
+    return [Difference(**each) if rank else None for rank, each in enumerate(everyones)]
 
 
 def _measure_pairs(cluster: Cluster, communicator: Communicator, say: Say) -> dict[Pair, PairFigures]:

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from app.clock import Difference
 from app.cluster import Member
 from app.doctor.facts import Facts
-from app.doctor.pairs import Clock, PairFigures
+from app.doctor.pairs import PairFigures
 from app.doctor.programs import Outcome
 from app.join import oversubscription
 
@@ -26,7 +27,7 @@ class Examination:
 
     members: Sequence[Member]
     facts: Sequence[Facts]
-    clocks: Sequence[Clock | None]  # None: rank 0, which is the reference
+    clocks: Sequence[Difference | None]  # None: rank 0, which is the reference
     pairs: Mapping[Pair, PairFigures]
     outcomes: Sequence[Outcome]
 
@@ -214,7 +215,7 @@ def _shared_memory(facts: Sequence[Facts]) -> Iterator[Finding]:
         )
 
 
-def _clocks(clocks: Sequence[Clock | None]) -> Iterator[Finding]:
+def _clocks(clocks: Sequence[Difference | None]) -> Iterator[Finding]:
     for rank, clock in enumerate(clocks):
         if clock is not None and abs(clock.ahead_seconds) - clock.uncertainty_seconds > CLOCK_TOLERANCE_SECONDS:
             yield Finding(

@@ -1,4 +1,4 @@
-"""Two ranks at a time: send and receive with a check, latency and bandwidth, and the difference of two clocks."""
+"""Two ranks at a time: send and receive with a check, latency and bandwidth."""
 
 import statistics
 import time
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from app.communicator import CENTRE, Communicator
+from app.communicator import Communicator
 from app.doctor.programs import numbers
 from app.messages import answer_pings, give, ping, take
 
@@ -29,14 +29,6 @@ class PairFigures:
     wrong_elements: int  # that came other than they were sent
 
 
-@dataclass(frozen=True)
-class Clock:
-    """A rank's clock against rank 0's."""
-
-    ahead_seconds: float  # negative: behind
-    uncertainty_seconds: float
-
-
 def measure_pair(communicator: Communicator, sender: int, receiver: int) -> PairFigures | None:
     """Every rank calls this; those outside the pair wait, and only the sender has figures."""
     figures = None
@@ -56,31 +48,6 @@ def measure_pair(communicator: Communicator, sender: int, receiver: int) -> Pair
             _receive(communicator, sender)
     communicator.wait_for_peers()
     return figures
-
-
-def measure_clock(communicator: Communicator, rank: int) -> Clock | None:
-    """Compare a rank's clock with rank 0's; every rank calls this, and only that rank has the answer.
-
-    As NTP does it: rank 0's time is taken to be from the middle of the round trip, which can be wrong by half of it.
-    """
-    clock = None
-    if communicator.rank == rank:
-        samples = [_ask_for_the_time(communicator) for _ in range(PINGS)]
-        clock = min(samples, key=lambda sample: sample.uncertainty_seconds)
-    elif communicator.rank == CENTRE:
-        for _ in range(PINGS):
-            take(communicator, rank)
-            give(communicator, rank, time.time())
-    communicator.wait_for_peers()
-    return clock
-
-
-def _ask_for_the_time(communicator: Communicator) -> Clock:
-    asked = time.time()
-    give(communicator, CENTRE, 0)
-    central = take(communicator, CENTRE)
-    answered = time.time()
-    return Clock((asked + answered) / 2 - central, (answered - asked) / 2)
 
 
 def _send(communicator: Communicator, receiver: int, elements: int, one_way: float) -> tuple[float, int]:

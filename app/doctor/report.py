@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 from rich.table import Table
 
+from app.clock import Difference
 from app.doctor.findings import Examination, Finding, verdict
-from app.doctor.pairs import Clock, PairFigures
+from app.doctor.pairs import PairFigures
 
 UNWRAPPED_COLUMNS = 10_000  # tables take the width that they need; wrapped numbers cannot be read
 FINDING_COLUMNS = 110
@@ -101,7 +102,7 @@ def _word(well: bool) -> str:
     return "ok" if well else "WRONG"
 
 
-def _clock(clock: Clock | None) -> str:
+def _clock(clock: Difference | None) -> str:
     if clock is None:
         return "reference"
     return f"{clock.ahead_seconds * 1e3:+.2f} ± {clock.uncertainty_seconds * 1e3:.2f}"

@@ -1,14 +1,23 @@
 """What each mode promises, and what it may count on."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import torch
 from torch import nn
 
 from app.bandwidth import LinkSpeed
-from app.communicator import Communicator
+from app.communicator import Communicator, Passage
 from app.settings import Settings
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What a mode has sent in a step behind other work, each list in the order of time."""
+
+    buckets: list[Passage]  # gradients, behind backward
+    buffers: list[Passage]  # what rank 0 gives to all before forward
 
 
 class GradientSync(Protocol):
@@ -30,6 +39,10 @@ class GradientSync(Protocol):
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
         """After backward: make every `.grad` the mean over all ranks."""
+        ...
+
+    def overlap(self) -> Overlap | None:
+        """What this step has sent outside `synchronise`; None for a mode that sends nothing there."""
         ...
 
     @staticmethod
@@ -55,6 +68,10 @@ class ExplicitSync:
     def attach(self, model: nn.Module) -> nn.Module:
         """Leave the model as it is."""
         return model
+
+    def overlap(self) -> Overlap | None:
+        """Nothing is sent behind other work."""
+        return None
 
     @classmethod
     def seconds_at_least(cls, parameters: Sequence[nn.Parameter], links: Sequence[LinkSpeed]) -> float:

@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from app.bandwidth import LinkSpeed, all_reduce_seconds, all_reduce_share
 from app.communicator import Communicator
-from app.gradient_sync.contract import gradient_bytes
+from app.gradient_sync.contract import Overlap, gradient_bytes
 from app.settings import Settings
 
 MEBIBYTE = 1 << 20
@@ -23,7 +23,7 @@ class Ddp:
     Bytes per rank and step: 2(N-1)/N * S for gradients of S bytes.
     Messages: one all-reduce per bucket, which is a ring in Gloo: 2(N-1) rounds, each of two messages or more.
     Equivalent to `all_reduce`, within rounding. Before each forward pass rank 0's buffers (batch
-    normalisation's running statistics) go to all ranks as well; those bytes are not gradients.
+    normalisation's running statistics) go to all ranks as well; those bytes are not gradients and counted apart.
     """
 
     explicit: ClassVar[bool] = False
@@ -31,19 +31,36 @@ class Ddp:
     def __init__(self, communicator: Communicator, settings: Settings) -> None:
         """Talk through this communicator."""
         self._communicator = communicator
+        self._apart = communicator.apart()
         self._bucket_bytes = settings.bucket_bytes
 
     def attach(self, model: nn.Module) -> nn.Module:
-        """Wrap the model; its buckets pass the communicator on their way."""
+        """Wrap the model; its buckets and buffers pass the communicator on their way."""
         if not any(parameter.requires_grad for parameter in model.parameters()):
             return model  # DistributedDataParallel refuses a model that has nothing to learn
         mebibytes = None if self._bucket_bytes is None else self._bucket_bytes / MEBIBYTE
-        wrapped = DistributedDataParallel(model, bucket_cap_mb=mebibytes)
+        wrapped = DistributedDataParallel(model, bucket_cap_mb=mebibytes, broadcast_buffers=False)
         wrapped.register_comm_hook(None, self._average)
+        wrapped.register_forward_pre_hook(self._share_buffers)  # as DDP itself would, where it could not be timed
         return wrapped
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
         """Nothing is left to do: backward has averaged them."""
+
+    def overlap(self) -> Overlap:
+        """This step's buckets, and the buffers before its forward pass."""
+        return Overlap(self._communicator.traffic.passages, self._apart.traffic.passages)
+
+    @torch.no_grad()
+    def _share_buffers(self, replica: nn.Module, _: object) -> None:
+        """Give every rank rank 0's buffers, all of one type in one message."""
+        buffers = list(replica.buffers())
+        for dtype in dict.fromkeys(buffer.dtype for buffer in buffers):
+            same = [buffer for buffer in buffers if buffer.dtype == dtype]
+            flat = torch.cat([buffer.view(-1) for buffer in same])
+            self._apart.broadcast(flat)
+            for buffer, part in zip(same, torch.split(flat, [buffer.numel() for buffer in same]), strict=True):
+                buffer.view(-1).copy_(part)
 
     def _average(self, state: None, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """DDP's own recipe, divide and then sum, so that the results are its results to the bit."""

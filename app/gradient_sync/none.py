@@ -7,6 +7,7 @@ from torch import nn
 
 from app.bandwidth import LinkSpeed
 from app.communicator import Communicator
+from app.gradient_sync.contract import Overlap
 from app.settings import Settings
 
 
@@ -28,6 +29,10 @@ class NoSync:
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
         """Leave the gradients as they are."""
+
+    def overlap(self) -> Overlap | None:
+        """Nothing is sent."""
+        return None
 
     @staticmethod
     def bytes_sent_per_step(parameters: Sequence[nn.Parameter], rank: int, world_size: int) -> float:

@@ -69,6 +69,22 @@ build_image() {
     attend quietly docker compose --progress plain build
 }
 
+# A command of the image over finished runs, whose folders are given as the host or the image names them.
+read_runs() {
+    local command=$1
+    shift
+    ready_engine
+    ready_base_image
+    build_image
+    of_image --volume "$PWD/results:/lockstep/results" lockstep "$command" "${@#"$PWD/"}"
+}
+
+# Without a network, and with no more rights than the entrypoint needs to give all of them up.
+of_image() {
+    docker run --rm --network none --read-only --tmpfs /tmp --security-opt no-new-privileges \
+        --cap-drop ALL --cap-add SETUID --cap-add SETGID --cap-add SETPCAP "$@"
+}
+
 # Rank 0's lines, and below those of a training run, on a terminal, a bar.
 follow() {
     if [[ $RANK_COMMAND != train || ! -t 1 ]]; then
@@ -120,6 +136,8 @@ explain_failure() {
         done
         return
     fi
+    # Rank 0 itself may have been the one that was killed, and others have written more since it gave up.
+    of_image --volumes-from "$(container_of rank0)" lockstep report || true
     say "Rank 0 ended with exit code $code. All ranks' output: docker compose logs. To remove the containers: scripts/down"
     exit "$code"
 }

@@ -80,6 +80,10 @@ class Clone:
         content: dict[str, Any] = json.loads((self.folder / "results/latest/manifest.json").read_text())
         return content
 
+    def records(self, rank: int) -> list[dict[str, Any]]:
+        lines = (self.folder / f"results/latest/rank-{rank}.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
     def containers(self, *options: str) -> list[str]:
         return docker("ps", *options, "--quiet", "--filter", f"label=com.docker.compose.project={self.project}").split()
 
@@ -89,7 +93,10 @@ class Clone:
     def wait_for_step(self, step: int) -> None:
         """Until rank 0 has recorded this many steps."""
         path = self.folder / "results/latest/rank-0.jsonl"
-        until(lambda: path.is_file() and len(path.read_text().splitlines()) >= step, f"step {step} of {self.project}")
+        until(
+            lambda: path.is_file() and path.read_text().count('"kind": "step"') >= step,
+            f"step {step} of {self.project}",
+        )
 
     def remove(self) -> None:
         self.run("docker", "compose", "down", "--volumes", "--remove-orphans", "--timeout", "1")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app import summary
+from app import run_records, summary
 from app.cluster import Cluster
 from app.datasets import SOURCES, shapes
 from app.datasets.prepared import DataSet, Part
@@ -71,7 +71,7 @@ def run_on(group_of: GroupOf, tmp_path_factory: pytest.TempPathFactory) -> RunOn
         if key not in known:
             folder = tmp_path_factory.mktemp("run")
             group_of(world_size).run(train, folder, values)
-            known[key] = summary.summarise(folder)
+            known[key] = summary.summarise(run_records.read(folder))
             assert known[key]["complete"]
             assert known[key]["replicas_identical"]
         return known[key]

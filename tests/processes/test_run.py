@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app import run_records
 from app.gradient_sync import MODES
 from tests.processes import group
 
@@ -45,10 +46,9 @@ def test_without_synchronisation_the_replicas_drift(tmp_path: Path) -> None:
 def test_a_rank_without_samples_still_takes_part(tmp_path: Path, mode: str) -> None:
     """1,437 samples in batches of 4 over 3 ranks: two in the last batch's place have nothing."""
     run = group.run(tmp_path, 3, SYNC_MODE=mode, GLOBAL_BATCH_SIZE=359, EVALUATE="every_rank")
-    last = [
-        json.loads((tmp_path / f"results/latest/rank-{rank}.jsonl").read_text().splitlines()[-3]) for rank in (0, 1, 2)
-    ]
-    assert [(each["samples"], each["loss"] is None) for each in last] == [(1, False), (0, True), (0, True)]
+    ranks = run_records.read(tmp_path / "results/latest").ranks
+    last = [rank.steps[-1] for rank in ranks]
+    assert [(each.samples, each.loss is None) for each in last] == [(1, False), (0, True), (0, True)]
     assert run["steps"] == 5
     assert run["complete"]
 
@@ -69,6 +69,9 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "results/mine").iterdir()} == {
         "manifest.json",
         "summary.json",
+        "report.html",
+        "tables",
+        "figures",
         "rank-0.jsonl",
         "rank-1.jsonl",
     }
@@ -78,8 +81,14 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
     assert [rank["threads"] for rank in manifest["ranks"]] == [1, 1]
     for rank in (0, 1):
         lines = [json.loads(line) for line in (tmp_path / f"results/mine/rank-{rank}.jsonl").read_text().splitlines()]
-        assert [line["kind"] for line in lines] == ["step"] * 3 + ["evaluation", "finished"]
-        for line in lines[:3]:
+        kinds = [line["kind"] for line in lines]
+        assert [kind for kind in kinds if kind != "usage"] == ["clock"] + ["step"] * 3 + [
+            "evaluation",
+            "clock",
+            "finished",
+        ]
+        assert "usage" in kinds
+        for line in [line for line in lines if line["kind"] == "step"]:
             phases = [line[f"{name}_seconds"] for name in ("data", "forward", "backward", "wait", "sync", "optimiser")]
             assert sum(phases) == pytest.approx(line["seconds"], rel=0.01)
             assert line["bytes_sent"] == 61_706 * 4

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from app import data, summary
+from app import data, run_records, summary
 from app.cluster import Cluster
 from app.datasets import SOURCES, prepared, shapes
 from app.datasets.prepared import DataSet, Part
@@ -46,7 +46,9 @@ def few_images(model: ModelName, samples: int) -> DataSet:
 
 
 def read_rank(folder: Path, rank: int) -> Records:
-    return [json.loads(line) for line in (folder / f"rank-{rank}.jsonl").read_text().splitlines()]
+    """Its steps, evaluations and end."""
+    found = [json.loads(line) for line in (folder / f"rank-{rank}.jsonl").read_text().splitlines()]
+    return [record for record in found if record["kind"] not in ("usage", "clock")]
 
 
 def train(cluster: Cluster, folder: Path, samples: int, values: dict[str, Any]) -> None:
@@ -77,7 +79,7 @@ def train_on(group_of: GroupOf, tmp_path: Path) -> TrainOn:
     def run(world_size: int, **values: Any) -> list[Records]:
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         group_of(world_size).run(train, folder, 40, values)
-        assert summary.summarise(folder)["complete"]
+        assert summary.summarise(run_records.read(folder))["complete"]
         return [read_rank(folder, rank) for rank in range(world_size)]
 
     return run

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from app.clock import Difference
 from app.cluster import Member
 from app.doctor import facts as facts_of_this_machine
 from app.doctor.facts import Facts
 from app.doctor.findings import Examination, find, verdict
-from app.doctor.pairs import Clock, PairFigures
+from app.doctor.pairs import PairFigures
 from app.doctor.programs import PROGRAMS, Outcome
 from app.doctor.report import write
 from app.machine import Machine, memory_limit_bytes
@@ -25,7 +26,7 @@ Change = Callable[[Examination], Examination]
 def healthy(world_size: int = 4) -> Examination:
     machine = Machine("a", tuple(range(2 * world_size)), None, 64 * 2**30, "any", bfloat16=True)
     members = [Member(rank, f"node-{rank}", f"10.0.0.{rank}", "eth0", 2, machine) for rank in range(world_size)]
-    clocks = [None, *[Clock(0.001, 0.0002)] * (world_size - 1)]
+    clocks = [None, *[Difference(0.0, 0.001, 0.0002)] * (world_size - 1)]
     pairs = dict.fromkeys(permutations(range(world_size), 2), GOOD)
     return Examination(members, [FACTS] * world_size, clocks, pairs, [Outcome(name, 0.001, {}) for name in PROGRAMS])
 
@@ -47,7 +48,7 @@ def with_pairs(figures: PairFigures, *pairs: tuple[int, int]) -> Change:
     return lambda all_: replace(all_, pairs={**all_.pairs, **dict.fromkeys(pairs, figures)})
 
 
-def with_clock(rank: int, clock: Clock) -> Change:
+def with_clock(rank: int, clock: Difference) -> Change:
     return lambda all_: replace(all_, clocks=[clock if at == rank else each for at, each in enumerate(all_.clocks)])
 
 
@@ -128,11 +129,15 @@ UNHEALTHY: dict[str, tuple[Change, str, tuple[str, ...]]] = {
         ("rank 2: /dev/shm has 1 MiB", "shm_size in compose.yaml"),
     ),
     "a clock ahead": (
-        with_clock(2, Clock(0.2, 0.001)),
+        with_clock(2, Difference(0.0, 0.2, 0.001)),
         "warning",
         ("rank 2: its clock is 200 ms ahead of rank 0's", "chrony"),
     ),
-    "a clock behind": (with_clock(1, Clock(-0.2, 0.001)), "warning", ("rank 1: its clock is 200 ms behind rank 0's",)),
+    "a clock behind": (
+        with_clock(1, Difference(0.0, -0.2, 0.001)),
+        "warning",
+        ("rank 1: its clock is 200 ms behind rank 0's",),
+    ),
     "something unreadable": (
         with_facts(1, lambda each: replace(each, mtu_bytes=None, unread={"the MTU": "no such file"})),
         "warning",
@@ -168,7 +173,7 @@ def test_a_slow_rank_is_named_however_few_ranks_there_are(world_size: int) -> No
 @pytest.mark.parametrize(
     "change",
     [
-        with_clock(1, Clock(0.2, 0.16)),
+        with_clock(1, Difference(0.0, 0.2, 0.16)),
         with_pairs(replace(GOOD, bytes_per_second=4e8), (0, 1)),
         with_pairs(replace(GOOD, quickest_latency_seconds=9e-4), (0, 1)),
         with_pairs(replace(GOOD, latency_seconds=5e-3), (0, 1)),

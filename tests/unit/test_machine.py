@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.machine import Machine, fair_share, look, quota_cpus, threads
+from app.machine import Machine, fair_share, look, quota_cpus, threads, throttled_seconds
 
 
 def machine(cores: range, quota: float | None = None, host: str = "a") -> Machine:
@@ -65,3 +65,21 @@ def test_this_machine_can_be_read() -> None:
     assert here.boot_id
     assert here.cores
     assert here.cpu_model
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "seconds"),
+    [
+        ("cpu.stat", "usage_usec 9\nnr_throttled 3\nthrottled_usec 2500000\n", 2.5),
+        ("cpu/cpu.stat", "nr_periods 5\nnr_throttled 2\nthrottled_time 1500000000\nburst_time 0\n", 1.5),
+        ("cpu.stat", "usage_usec 9\n", None),  # a group without the controller
+    ],
+)
+def test_the_time_that_a_quota_held_back(tmp_path: Path, file: str, text: str, seconds: float | None) -> None:
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(text)
+    assert throttled_seconds(tmp_path) == seconds
+
+
+def test_what_is_not_told_is_none(tmp_path: Path) -> None:
+    assert throttled_seconds(tmp_path) is None

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from app import records, summary
+from app import records, run_records, summary
 from app.errors import LockstepError
-from app.records import Evaluation, Finished, Record, Recorder, Step
+from app.records import Clock, Evaluation, Finished, Message, Record, Recorder, Step
+from app.run_records import RunRecords
 from app.summary import WAYS
 
 STEP = Step(
@@ -20,6 +21,7 @@ STEP = Step(
     correct=7,
     learning_rate=0.1,
     gradient_norm=None,
+    at_seconds=0.0,
     seconds=1.0,
     data_seconds=0.1,
     forward_seconds=0.3,
@@ -27,6 +29,7 @@ STEP = Step(
     wait_seconds=None,
     sync_seconds=0.1,
     hidden_sync_seconds=None,
+    exposed_sync_seconds=None,
     optimiser_seconds=0.1,
     bytes_sent=100,
     bytes_received=100,
@@ -35,6 +38,9 @@ STEP = Step(
     batch_norm_seconds=None,
     interface_bytes_sent=107,
     interface_bytes_received=108,
+    throttled_seconds=None,
+    buckets=None,
+    buffers=None,
 )
 FINISHED = Finished(rank=0, steps=3, seconds=3.5, parameters_sha256="abc", restarts=0)
 MANIFEST = {
@@ -45,20 +51,24 @@ MANIFEST = {
     "gradient_bytes": 100,
     "sync_seconds_at_least": 0.05,
     "ranks": [
-        {"formula_bytes_sent_per_step": 100.0, "link": {way: {"measured_bytes_per_second": 2000.0} for way in WAYS}},
-        {"formula_bytes_sent_per_step": 120.0, "link": {way: {"measured_bytes_per_second": 1000.0} for way in WAYS}},
+        {
+            "rank": rank,
+            "formula_bytes_sent_per_step": formula,
+            "link": {way: {"measured_bytes_per_second": speed} for way in WAYS},
+        }
+        for rank, (formula, speed) in enumerate([(100.0, 2000.0), (120.0, 1000.0)])
     ],
     "warnings": [],
 }
 
 
-def write_run(folder: Path, *ranks: list[Record]) -> Path:
+def write_run(folder: Path, *ranks: list[Record]) -> RunRecords:
     (folder / "manifest.json").write_text(json.dumps(MANIFEST))
     for rank, content in enumerate(ranks):
         with Recorder(folder, rank) as recorder:
             for record in content:
                 recorder.write(replace(record, rank=rank))
-    return folder
+    return run_records.read(folder)
 
 
 def steps(*seconds: float, **changes: float | None) -> list[Record]:
@@ -206,10 +216,52 @@ def test_bandwidth_is_that_of_the_slowest_rank_of_a_step_against_the_slowest_lin
     assert run["ranks"][0]["link"]["sent_utilisation"] == pytest.approx(100 / slowest / 2000)
 
 
-def test_what_hides_in_backward_counts_by_the_time_of_its_messages(tmp_path: Path) -> None:
-    hidden = steps(1, 1, sync_seconds=None, communication_seconds=0.5)
-    run = summary.summarise(write_run(tmp_path, hidden, hidden))
-    assert run["run"]["bandwidth"]["sync_seconds"] == 0.5
+def hiding(rank: int, late: float, clock_ahead: float) -> list[Record]:
+    """Steps of 1 s: 0.1 s of buffers, then buckets at 0.4 and at 0.6 (`late` later), and backward's end at 0.9."""
+    own = replace(
+        STEP,
+        rank=rank,
+        sync_seconds=None,
+        hidden_sync_seconds=0.2,
+        exposed_sync_seconds=0.1 + 0.9 - (0.6 + late),
+        buffers=[Message(8, 0.1, 0.2)],
+        buckets=[Message(50, 0.4, 0.7), Message(50, 0.6 + late, 0.9)],
+    )
+    compared = [Clock(rank, at, clock_ahead, 0.001) for at in (0.0, 10.0)]
+    at = [clock_ahead + (0.05 if rank == 0 else 0.0) + step for step in range(3)]
+    return [*compared, *(replace(own, step=step, at_seconds=at[step]) for step in range(3))]
+
+
+def test_waiting_is_told_apart_from_what_hides_on_one_clock_for_all(tmp_path: Path) -> None:
+    """Rank 0 begins each step 0.05 s later, and rank 1's last bucket is ready 0.25 s after that of rank 0 would be."""
+    run = write_run(tmp_path, hiding(0, 0.0, 0.0), hiding(1, 0.25, 7.0))
+    for step in range(3):
+        first, second = (rank.steps[step] for rank in run.ranks)
+        # Rank 0 had all ready at 0.65, rank 1 at 0.85; rank 1 was 0.05 s early for rank 0's buffers.
+        assert first.wait_seconds == pytest.approx(0.85 - 0.65)
+        assert second.wait_seconds == pytest.approx(0.05)
+        for each in (first, second):
+            assert each.wait_seconds is not None
+            assert each.exposed_sync_seconds is not None
+            assert each.sync_seconds == pytest.approx(each.exposed_sync_seconds - each.wait_seconds)
+    bandwidth = summary.summarise(run)["run"]["bandwidth"]
+    # On rank 0: the first bucket from 0.45, when both had it, to 0.75; the second from 0.85 to 0.95.
+    assert bandwidth["sync_seconds"] == pytest.approx(0.3 + 0.1)
+
+
+def test_what_only_all_ranks_tell_goes_into_their_files_once_all_have_finished(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [*hiding(0, 0.0, 0.0), FINISHED], hiding(1, 0.25, 7.0))
+    before = records.path_of(tmp_path, 0).read_text()
+    run_records.settle(run)
+    assert records.path_of(tmp_path, 0).read_text() == before  # rank 1 may still be writing
+    with records.path_of(tmp_path, 1).open("a") as file:
+        file.write(records.as_line(replace(FINISHED, rank=1)))
+    run = run_records.read(tmp_path)
+    run_records.settle(run)
+    lines = [json.loads(line) for line in records.path_of(tmp_path, 0).read_text().splitlines()]
+    assert [line["kind"] for line in lines] == ["clock", "clock", "step", "step", "step", "finished"]
+    assert [line["wait_seconds"] for line in lines[2:5]] == [step.wait_seconds for step in run.ranks[0].steps]
+    assert run_records.read(tmp_path) == run
 
 
 def test_without_messages_there_is_no_bandwidth(tmp_path: Path) -> None:
@@ -220,13 +272,13 @@ def test_without_messages_there_is_no_bandwidth(tmp_path: Path) -> None:
 
 
 def test_against_links_that_were_not_measured_nothing_is_said(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, steps(1, 1), steps(1, 1))
+    write_run(tmp_path, steps(1, 1), steps(1, 1))
     manifest = MANIFEST | {
         "sync_seconds_at_least": None,
-        "ranks": [{"formula_bytes_sent_per_step": 100.0, "link": None}] * 2,
+        "ranks": [{"rank": rank, "formula_bytes_sent_per_step": 100.0, "link": None} for rank in (0, 1)],
     }
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    run = summary.summarise(folder)
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    run = summary.summarise(run_records.read(tmp_path))
     assert run["run"]["bandwidth"]["utilisation"] is None
     assert run["run"]["bandwidth"]["sync_seconds_at_least"] is None
     assert run["run"]["bandwidth"]["bus_bytes_per_second"] > 0

@@ -1,0 +1,64 @@
+"""What is made of finished runs on demand: reports, and a table on the terminal."""
+
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table as Grid
+
+from app import folders
+from app.conclusion import conclude
+from app.errors import LockstepError
+from app.report import comparison, page
+from app.report.run import Run, find
+
+Say = Callable[[str], None]
+
+UNWRAPPED_COLUMNS = 10_000  # a table takes the width that it needs; wrapped numbers cannot be read
+
+
+def report(names: Sequence[str], say: Say) -> None:
+    """Make one run's report and summary anew, or one page of several runs; without a name, of the present run."""
+    found = _find(names or [folders.handed_over()])
+    try:
+        if len(found) == 1:
+            conclude(found[0])
+            path = found[0] / page.PAGE
+        else:
+            path = page.write_comparison([Run.read(folder) for folder in found])
+    except OSError as error:
+        raise LockstepError(
+            f"the report cannot be written: {error}. Give results/ to the user who runs this."
+        ) from None
+    say(f"Report: {_from_here(path)}")
+
+
+def compare(names: Sequence[str], say: Say) -> None:
+    """Lay runs side by side, the fastest first."""
+    runs = [Run.read(folder) for folder in _find(names)]
+    table = comparison.compared(runs)
+    grid = Grid(box=None, pad_edge=False, header_style="")
+    shown = [place for place in range(len(table.columns)) if any(row[place] is not None for row in table.rows)]
+    for place in shown:
+        words = isinstance(table.rows[0][place], str | bool)
+        grid.add_column(table.columns[place].heading, justify="left" if words else "right", no_wrap=True)
+    for cells in table.cells():
+        grid.add_row(*(cells[place][1] for place in shown))
+    target = io.StringIO()
+    Console(file=target, width=UNWRAPPED_COLUMNS, highlight=False, markup=False).print(grid)
+    say("\n".join(line.rstrip() for line in target.getvalue().splitlines()))
+    for each in comparison.differences(runs):
+        say(f"differs: {each}")
+    for run in runs:
+        say(f"{run.name}: {run.summary['verdict']['sentences'][0]}")
+
+
+def _find(names: Sequence[str]) -> list[Path]:
+    """Each once, in the order given."""
+    return list(dict.fromkeys(find(name) for name in names))
+
+
+def _from_here(path: Path) -> Path:
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path

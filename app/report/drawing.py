@@ -1,0 +1,33 @@
+"""A figure as the page shows it, or the reason why it is missing."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from app.report import theme
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure as the page shows it; without a drawing it is missing, and `caption` says why."""
+
+    name: str
+    title: str
+    caption: str
+    svg: str | None
+
+
+class Missing(Exception):  # noqa: N818  # it is no error
+    """What a figure would show was not measured."""
+
+
+def draw[Subject](name: str, title: str, make: Callable[[Subject], tuple[Figure, str]], subject: Subject) -> Drawing:
+    """Make a figure, in the style of all, or say why there is none."""
+    with mpl.rc_context(theme.STYLE):
+        try:
+            figure, caption = make(subject)
+        except Missing as reason:
+            return Drawing(name, title, f"Not measured: {reason}", None)
+        return Drawing(name, title, caption, theme.as_svg(figure, name))

@@ -1,0 +1,268 @@
+"""The figures of a run, and those that lay several runs side by side."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from app.report import theme
+from app.report.drawing import Drawing, Missing, draw
+from app.report.run import Run
+from app.report.series import Series, of_records, series
+from app.report.timeline import timeline
+from app.run_records import RankRecords
+
+
+def of_run(run: Run) -> list[Drawing]:
+    """All figures of one run."""
+    return [
+        draw(name, title, figure, run)
+        for name, title, figure in (
+            ("phases", "What a step is made of, by rank", _phases_by_rank),
+            ("timeline", "Who waits for whom", timeline),
+            ("steps", "Time per step", _step_times),
+            ("loss", "Loss", _loss),
+            ("accuracy", "Accuracy", _accuracy),
+            ("bytes", "Bytes per step against the formula", _bytes),
+            ("bandwidth", "Bandwidth", _bandwidth),
+            ("cpu", "CPU", _cpu),
+            ("network", "Network", _network),
+            ("memory", "Memory", _memory),
+        )
+    ]
+
+
+def of_runs(runs: Sequence[Run]) -> list[Drawing]:
+    """Several runs side by side."""
+    return [
+        draw(f"compared-{name}", title, figure, runs)
+        for name, title, figure in (
+            ("phases", "What a step is made of, by run", _phases_by_run),
+            ("loss", "Loss", _losses),
+            ("bandwidth", "Bandwidth", _bandwidths),
+        )
+    ]
+
+
+# One run
+
+
+def _phases_by_rank(run: Run) -> tuple[Figure, str]:
+    rows = [(f"rank {rank['rank']}", rank) for rank in run.summary["ranks"]]
+    return _stacked_phases(rows), (
+        "Mean seconds of each phase over all steps but the first. "
+        "Wait is the time until the slowest rank had arrived; sync is what then was left to do."
+        + (" Violet: synchronisation hidden behind backward." if run.summary["run"]["hidden_sync_seconds"] else "")
+    )
+
+
+def _phases_by_run(runs: Sequence[Run]) -> tuple[Figure, str]:
+    rows = [(run.name, run.summary["run"]) for run in runs]
+    return _stacked_phases(rows), "Mean seconds of each phase over all ranks and all steps but the first."
+
+
+def _stacked_phases(rows: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
+    if not any(row["seconds"] for _, row in rows):
+        raise Missing("no step but the first is there.")
+    figure = theme.new_figure(1.3 + 0.36 * len(rows))
+    axes = figure.subplots()
+    places = np.arange(len(rows))
+    left = np.zeros(len(rows))
+    for phase, colour in theme.PHASES.items():
+        means = np.array([_mean(row, f"{phase}_seconds") for _, row in rows])
+        if not np.isnan(means).all():
+            axes.barh(places, np.nan_to_num(means), left=left, height=0.62, color=colour, label=phase)
+            left += np.nan_to_num(means)
+    for place, (_, row) in enumerate(rows):
+        hidden, before = _mean(row, "hidden_sync_seconds"), sum(_mean(row, f"{p}_seconds") for p in ("data", "forward"))
+        end = before + _mean(row, "backward_seconds")
+        if hidden > 0:
+            axes.barh(place, hidden, left=end - hidden, height=0.2, color=theme.HIDDEN)
+        if left[place]:
+            axes.annotate(f"{left[place]:.3g} s", (left[place], place), (4, 0), textcoords="offset points", va="center")
+    axes.set_yticks(places, theme.shorten([name for name, _ in rows]))
+    axes.invert_yaxis()
+    axes.set_xlim(0, left.max() * 1.12)
+    axes.set_xlabel("seconds per step")
+    axes.grid(visible=False, axis="y")
+    if any(_mean(row, "hidden_sync_seconds") > 0 for _, row in rows):
+        axes.barh(0, 0, color=theme.HIDDEN, label="hidden sync")
+    theme.legend_above(axes, 4)
+    return figure
+
+
+def _mean(row: dict[str, Any], figure: str) -> float:
+    """A mean of the summary; no number where there is none."""
+    return row[figure]["mean"] if row[figure] else float("nan")
+
+
+def _step_times(run: Run) -> tuple[Figure, str]:
+    lines = [of_records(f"rank {rank.rank}", rank.warm, "step", "seconds") for rank in run.ranks]
+    figure, axes = _lines(lines, "step", "seconds", "no step but the first is there.")
+    axes.set_ylim(bottom=0)
+    firsts = [rank["first_step"]["seconds"] for rank in run.summary["ranks"] if rank["first_step"]]
+    return figure, f"Without the first step, which sets everything up and took {max(firsts):.3g} s on the slowest rank."
+
+
+def _loss(run: Run) -> tuple[Figure, str]:
+    if run.synchronised:
+        lines = [series("all ranks", range(len(run.summary["losses"])), run.summary["losses"])]
+    else:
+        lines = [of_records(f"rank {rank.rank}", rank.steps, "step", "loss") for rank in run.ranks]
+    figure, _ = _lines(lines, "step", "loss", "no step is there.")
+    return figure, "Of each step's global batch." if run.synchronised else "Of each rank's own model on its own part."
+
+
+def _accuracy(run: Run) -> tuple[Figure, str]:
+    epochs = run.summary["run"]["epochs"]
+    numbers = [epoch["epoch"] + 1 for epoch in epochs]
+    lines = [
+        series(name, numbers, [_percent(epoch[figure]) for epoch in epochs])
+        for name, figure in (("training", "training_accuracy"), ("test", "accuracy"))
+    ]
+    figure, axes = _lines(lines, "epoch", "% right", "no epoch has a score.", marker="o")
+    axes.set_ylim(0, 100)
+    axes.set_xlim(0.5, max(numbers) + 0.5)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    return figure, "Training: each image as the model took it at its step. Test: after the epoch, the mean over ranks."
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _bytes(run: Run) -> tuple[Figure, str]:
+    ranks = run.summary["ranks"]
+    kinds = {
+        "formula": "formula_bytes_sent_per_step",
+        "counted": "bytes_sent_per_step",
+        "seen by the kernel": "interface_bytes_sent_per_step",
+    }
+    figure = theme.new_figure()
+    axes = figure.subplots()
+    width = 0.8 / len(kinds)
+    for place, (kind, field) in enumerate(kinds.items()):
+        measured = [(rank["rank"], rank[field] / 1e6) for rank in ranks if rank[field] is not None]
+        if measured:
+            at = [rank + (place - 1) * width for rank, _ in measured]
+            axes.bar(at, [size for _, size in measured], width * 0.92, label=kind, color=theme.colour(place))
+    axes.set_xticks(range(len(ranks)), [f"rank {rank['rank']}" for rank in ranks])
+    axes.grid(visible=False, axis="x")
+    axes.set_ylabel("MB sent per step")
+    theme.legend_above(axes, len(kinds))
+    return figure, "The kernel's count has headers and answers in it" + (
+        "."
+        if ranks[0]["interface_bytes_sent_per_step"] is not None
+        else "; here ranks share an interface: not measured."
+    )
+
+
+def _bandwidth(run: Run) -> tuple[Figure, str]:
+    return _bandwidth_bars([run]), (
+        "Gradients by the time of their synchronisation (algorithm), times 2(N-1)/N (bus), beside the slowest link, "
+        "as measured before the run."
+    )
+
+
+def _bandwidths(runs: Sequence[Run]) -> tuple[Figure, str]:
+    return _bandwidth_bars(runs), "As for a single run. A mode that sends nothing has none."
+
+
+def _bandwidth_bars(runs: Sequence[Run]) -> Figure:
+    kinds = {"algorithm": "algorithm", "bus": "bus", "slowest link": "link"}
+    shown = [run for run in runs if run.summary["run"]["bandwidth"]]
+    if not shown:
+        raise Missing("nothing was sent.")
+    figure = theme.new_figure(1.4 + 0.6 * len(shown))
+    axes = figure.subplots()
+    height = 0.8 / len(kinds)
+    for place, (kind, name) in enumerate(kinds.items()):
+        speeds = [run.summary["run"]["bandwidth"][f"{name}_bytes_per_second"] for run in shown]
+        measured = [(at, speed / 1e6) for at, speed in enumerate(speeds) if speed is not None]
+        if measured:
+            at = [number + (place - 1) * height for number, _ in measured]
+            axes.barh(at, [speed for _, speed in measured], height * 0.9, label=kind, color=theme.colour(place))
+    axes.set_yticks(range(len(shown)), theme.shorten([run.name if len(runs) > 1 else run.mode for run in shown]))
+    axes.invert_yaxis()
+    axes.set_xlabel("MB/s of payload")
+    axes.grid(visible=False, axis="y")
+    theme.legend_above(axes, len(kinds))
+    return figure
+
+
+def _cpu(run: Run) -> tuple[Figure, str]:
+    return _usage(run, {"user": ("cpu_user_percent", 1), "system": ("cpu_system_percent", 1)}, "% of one CPU"), (
+        "Of the rank's process, by sample."
+    )
+
+
+def _network(run: Run) -> tuple[Figure, str]:
+    if all(sample.network_sent_bytes is None for rank in run.ranks for sample in rank.usage):
+        raise Missing("ranks share a network interface, or left no sample of it.")
+    return _usage(run, {"sent": ("network_sent_bytes", 1e-6), "received": ("network_received_bytes", 1e-6)}, "MB/s"), (
+        "By the kernel's counters of the rank's interface, headers and answers included."
+    )
+
+
+def _memory(run: Run) -> tuple[Figure, str]:
+    return _usage(run, {"": ("memory_bytes", 1e-6)}, "MB resident"), "Of the rank's process."
+
+
+def _usage(run: Run, panels: dict[str, tuple[str, float]], unit: str) -> Figure:
+    if not any(rank.usage for rank in run.ranks):
+        raise Missing("no sample of usage is there.")
+    figure = theme.new_figure(theme.HEIGHT if len(panels) == 1 else theme.HEIGHT * 1.5)
+    for axes, (title, (field, scale)) in zip(
+        np.atleast_1d(figure.subplots(len(panels), sharex=True)), panels.items(), strict=True
+    ):
+        for rank in run.ranks:
+            line = _usage_line(rank, field, scale)
+            axes.plot(line.at, line.values, color=theme.colour(rank.rank), label=line.name)
+        axes.set_ylabel(f"{title} {unit}".strip())
+        axes.set_ylim(bottom=0)
+    figure.axes[-1].set_xlabel("seconds since the run began")
+    theme.legend_above(figure.axes[0], len(run.ranks))
+    return figure
+
+
+def _usage_line(rank: RankRecords, field: str, scale: float) -> Series:
+    """Bytes come as their number in an interval, and are shown by the second."""
+    longest = max((sample.seconds for sample in rank.usage), default=0.0)
+    samples = [sample for sample in rank.usage if sample.seconds > longest / 10]  # a rate over a moment says nothing
+    at = [rank.on_common_clock(sample.at_seconds) for sample in samples]
+    values = [getattr(sample, field) for sample in samples]
+    if field.startswith("network"):
+        values = [
+            None if value is None else value / sample.seconds for value, sample in zip(values, samples, strict=True)
+        ]
+    return series(f"rank {rank.rank}", at, [None if value is None else value * scale for value in values])
+
+
+# Several runs
+
+
+def _losses(runs: Sequence[Run]) -> tuple[Figure, str]:
+    lines = [series(run.name, range(len(run.summary["losses"])), run.summary["losses"]) for run in runs]
+    figure, _ = _lines(lines, "step", "loss", "no step is there.")
+    return figure, "Of each step's global batch; without synchronisation, the mean over the ranks' own models."
+
+
+def _lines(
+    lines: Sequence[Series], across: str, up: str, missing: str, marker: str | None = None
+) -> tuple[Figure, Axes]:
+    if all(line.empty for line in lines):
+        raise Missing(missing)
+    figure = theme.new_figure()
+    axes = figure.subplots()
+    for number, line in enumerate(lines):
+        if not line.empty:
+            mark = marker or ("o" if len(line.values) == 1 else None)
+            axes.plot(line.at, line.values, label=line.name, color=theme.colour(number), marker=mark, markersize=4)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    if len(lines) > 1:
+        theme.legend_above(axes, len(lines) if across != "step" or len(lines[0].name) < 8 else 2)
+    return figure, axes

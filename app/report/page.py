@@ -1,0 +1,75 @@
+"""The HTML page of one run or several, and the tables and figures beside it as files."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from app import __version__, folders
+from app.report import comparison, figures, tables, theme
+from app.report.run import Run
+
+PAGE = "report.html"
+LONGEST_NAME = 200
+
+
+def write(run: Run) -> Path:
+    """Put a run's report into its folder."""
+    page = {"run": run, "tables": tables.of_run(run), "figures": figures.of_run(run)}
+    return _write(run.folder, {"title": run.name, "compared": None, "pages": [page]})
+
+
+def write_comparison(runs: Sequence[Run]) -> Path:
+    """Put a report of several runs side by side into a folder of its own."""
+    pages = [{"run": run, "tables": tables.of_run(run), "figures": figures.of_run(run)} for run in runs]
+    compared = {
+        "tables": [comparison.compared(runs)],
+        "figures": figures.of_runs(runs),
+        "differences": comparison.differences(runs),
+    }
+    title = " / ".join(run.name for run in runs)
+    return _write(_comparison_folder(runs), {"title": title, "compared": compared, "pages": pages})
+
+
+def _comparison_folder(runs: Sequence[Run]) -> Path:
+    name = "--".join(run.name for run in runs)
+    if len(name) > LONGEST_NAME:
+        name = f"{name[:LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return folders.RESULTS / "comparisons" / name
+
+
+def _write(folder: Path, content: dict[str, Any]) -> Path:
+    own = content["compared"] or content["pages"][0]
+    for part in ("tables", "figures"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    for table in own["tables"]:
+        _replace(folder / "tables" / f"{table.name}.csv", table.csv())
+    for figure in own["figures"]:
+        path = folder / "figures" / f"{figure.name}.svg"
+        if figure.svg is None:
+            path.unlink(missing_ok=True)
+        else:
+            _replace(path, figure.svg)
+    _replace(folder / PAGE, _render(content))
+    return folder / PAGE
+
+
+def _replace(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    half_written = path.with_name(f".{path.name}")
+    half_written.write_text(text, encoding="utf-8")
+    half_written.replace(path)
+
+
+def _render(content: dict[str, Any]) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["for_page"] = theme.for_page
+    return environment.get_template("page.html").render(**content, version=__version__)

@@ -1,0 +1,69 @@
+"""What a table is: values as they were measured, and how they read on the page and on the terminal."""
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Value = str | float | bool | None
+Words = Callable[[Value], str]
+
+MISSING = "-"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading, the name in CSV, and how a value reads."""
+
+    heading: str
+    name: str
+    words: Words
+
+
+@dataclass(frozen=True)
+class Table:
+    """Values as they were measured; only the page rounds them."""
+
+    name: str
+    title: str
+    columns: list[Column]
+    rows: list[list[Value]]
+    note: str = ""
+
+    def csv(self) -> str:
+        """All digits; a value that was not measured is an empty field."""
+        target = io.StringIO()
+        writer = csv.writer(target, lineterminator="\n")
+        writer.writerow(column.name for column in self.columns)
+        writer.writerows([["" if value is None else value for value in row] for row in self.rows])
+        return target.getvalue()
+
+    def cells(self) -> list[list[tuple[Value, str]]]:
+        """Each value beside its words."""
+        return [
+            [
+                (value, MISSING if value is None else column.words(value))
+                for column, value in zip(self.columns, row, strict=True)
+            ]
+            for row in self.rows
+        ]
+
+
+def plain(value: Value) -> str:
+    """As it is."""
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+
+def digits(value: Value) -> str:
+    """Three or four that count."""
+    return f"{value:.0f}" if abs(float(value or 0)) >= 1000 else f"{float(value or 0):.3g}"
+
+
+def megabytes(value: Value) -> str:
+    """Bytes in millions."""
+    return f"{float(value or 0) / 1e6:.2f}"
+
+
+def percent(value: Value) -> str:
+    """Of one."""
+    return f"{float(value or 0):.1%}"

@@ -1,0 +1,89 @@
+"""Colours and type of all figures, and how a figure becomes SVG: for a page that is light or dark, or for a file."""
+
+import io
+import re
+from collections.abc import Sequence
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+INK, MUTED, GRID, PANEL = "#1b1d21", "#62676f", "#dcdfe4", "#fefefe"
+
+PHASES = {  # in the order of a step
+    "data": "#8b919c",
+    "forward": "#5aa2e6",
+    "backward": "#2a66b5",
+    "wait": "#efa73f",
+    "sync": "#d5475f",
+    "optimiser": "#55a868",
+}
+HIDDEN = "#b18ad9"
+SERIES = ("#2a78c8", "#e0793a", "#3c9d6b", "#c5485d", "#8767bd", "#9a6b4f", "#d07fb5", "#7d8087", "#b5a02e", "#2fa7b5")
+
+# What follows the page's own colours, by the names of its style sheet.
+VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PANEL: "--panel"}
+
+WIDTH, HEIGHT = 6.4, 3.0  # inches, of 72 points
+STYLE = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "svg.fonttype": "none",
+    "text.color": INK,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.linewidth": 1.4,
+}
+
+
+def colour(number: int) -> str:
+    """Of a rank or a run."""
+    return SERIES[number % len(SERIES)]
+
+
+def new_figure(height: float = HEIGHT) -> Figure:
+    """An empty one; what is drawn into it follows STYLE as long as that is in force."""
+    return Figure(figsize=(WIDTH, height), layout="constrained")
+
+
+def legend_above(axes: Axes, entries: int) -> None:
+    """A legend that covers nothing, however many entries it has."""
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=min(entries, 7), borderaxespad=0.2, handlelength=1.2)
+
+
+def as_svg(figure: Figure, name: str) -> str:
+    """The figure as a drawing that can stand in a page beside others, or alone in a file."""
+    target = io.StringIO()
+    with mpl.rc_context({**STYLE, "svg.hashsalt": name}):
+        figure.savefig(target, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+    drawing = target.getvalue()
+    drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing[drawing.index("<svg") :], flags=re.DOTALL)
+    drawing = re.sub(r' id="[A-Za-z0-9]+_\d+"', "", drawing)  # numbers that every figure counts from 1
+    drawing = re.sub(r"(font[^:]*: (?:[\d.]+px )?)'DejaVu Sans'[^;\"]*", r"\1sans-serif", drawing)
+    return re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), drawing)
+
+
+def for_page(drawing: str, description: str) -> str:
+    """The same in the colours of the page, as wide as there is room."""
+    for value, variable in VARIABLES.items():
+        drawing = drawing.replace(value, f"var({variable})")
+    drawing = re.sub(r'(<svg [^>]*?)width="[^"]*pt" ?', r"\1", drawing, count=1)
+    return re.sub(r'(<svg [^>]*?)height="[^"]*pt"', r'\1role="img"', drawing, count=1)
+
+
+def shorten(values: Sequence[str], most: int = 28) -> list[str]:
+    """Names that fit beside an axis."""
+    return [value if len(value) <= most else value[: most - 1] + "…" for value in values]

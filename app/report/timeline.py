@@ -1,0 +1,71 @@
+"""A few steps as they happened on all ranks: who waits for whom."""
+
+from collections.abc import Iterable
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from app.records import Step
+from app.report import theme
+from app.report.drawing import Missing
+from app.report.run import Run
+
+STEPS_SHOWN = 3
+
+
+def timeline(run: Run) -> tuple[Figure, str]:
+    """The figure and its caption."""
+    together = list(zip(*(rank.steps for rank in run.ranks), strict=False))
+    if not together:
+        raise Missing("no step is there from all ranks.")
+    first = min(max(1, len(together) // 2), max(0, len(together) - STEPS_SHOWN))
+    shown = together[first : first + STEPS_SHOWN]
+    zero = min(rank.on_common_clock(step.at_seconds) for rank, step in zip(run.ranks, shown[0], strict=True))
+    figure = theme.new_figure(1.3 + 0.42 * len(run.ranks))
+    axes = figure.subplots()
+    for steps in shown:
+        for rank, step in zip(run.ranks, steps, strict=True):
+            began = rank.on_common_clock(step.at_seconds) - zero
+            for phase, begin, seconds in spans(step):
+                axes.barh(rank.rank, seconds, left=began + begin, height=0.5, color=theme.PHASES[phase])
+            for bucket in step.buckets or ():
+                length = bucket.end_seconds - bucket.ready_seconds
+                axes.barh(rank.rank + 0.36, length, left=began + bucket.ready_seconds, height=0.14, color=theme.HIDDEN)
+    _phase_legend(axes, hidden=any(step.buckets for steps in shown for step in steps))
+    axes.set_yticks(range(len(run.ranks)), [f"rank {rank.rank}" for rank in run.ranks])
+    axes.invert_yaxis()
+    axes.set_xlabel("seconds, on one clock for all ranks")
+    axes.grid(visible=False, axis="y")
+    numbers = f"Step {first}" if len(shown) == 1 else f"Steps {first} to {first + len(shown) - 1}"
+    return figure, f"{numbers}, as they happened on every rank."
+
+
+def spans(step: Step) -> Iterable[tuple[str, float, float]]:
+    """The phases of a step in their order: which, when it began, how long it took."""
+    given_before = sum(each.end_seconds - each.ready_seconds for each in step.buffers or ())
+    exposed = step.exposed_sync_seconds or 0.0
+    wait, sync = step.wait_seconds or 0.0, step.sync_seconds or 0.0
+    if step.wait_seconds is None and exposed:  # nobody knows yet which it was
+        sync = exposed
+    order = [
+        ("data", step.data_seconds),
+        ("sync", given_before),
+        ("forward", step.forward_seconds),
+        ("backward", step.backward_seconds),
+        ("wait", min(wait, max(0.0, wait + sync - given_before))),
+        ("sync", max(0.0, wait + sync - given_before - wait)),
+        ("optimiser", step.optimiser_seconds),
+    ]
+    began = 0.0
+    for phase, seconds in order:
+        if seconds > 0:
+            yield phase, began, seconds
+        began += max(0.0, seconds)
+
+
+def _phase_legend(axes: Axes, *, hidden: bool) -> None:
+    for phase, colour in theme.PHASES.items():
+        axes.barh(0, 0, color=colour, label=phase)
+    if hidden:
+        axes.barh(0, 0, color=theme.HIDDEN, label="hidden messages")
+    theme.legend_above(axes, 4 if hidden else len(theme.PHASES))
