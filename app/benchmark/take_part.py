@@ -6,6 +6,7 @@ import torch
 
 from app.benchmark.choice import Choice
 from app.benchmark.collectives import compare_collectives
+from app.benchmark.overhead import compare_measuring
 from app.benchmark.sync import compare_modes
 from app.communicator import Communicator
 from app.join import join
@@ -29,3 +30,5 @@ def benchmark(name: str, choice: Choice, settings: Settings, say: Say) -> None:
                 compare_modes(settings, cluster, say)
             case "collectives":
                 compare_collectives(settings, cluster, choice, say)
+            case "overhead":
+                compare_measuring(settings, cluster, say)

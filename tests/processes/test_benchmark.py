@@ -32,7 +32,30 @@ def test_every_mode_is_timed_beside_plain_code(tmp_path: Path) -> None:
 def test_a_wrong_name_is_refused(tmp_path: Path) -> None:
     code, output = group.wait(group.start("benchmark synk", tmp_path))
     assert code == 2
-    assert "invalid choice: 'synk' (choose from sync, collectives)" in output
+    assert "invalid choice: 'synk' (choose from sync, collectives, overhead)" in output
+
+
+COST = re.compile(r"^(?P<part>\w[\w .,]*?) +(?P<milliseconds>[\d.]+|-) +(?:[\d.]+%|-)$")
+
+
+@pytest.mark.parametrize("mode", ["all_reduce", "ddp"])  # one that waits at a barrier, one that hides what it sends
+def test_what_measuring_costs_is_told_part_by_part(tmp_path: Path, mode: str) -> None:
+    ranks = Ranks(tmp_path, 2, "benchmark overhead", SYNC_MODE=mode)
+    ranks.start()
+    outcomes = ranks.wait()
+    assert [code for code, _ in outcomes.values()] == [0, 0], outcomes
+    assert outcomes[1][1] == ""
+    told = outcomes[0][1]
+    costs = {row["part"]: row["milliseconds"] for row in map(COST.match, told.splitlines()) if row}
+    *parts, everything = costs
+    assert (len(parts), everything) == (5, "all")
+    assert [part for part in parts if costs[part] == "-"] == (["timed barrier"] if mode == "ddp" else [])
+    measured = [float(costs[part]) for part in parts if costs[part] != "-"]
+    assert abs(sum(measured) - float(costs["all"])) <= 0.0005 * (len(measured) + 1) + 1e-9  # each is rounded
+    assert f"lenet5, {mode}, 2 ranks, 256 images" in told
+    assert re.search(
+        r"^steps with and without measuring, in turn: [\d.]+ \(least to most of \d+ pairs", told, re.MULTILINE
+    )
 
 
 TIMED = r"(?P<p50>[\d.]+) +(?P<p99>[\d.]+) +(?P<algorithm>[\d.]+) +(?P<bus>[\d.]+) +(?P<wrong>\d+) +\d+%"

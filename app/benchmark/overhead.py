@@ -1,0 +1,273 @@
+"""`benchmark overhead`: what measuring costs a training step, call by call, and as a ratio of whole steps.
+
+Left out of the ratio are the accounts of traffic, which the communicator keeps whoever looks at them, and out of both
+what a hook of DDP's costs beside its account: `benchmark sync` holds `ddp` against DDP as it comes.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import numpy as np
+
+from app import data, gradient_sync, models
+from app.batch_norm import LocalBatchNorm2d, SynchronisedBatchNorm2d
+from app.clock import RunClock
+from app.cluster import Cluster
+from app.communicator import Communicator, Traffic
+from app.datasets import CLASSES, SIDE, SOURCES
+from app.datasets.prepared import DataSet, Part
+from app.meter import Meter, Outcome, StepMeter
+from app.numerics import Numerics
+from app.records import Recorder, Usage
+from app.settings import DEFAULT_DATASETS, Settings
+from app.straggler import pace_of
+from app.training import Job, Plan, Steps
+from app.usage import UsageSampler
+
+ROUNDS = 12
+WARM_UP = 2
+
+MARKS, ACCOUNTS, BARRIER = "counters and marks", "accounts of traffic", "timed barrier"
+RECORD, USAGE = "counters and record", "usage"
+PARTS = (MARKS, ACCOUNTS, BARRIER, RECORD, USAGE)
+
+Costs = dict[str, float]  # seconds of a step by part; a part that the step did not have is not in it
+
+
+class Pair(NamedTuple):
+    """A step with all measuring and one without any, in seconds."""
+
+    measured: float
+    unmeasured: float
+    costs: Costs  # of measuring, on this rank
+
+
+class NoMeter:
+    """Looks at nothing. The communicator is told of the step, because it is its errors that name it."""
+
+    def __init__(self, communicator: Communicator) -> None:
+        self._communicator = communicator
+
+    def begin(self, step: int) -> None:
+        """Count the wire's bytes anew."""
+        self._communicator.begin_step(step)
+
+    def mark(self, phase: str) -> None:
+        """Take no time."""
+
+    def wait_for_peers(self) -> None:
+        """Wait for nobody."""
+
+
+class TimedTraffic(Traffic):
+    """Accounts that know how long it took to keep them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[float] = []  # by the backend's threads as well, and to append is safe among threads
+
+    def begin(self, sent: float, received: float) -> None:
+        """Count an operation that starts now."""
+        began = time.perf_counter()
+        super().begin(sent, received)
+        self.taken.append(time.perf_counter() - began)
+
+    def end(self) -> None:
+        """One operation is over."""
+        began = time.perf_counter()
+        super().end()
+        self.taken.append(time.perf_counter() - began)
+
+
+class TimedMeter:
+    """Hands everything on to a run's own meter, and takes the time of each call."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._meter = StepMeter(job.cluster, job.clock, job.communicator, job.statistics)
+
+    def begin(self, step: int) -> None:
+        """A step begins."""
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._timed(MARKS, lambda: self._meter.begin(step))
+        self._traffic = []
+        for communicator in (self._job.communicator, self._job.statistics):
+            if communicator is not None:
+                communicator.traffic = traffic = TimedTraffic()
+                self._traffic.append(traffic)
+
+    def mark(self, phase: str) -> None:
+        """A phase is over."""
+        self._timed(MARKS, lambda: self._meter.mark(phase))
+
+    def wait_for_peers(self) -> None:
+        """The gradients lie here."""
+        self._timed(BARRIER, self._meter.wait_for_peers)
+
+    def write(self, outcome: Outcome) -> None:
+        """The step's record, as the training loop writes it."""
+        record = self._timed(RECORD, lambda: self._meter.record(0, outcome, self._job.sync.overlap()))
+        self._timed(RECORD, lambda: self._job.recorder.write(record))
+
+    def costs(self) -> Costs:
+        """Of the step that has been written."""
+        return {**self._seconds, ACCOUNTS: sum(sum(traffic.taken) for traffic in self._traffic)}
+
+    def _timed[Result](self, part: str, call: Callable[[], Result]) -> Result:
+        began = time.perf_counter()
+        result = call()
+        self._seconds[part] += time.perf_counter() - began
+        return result
+
+
+class TimedSampler(UsageSampler):
+    """A sampler that knows, after its end, what CPU time its thread has used."""
+
+    samples = 0
+    cpu_seconds = 0.0
+
+    def _sample(self) -> None:
+        super()._sample()
+        self.cpu_seconds = time.thread_time()  # since the thread began
+
+    def _take(self) -> Usage:
+        self.samples += 1
+        return super()._take()
+
+    def costs(self, interval: float, seconds: float) -> Costs:
+        """Of so many seconds in which it takes a sample every interval."""
+        return {USAGE: self.cpu_seconds / self.samples * seconds / interval}
+
+
+class Bench:
+    """Trains on one batch over and over, with all measuring or with none."""
+
+    def __init__(self, settings: Settings, cluster: Cluster, recorder: Recorder) -> None:
+        self._job = _job(settings, cluster, recorder)
+        self._steps, self._step = Steps(self._job), 0
+        self._meter, self._no_meter = TimedMeter(self._job), NoMeter(self._job.communicator)
+        self._batch = np.arange(len(self._job.dataset.train))
+        self._augmentation = data.draw_augmentation(self._job.dataset, settings.seed, 0)
+        self._gate = Communicator(cluster, "in the benchmark")
+
+    def pair(self, measured_first: bool) -> Pair:
+        """One step of each kind. The ranks meet before it, and when the last of them has done it."""
+        if measured_first:
+            measured, costs = self._measured()
+            return Pair(measured, self._unmeasured(), costs)
+        unmeasured = self._unmeasured()
+        measured, costs = self._measured()
+        return Pair(measured, unmeasured, costs)
+
+    def _measured(self) -> tuple[float, Costs]:
+        job, interval = self._job, self._job.settings.usage_interval
+        with TimedSampler(job.cluster, job.clock, job.recorder, interval) as sampler:
+            seconds = self._seconds(lambda: self._meter.write(self._take(self._meter)))
+        return seconds, self._meter.costs() | sampler.costs(interval, seconds)
+
+    def _unmeasured(self) -> float:
+        return self._seconds(lambda: self._take(self._no_meter))
+
+    def _seconds(self, run: Callable[[], object]) -> float:
+        self._gate.wait_for_peers()
+        began = time.monotonic()
+        run()
+        self._gate.wait_for_peers()  # the time of the slowest rank is everybody's
+        return time.monotonic() - began
+
+    def _take(self, meter: Meter) -> Outcome:
+        self._step += 1
+        with self._job.communicator.watching(f"{self._job.settings.sync_mode}'s own communication"):
+            return self._steps.take(self._step - 1, self._batch, self._augmentation, meter)
+
+
+def compare_measuring(settings: Settings, cluster: Cluster, say: Callable[[str], None]) -> None:
+    """Pair after pair, the order swapped each time, so that neither kind of step has the better moments."""
+    pairs = []
+    with TemporaryDirectory() as folder, Recorder(Path(folder), cluster.rank) as recorder:
+        bench = Bench(settings, cluster, recorder)
+        for number in range(WARM_UP + ROUNDS):
+            pairs.append(bench.pair(measured_first=number % 2 == 1))
+            if cluster.rank == 0:
+                say(f"pair {number + 1} of {WARM_UP + ROUNDS}{', warm-up' if number < WARM_UP else ''}")
+    pairs = pairs[WARM_UP:]
+    costs = cluster.exchange("benchmark/overhead", [pair.costs for pair in pairs])
+    if cluster.rank == 0:
+        say(
+            f"\n{settings.model}, {settings.sync_mode}, {cluster.world_size} ranks, "
+            f"{settings.global_batch(cluster.world_size)} images: a step takes "
+            f"{median(pair.unmeasured for pair in pairs):.4f} s without measuring (median of {ROUNDS})"
+        )
+        say(table(pairs, _together(costs), settings.usage_interval))
+
+
+def _together(costs: Sequence[Sequence[Costs]]) -> Costs:
+    """A typical step's costs, given all ranks' steps: of each part, the rank where it costs most.
+
+    A rank at a barrier mostly waits for its peers, which it would do without one, a moment later. What the barrier
+    itself costs is what the last one there has to wait, in each step.
+    """
+    parts = [part for part in PARTS if part in costs[0][0]]
+    together = {part: max(median(step[part] for step in steps) for steps in costs) for part in parts}
+    if BARRIER in parts:
+        together[BARRIER] = median(min(step[BARRIER] for step in ranks) for ranks in zip(*costs, strict=True))
+    return together
+
+
+def table(pairs: Sequence[Pair], costs: Costs, interval: float) -> str:
+    """What each part of measuring costs; and the median of the pairs' ratios, and the range."""
+    step = median(pair.unmeasured for pair in pairs)
+    lines = [f"{'measuring':<24} {'ms/step':>9} {'of the step':>12}"]
+    for part in PARTS:
+        name = f"{part}, every {interval:g} s" if part == USAGE else part
+        lines.append(_row(name, costs[part], step) if part in costs else f"{name:<24} {'-':>9} {'-':>12}")
+    lines.append(_row("all", sum(costs.values()), step))
+    ratios = [pair.measured / pair.unmeasured for pair in pairs]
+    lines.append(
+        f"steps with and without measuring, in turn: {median(ratios):.3f} "
+        f"(least to most of {len(pairs)} pairs: {min(ratios):.2f} to {max(ratios):.2f})"
+    )
+    return "\n".join(lines)
+
+
+def _row(name: str, seconds: float, step: float) -> str:
+    return f"{name:<24} {seconds * 1e3:>9.3f} {seconds / step:>12.3%}"
+
+
+def _job(settings: Settings, cluster: Cluster, recorder: Recorder) -> Job:
+    """As a run has it, without a prepared set, which a benchmark's ranks do not have."""
+    communicator = Communicator(cluster)
+    statistics = communicator.apart() if settings.batch_norm == "synchronised" else None
+    batch_norm = LocalBatchNorm2d if statistics is None else partial(SynchronisedBatchNorm2d, communicator=statistics)
+    numerics = Numerics.of(settings)
+    model = models.build(settings.model, settings.seed, numerics.dtype, batch_norm)
+    batch, steps = settings.global_batch(cluster.world_size), 2 * (WARM_UP + ROUNDS)
+    return Job(
+        settings,
+        Plan(1, steps, steps, batch),
+        cluster,
+        communicator,
+        statistics,
+        gradient_sync.create(settings, communicator),
+        pace_of(settings, cluster.rank, model, statistics),
+        model,
+        numerics,
+        _noise(settings, batch),
+        recorder,
+        RunClock(cluster, Communicator(cluster, "while clocks were compared")),
+        lambda _: None,
+    )
+
+
+def _noise(settings: Settings, samples: int) -> DataSet:
+    """Images and labels of no meaning, the same on all ranks, in the form of the model's usual set."""
+    source, random = SOURCES[DEFAULT_DATASETS[settings.model]], np.random.default_rng(settings.seed)
+    images = random.integers(0, 256, (samples, SIDE, SIDE, source.channels), dtype=np.uint8)
+    part = Part(images, random.integers(0, CLASSES, samples))
+    return DataSet(source, part, part)
