@@ -23,6 +23,8 @@ def hand_over(run: str) -> None:
 
 def handed_over() -> str:
     """The run's name, as `prepare` gave it."""
+    if not RUN_FILE.is_file():
+        raise SettingError("no run has been prepared here. Give the name of one.")
     return str(json.loads(RUN_FILE.read_text())["run"])
 
 

@@ -59,8 +59,8 @@ class Form:
 
 SYNC_MODE = OneOf(tuple(MODES))
 RUN_NAME = Form(
-    re.compile(r"(?!latest$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}").fullmatch,
-    "letters, digits, '.', '_' and '-', a letter or digit first, at most 100, and not 'latest'",
+    re.compile(r"(?!(?:latest|comparisons)$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}").fullmatch,
+    "letters, digits, '.', '_' and '-', a letter or digit first, at most 100, and not 'latest' or 'comparisons'",
 )
 LINK_RATE = Form(asked.read_rate, asked.RATE_WORDS)
 LINK_RATE_BY_RANK = Form(asked.read_rate_by_rank, asked.RATE_BY_RANK_WORDS)

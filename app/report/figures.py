@@ -82,7 +82,8 @@ def _stacked_phases(rows: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
         if hidden > 0:
             axes.barh(place, hidden, left=end - hidden, height=0.2, color=theme.HIDDEN)
         if left[place]:
-            axes.annotate(f"{left[place]:.3g} s", (left[place], place), (4, 0), textcoords="offset points", va="center")
+            text = f"{_mean(row, 'seconds'):.3g} s"
+            axes.annotate(text, (left[place], place), (4, 0), textcoords="offset points", va="center")
     axes.set_yticks(places, theme.shorten([name for name, _ in rows]))
     axes.invert_yaxis()
     axes.set_xlim(0, left.max() * 1.12)
@@ -112,7 +113,7 @@ def _loss(run: Run) -> tuple[Figure, str]:
         lines = [series("all ranks", range(len(run.summary["losses"])), run.summary["losses"])]
     else:
         lines = [of_records(f"rank {rank.rank}", rank.steps, "step", "loss") for rank in run.ranks]
-    figure, _ = _lines(lines, "step", "loss", "no step is there.")
+    figure, _ = _lines(lines, "step", "loss", "no step has a loss from all ranks.")
     return figure, "Of each step's global batch." if run.synchronised else "Of each rank's own model on its own part."
 
 
@@ -141,6 +142,8 @@ def _bytes(run: Run) -> tuple[Figure, str]:
         "counted": "bytes_sent_per_step",
         "seen by the kernel": "interface_bytes_sent_per_step",
     }
+    if not any(rank[field] for rank in ranks for field in kinds.values()):
+        raise Missing("this mode sends nothing between ranks.")
     figure = theme.new_figure()
     axes = figure.subplots()
     width = 0.8 / len(kinds)
@@ -175,7 +178,7 @@ def _bandwidth_bars(runs: Sequence[Run]) -> Figure:
     kinds = {"algorithm": "algorithm", "bus": "bus", "slowest link": "link"}
     shown = [run for run in runs if run.summary["run"]["bandwidth"]]
     if not shown:
-        raise Missing("nothing was sent.")
+        raise Missing("no step has its synchronisation measured on all ranks.")
     figure = theme.new_figure(1.4 + 0.6 * len(shown))
     axes = figure.subplots()
     height = 0.8 / len(kinds)
@@ -201,7 +204,7 @@ def _cpu(run: Run) -> tuple[Figure, str]:
 
 def _network(run: Run) -> tuple[Figure, str]:
     if all(sample.network_sent_bytes is None for rank in run.ranks for sample in rank.usage):
-        raise Missing("ranks share a network interface, or left no sample of it.")
+        raise Missing("the interface is shared with others, or no sample is there.")
     return _usage(run, {"sent": ("network_sent_bytes", 1e-6), "received": ("network_received_bytes", 1e-6)}, "MB/s"), (
         "By the kernel's counters of the rank's interface, headers and answers included."
     )
@@ -220,7 +223,7 @@ def _usage(run: Run, panels: dict[str, tuple[str, float]], unit: str) -> Figure:
     ):
         for rank in run.ranks:
             line = _usage_line(rank, field, scale)
-            axes.plot(line.at, line.values, color=theme.colour(rank.rank), label=line.name)
+            theme.plot(axes, line, rank.rank)
         axes.set_ylabel(f"{title} {unit}".strip())
         axes.set_ylim(bottom=0)
     figure.axes[-1].set_xlabel("seconds since the run began")
@@ -245,8 +248,12 @@ def _usage_line(rank: RankRecords, field: str, scale: float) -> Series:
 
 
 def _losses(runs: Sequence[Run]) -> tuple[Figure, str]:
-    lines = [series(run.name, range(len(run.summary["losses"])), run.summary["losses"]) for run in runs]
-    figure, _ = _lines(lines, "step", "loss", "no step is there.")
+    names = theme.shorten([run.name for run in runs])
+    lines = [
+        series(name, range(len(run.summary["losses"])), run.summary["losses"])
+        for name, run in zip(names, runs, strict=True)
+    ]
+    figure, _ = _lines(lines, "step", "loss", "no step has a loss from all ranks.")
     return figure, "Of each step's global batch; without synchronisation, the mean over the ranks' own models."
 
 
@@ -259,10 +266,9 @@ def _lines(
     axes = figure.subplots()
     for number, line in enumerate(lines):
         if not line.empty:
-            mark = marker or ("o" if len(line.values) == 1 else None)
-            axes.plot(line.at, line.values, label=line.name, color=theme.colour(number), marker=mark, markersize=4)
+            theme.plot(axes, line, number, marker)
     axes.set_xlabel(across)
     axes.set_ylabel(up)
     if len(lines) > 1:
-        theme.legend_above(axes, len(lines) if across != "step" or len(lines[0].name) < 8 else 2)
+        theme.legend_above(axes, len(lines) if max(len(line.name) for line in lines) < 9 else 2)
     return figure, axes

@@ -1,6 +1,7 @@
 """The HTML page of one run or several, and the tables and figures beside it as files."""
 
 import hashlib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def write_comparison(runs: Sequence[Run]) -> Path:
 
 
 def _comparison_folder(runs: Sequence[Run]) -> Path:
-    name = "--".join(run.name for run in runs)
+    name = "--".join(re.sub(r"[^A-Za-z0-9._-]", "_", run.name) for run in runs)
     if len(name) > LONGEST_NAME:
         name = f"{name[:LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     return folders.RESULTS / "comparisons" / name

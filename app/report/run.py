@@ -49,11 +49,12 @@ class Run:
 def find(name: str) -> Path:
     """A run's folder, from its name in results/, `latest`, or a path."""
     for folder in (folders.RESULTS / name, Path(name)):
-        if (folder / "manifest.json").is_file():
+        if _has_manifest(folder):
             try:
-                json.loads((folder / "manifest.json").read_text())["ranks"]
-            except (ValueError, KeyError, TypeError):
-                raise SettingError(f"{folder}/manifest.json cannot be read: it is no run's, or was cut off.") from None
+                manifest = json.loads((folder / "manifest.json").read_text())
+                manifest["ranks"][manifest["world_size"] - 1]
+            except (OSError, ValueError, LookupError, TypeError) as error:
+                raise SettingError(f"{folder}/manifest.json cannot be read, or is no run's: {error}.") from None
             return folder.resolve()
     made = (path.parent for path in folders.RESULTS.glob("*/manifest.json") if not path.parent.is_symlink())
     known = sorted(folder.name for folder in made)
@@ -61,3 +62,10 @@ def find(name: str) -> Path:
         f"'{name}' is no run: neither results/{name} nor {name} has a manifest.json. "
         f"Runs in results/: {', '.join(known[-10:]) or 'none'}."
     )
+
+
+def _has_manifest(folder: Path) -> bool:
+    try:
+        return (folder / "manifest.json").is_file()
+    except OSError:
+        return False  # such as a name that is too long for a file

@@ -56,7 +56,8 @@ def plain(value: Value) -> str:
 
 def digits(value: Value) -> str:
     """Three or four that count."""
-    return f"{value:.0f}" if abs(float(value or 0)) >= 1000 else f"{float(value or 0):.3g}"
+    number = float(value or 0)
+    return f"{number:.0f}" if abs(number) >= 999.5 else f"{number:.3g}"  # above, that would be an exponent
 
 
 def megabytes(value: Value) -> str:

@@ -8,6 +8,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from app.report.series import Series
+
 INK, MUTED, GRID, PANEL = "#1b1d21", "#62676f", "#dcdfe4", "#fefefe"
 
 PHASES = {  # in the order of a step
@@ -29,6 +31,7 @@ STYLE = {
     "font.family": "sans-serif",
     "font.size": 10,
     "svg.fonttype": "none",
+    "text.parse_math": False,
     "text.color": INK,
     "axes.edgecolor": MUTED,
     "axes.labelcolor": INK,
@@ -59,9 +62,21 @@ def new_figure(height: float = HEIGHT) -> Figure:
     return Figure(figsize=(WIDTH, height), layout="constrained")
 
 
+def plot(axes: Axes, line: Series, number: int, marker: str | None = None) -> None:
+    """A line of a rank's or a run's colour, which is a dot where it has but one point."""
+    dot = marker or ("o" if len(line.values) == 1 else None)
+    axes.plot(line.at, line.values, label=line.name, color=colour(number), marker=dot, markersize=4)
+
+
 def legend_above(axes: Axes, entries: int) -> None:
     """A legend that covers nothing, however many entries it has."""
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=min(entries, 7), borderaxespad=0.2, handlelength=1.2)
+    axes.figure.legend(
+        *axes.get_legend_handles_labels(),
+        loc="outside upper left",
+        ncols=min(entries, 7),
+        borderaxespad=0.2,
+        handlelength=1.2,
+    )
 
 
 def as_svg(figure: Figure, name: str) -> str:
@@ -71,17 +86,18 @@ def as_svg(figure: Figure, name: str) -> str:
         figure.savefig(target, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     drawing = target.getvalue()
     drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing[drawing.index("<svg") :], flags=re.DOTALL)
-    drawing = re.sub(r' id="[A-Za-z0-9]+_\d+"', "", drawing)  # numbers that every figure counts from 1
+    drawing = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", drawing)  # numbers that every figure counts from 1
     drawing = re.sub(r"(font[^:]*: (?:[\d.]+px )?)'DejaVu Sans'[^;\"]*", r"\1sans-serif", drawing)
     return re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), drawing)
 
 
-def for_page(drawing: str, description: str) -> str:
-    """The same in the colours of the page, as wide as there is room."""
+def for_page(drawing: str, prefix: str, title: str) -> str:
+    """The same in the colours of the page, as wide as there is room, with names of its own inside."""
+    drawing = re.sub(r'( id="|url\(#|xlink:href="#)', rf"\g<1>{prefix}", drawing)
     for value, variable in VARIABLES.items():
         drawing = drawing.replace(value, f"var({variable})")
     drawing = re.sub(r'(<svg [^>]*?)width="[^"]*pt" ?', r"\1", drawing, count=1)
-    return re.sub(r'(<svg [^>]*?)height="[^"]*pt"', r'\1role="img"', drawing, count=1)
+    return re.sub(r'(<svg [^>]*?)height="[^"]*pt"', rf'\1role="img" aria-label="{title}"', drawing, count=1)
 
 
 def shorten(values: Sequence[str], most: int = 28) -> list[str]:

@@ -10,6 +10,7 @@ BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 THIS_TEST = "scripts/test"
 TRAINS_NOTHING = ("scripts/doctor", "scripts/benchmark")
+READS_RUNS = ("scripts/compare", "scripts/report")  # those whose names the lines before have given
 
 
 def commands() -> list[str]:
@@ -21,8 +22,10 @@ def commands() -> list[str]:
 @pytest.mark.parametrize("command", commands())
 def test_command(clone: Clone, command: str) -> None:
     small = {**SMALL, "MAX_STEPS": "2", "EVALUATE": "never"}
-    shown = set(re.findall(r"\b([A-Z_]+)=", command))
-    code, output = clone.run("bash", "-c", command, **{name: small[name] for name in small.keys() - shown})
-    assert code == 0, output
+    earlier = [each for each in commands() if "RUN_NAME=" in each] if command.startswith(READS_RUNS) else []
+    for each in (*earlier, command):
+        shown = set(re.findall(r"\b([A-Z_]+)=", each))
+        code, output = clone.run("bash", "-c", each, **{name: small[name] for name in small.keys() - shown})
+        assert code == 0, output
     if not command.startswith(TRAINS_NOTHING):
         assert clone.summary()["complete"]

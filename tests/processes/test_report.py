@@ -1,0 +1,610 @@
+"""Reports of real runs, as a reader's browser shows them: all that was measured, nothing else, and nothing invented."""
+
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import sin
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from app import records, run_records
+from app.records import Message, Record, Step, Usage
+from app.report import figures, page, table, theme
+from app.report.run import Run
+from app.summary import PHASES
+from tests.processes import group
+from tests.processes.browser import NARROW, WIDE, Browser
+
+RUNS = ("pair", "alone")  # two ranks with DistributedDataParallel; and one, with a single sample of its usage
+HOSTILE = """<i>&"'$y$</i><script>document.title="bad"</script><img src=x onerror='document.title="bad"'>{{ 7 * 7 }}"""
+MOST_BYTES = 5_000_000
+
+Row = dict[str, Any]
+Shape = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory with finished runs."""
+    folder = tmp_path_factory.mktemp("place")
+    group.run(folder, 2, RUN_NAME="pair", SYNC_MODE="ddp", EPOCHS=2, LINK_CHECK="strict", USAGE_INTERVAL=0.1)
+    group.run(folder, 1, RUN_NAME="alone", SYNC_MODE="all_reduce", MAX_STEPS=3, EVALUATE="never", USAGE_INTERVAL=3600)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One for all pages."""
+    browser = Browser(tmp_path_factory.mktemp("browser"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(params=RUNS)
+def run(request: pytest.FixtureRequest, place: Path) -> Path:
+    """The folder of each of the runs."""
+    return place / "results" / str(request.param)
+
+
+def content(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+# What the tables must show, looked up in the files of the run
+
+
+def expected(folder: Path) -> dict[str, list[Row]]:
+    """The rows of each table, by the columns' names; a name that is not there was not measured."""
+    manifest, summary = content(folder / "manifest.json"), content(folder / "summary.json")
+    whole = {"rank": "all", "steps": summary["steps"]}
+    names = [{"rank": f"rank {rank['rank']}"} for rank in summary["ranks"]]
+    ranks = list(zip(names, summary["ranks"], manifest["ranks"], strict=True))
+    about = [("started", manifest["started_at"]), ("parameters", manifest["parameters"])]
+    about += [("steps", manifest["plan"]["steps"])]
+    about += [(f"version of {name}", value) for name, value in manifest["versions"].items()]
+    about += [(f"image: {name}", value) for name, value in manifest["image"].items()]
+    return {
+        "times": [*(flat(rank) | name for name, rank, _ in ranks), flat(summary["run"]) | whole],
+        "bytes": [rank | name | {"sent_kernel_over_counted": excess(rank)} for name, rank, _ in ranks],
+        "bandwidth": [summary["run"]["bandwidth"]] if summary["run"]["bandwidth"] else [],
+        "links": [
+            flat(rank["link"] | place["link"])
+            | name
+            | {"round_trip_seconds": place["link"]["round_trip"]["measured_seconds"]}
+            for name, rank, place in ranks
+            if place["link"]
+        ],
+        "scores": [
+            party["epochs"][number] | {"epoch": epoch["epoch"] + 1} | name
+            for number, epoch in enumerate(summary["run"]["epochs"])
+            for name, party in [(whole, summary["run"]), *((name, rank) for name, rank, _ in ranks)]
+            if number < len(party["epochs"])
+        ],
+        "usage": [(rank["usage"] or {}) | name for name, rank, _ in ranks],
+        "ranks": [place | name for name, _, place in ranks],
+        "settings": [
+            {"name": name, "value": value}
+            for name, value in [*((name.upper(), value) for name, value in manifest["settings"].items()), *about]
+        ],
+    }
+
+
+def flat(tree: Row) -> Row:
+    """`seconds_median` is the median among the seconds."""
+    leaves: Row = {}
+    for name, value in tree.items():
+        leaves |= {f"{name}_{leaf}": each for leaf, each in flat(value).items()} if isinstance(value, dict) else {}
+        leaves |= {} if isinstance(value, dict) else {name: value}
+    return leaves
+
+
+def excess(rank: Row) -> float | None:
+    counted, seen = rank["bytes_sent_per_step"], rank["interface_bytes_sent_per_step"]
+    return seen / counted - 1 if counted and seen is not None else None
+
+
+TABLES = """
+    return Object.fromEntries([...document.querySelectorAll("table[data-table]")].map(table => [
+        table.dataset.table,
+        [...table.tBodies[0].rows].map(row => [...row.cells].map(
+            cell => [cell.dataset.name, cell.dataset.value ?? null, cell.textContent]
+        ))
+    ]))
+"""
+
+
+def check_tables(browser: Browser, folder: Path) -> None:
+    """All numbers of the page and of the files beside it are those of summary.json and manifest.json, to the digit."""
+    shown = browser.ask(TABLES)
+    for name, rows in expected(folder).items():
+        assert len(shown.get(name, [])) == len(rows), name
+        written = list(csv.DictReader((folder / f"tables/{name}.csv").read_text().splitlines()))
+        for row, cells, fields in zip(rows, shown.get(name, []), written, strict=True):
+            assert [column for column, _, _ in cells] == list(fields)
+            for column, value, words in cells:
+                check_cell(row.get(column), value, words, fields[column])
+
+
+def check_cell(known: Any, value: str | None, words: str, field: str) -> None:
+    if known is None:
+        assert (value, words, field) == (None, "-", "")
+    elif isinstance(known, bool):
+        assert (value, words, field) == (None, "yes" if known else "no", str(known))
+    elif isinstance(known, str):
+        assert field == known
+        assert value is None
+        assert words
+        assert known.startswith(words)  # of a host, the beginning of its name will do
+    else:
+        assert value is not None
+        assert json.loads(value) == json.loads(field) == known
+        check_words(known, words)
+
+
+def check_words(known: float, words: str) -> None:
+    """Rounded, but not to another number: two digits behind the point at least, or one of a percentage, or 0.5 %."""
+    assert not re.search("[Ee][+]", words)
+    if words.endswith("%"):
+        assert float(words[:-1]) == pytest.approx(100 * known, abs=0.0501)
+    else:  # as it is, in millions, or in thousandths
+        units = (1, 1e-6, 1e3)
+        assert any(float(words) == pytest.approx(known * unit, rel=0.005, abs=0.00501) for unit in units), known
+
+
+# What is drawn
+
+# Of each figure: what bears data, which is what is cut off at the axes and is no line of the grid; and its words.
+DRAWN = """
+    return Object.fromEntries([...document.querySelectorAll("figure[data-figure]:not(.missing)")].map(figure => {
+        const frame = figure.querySelector("svg").getBoundingClientRect();
+        const shapes = [...figure.querySelectorAll("svg [clip-path]:not([style*='--grid'])")].map(shape => {
+            const box = shape.getBBox(), filled = shape.style.fill != "none" && shape.tagName == "path";
+            return {
+                width: box.width,
+                height: box.height,
+                colour: filled ? shape.style.fill : shape.style.stroke,
+                visible: filled ? box.width > 0 && box.height > 0 : box.width > 0 || box.height > 0,
+            };
+        });
+        const words = [...figure.querySelectorAll("svg text")].map(text => {
+            const box = text.getBoundingClientRect();
+            return {
+                text: text.textContent,
+                fill: getComputedStyle(text).fill,
+                inside: box.left >= frame.left - 1 && box.right <= frame.right + 1
+                    && box.top >= frame.top - 1 && box.bottom <= frame.bottom + 1,
+            };
+        });
+        return [figure.dataset.figure, {shapes: shapes.filter(shape => shape.visible), words}];
+    }))
+"""
+MISSING = """
+    return Object.fromEntries([...document.querySelectorAll("figure[data-figure].missing")].map(
+        figure => [figure.dataset.figure, figure.querySelector("figcaption").textContent]
+    ))
+"""
+
+
+def check_figures(browser: Browser, folder: Path) -> dict[str, list[Shape]]:
+    """Each figure shows something, with all its words within it, or says why there is nothing; what bears data."""
+    drawn, missing = browser.ask(DRAWN), browser.ask(MISSING)
+    assert {path.stem for path in (folder / "figures").iterdir()} == set(drawn)
+    check_drawings(drawn)
+    for name, why in missing.items():
+        assert re.fullmatch(r"Not measured: \w.{10,}\.", why), name
+    return {name: figure["shapes"] for name, figure in drawn.items()}
+
+
+def check_drawings(drawn: dict[str, Any]) -> None:
+    assert [name for name, figure in drawn.items() if not figure["shapes"] or not figure["words"]] == []
+    cut = {name: [word["text"] for word in figure["words"] if not word["inside"]] for name, figure in drawn.items()}
+    assert {name: words for name, words in cut.items() if words} == {}
+
+
+def rgb(colour: str) -> str:
+    return f"rgb({int(colour[1:3], 16)}, {int(colour[3:5], 16)}, {int(colour[5:], 16)})"
+
+
+def coloured(shapes: list[Shape], colour: str) -> list[Shape]:
+    return [shape for shape in shapes if shape["colour"] == rgb(colour)]
+
+
+# One finished run
+
+
+def test_the_page_is_whole_in_itself_and_the_browser_has_nothing_to_say(run: Path, browser: Browser) -> None:
+    browser.open(run / "report.html")
+    assert browser.complaints() == []
+    addresses = browser.ask(
+        "return [...document.querySelectorAll('*')].flatMap(each => [...each.attributes])"
+        ".filter(each => /^(xlink:)?(src|href)|^(srcset|data|action|poster)$/.test(each.name)).map(each => each.value)"
+    )
+    assert [each for each in addresses if not each.startswith(("#", "data:"))] == []
+    assert browser.ask("return performance.getEntriesByType('resource').map(each => each.name)") == []
+    assert browser.ask("return document.scripts.length") == 0
+    assert "url(http" not in (run / "report.html").read_text()
+    named = browser.ask("return [...document.querySelectorAll('[id]')].map(each => each.id)")
+    assert sorted({name for name in named if named.count(name) > 1}) == []  # a reference would find the wrong one
+
+
+def test_all_that_the_summary_says_is_on_the_page(run: Path, browser: Browser) -> None:
+    summary = content(run / "summary.json")
+    browser.open(run / "report.html")
+    text = browser.text()
+    assert browser.title == f"Lockstep: {run.name}"
+    assert "incomplete" not in text
+    for sentence in [*summary["verdict"]["sentences"], *summary["warnings"]]:
+        assert sentence in text
+
+
+def test_every_number_is_the_one_that_was_measured(run: Path, browser: Browser) -> None:
+    browser.open(run / "report.html")
+    check_tables(browser, run)
+
+
+def test_every_figure_shows_its_data(run: Path, browser: Browser) -> None:
+    browser.open(run / "report.html")
+    shapes = check_figures(browser, run)
+    known = {figure.name for figure in figures.of_run(Run.read(run))}
+    assert {*shapes, *browser.ask(MISSING)} == known
+    ranks = len(content(run / "summary.json")["ranks"])
+    # Lines, and the marks of epochs; bytes by formula and by count, since ranks of one host share an interface.
+    least = {"timeline": 9 * ranks, "steps": ranks, "loss": 1, "accuracy": 1, "cpu": 2 * ranks, "memory": ranks}
+    least |= {"bytes": 2 * ranks, "bandwidth": 3} if ranks > 1 else {}
+    assert {name: len(shapes[name]) >= count for name, count in least.items()} == dict.fromkeys(least, True)
+
+
+def test_bars_are_as_long_as_their_phases_took(run: Path, browser: Browser) -> None:
+    ranks = content(run / "summary.json")["ranks"]
+    browser.open(run / "report.html")
+    shapes = check_figures(browser, run)["phases"]
+    longest = max(rank["backward_seconds"]["mean"] for rank in ranks)
+    points = max(shape["width"] for shape in coloured(shapes, theme.PHASES["backward"])) / longest
+    for phase in (*PHASES, "hidden_sync"):
+        colour = theme.HIDDEN if phase == "hidden_sync" else theme.PHASES[phase]
+        means = [(rank[f"{phase}_seconds"] or {"mean": 0})["mean"] * points for rank in ranks]
+        widths = [shape["width"] for shape in coloured(shapes, colour)]
+        assert alike(widths, means), phase
+        assert alike(means, widths), phase
+
+
+def alike(these: list[float], those: list[float]) -> bool:
+    """Whether each of these has its like among those; what is thinner than a hair counts for nothing."""
+    return all(this < 0.1 or any(abs(this - that) < 0.05 for that in those) for this in these)
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_nobody_scrolls_sideways(run: Path, browser: Browser, width: int) -> None:
+    browser.open(run / "report.html", width)
+    check_width(browser, width)
+
+
+def check_width(browser: Browser, width: int) -> None:
+    """Wide tables and drawings scroll for themselves."""
+    assert browser.ask("return window.innerWidth") == width
+    assert browser.ask("return document.documentElement.scrollWidth") <= width
+
+
+def test_in_the_dark_everything_turns_light(run: Path, browser: Browser) -> None:
+    seen = []
+    for dark in (False, True):
+        browser.open(run / "report.html", dark=dark)
+        page, panel, ink, muted = browser.ask(
+            "const of = (name, what) => getComputedStyle(document.querySelector(name))[what];"
+            "return [of('body', 'backgroundColor'), of('figure', 'backgroundColor'), of('body', 'color'),"
+            " of('figcaption', 'color')]"
+        )
+        fills = {word["fill"] for figure in browser.ask(DRAWN).values() for word in figure["words"]}
+        assert fills == {ink, muted}
+        assert (brightness(page) < brightness(ink), brightness(panel) < brightness(muted)) == (dark, dark)
+        seen.append({page, panel, ink, muted})
+    assert not seen[0] & seen[1]
+
+
+def brightness(colour: str) -> int:
+    return sum(map(int, re.findall(r"\d+", colour)))
+
+
+def test_every_figure_stands_alone_as_a_file(run: Path, browser: Browser) -> None:
+    drawings = sorted((run / "figures").glob("*.svg"))
+    assert drawings
+    for path in drawings:
+        assert "var(--" not in path.read_text()
+        browser.open(path)
+        assert browser.ask("return document.documentElement.tagName") == "svg"
+        assert browser.ask("return document.querySelectorAll('parsererror').length") == 0
+        assert browser.ask("return document.documentElement.getBBox().width") > 0
+    assert browser.complaints() == []
+
+
+@given(st.floats(1e-4, 1e9))
+@example(999.7)
+def test_a_rounded_number_is_still_the_same(value: float) -> None:
+    check_words(value, table.digits(value))
+
+
+# Names that are code
+
+
+def test_names_are_shown_and_never_run(place: Path, browser: Browser, tmp_path: Path) -> None:
+    folder = shutil.copytree(place / "results/pair", tmp_path / "run")
+    rename(folder, HOSTILE)
+    browser.open(page.write(Run.read(folder)))
+    check_harmless(browser)
+    assert browser.title == f"Lockstep: {HOSTILE}"
+    lines = browser.text()
+    for where in ("{}", "name {}", "model {}", "warning {}"):
+        assert where.format(HOSTILE) in lines
+    assert browser.ask("return document.querySelector('h1').textContent") == HOSTILE
+
+
+def test_names_are_no_code_in_drawings_either(
+    place: Path, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = [f"{HOSTILE} {number}" for number in (1, 2)]
+    for name, source in zip(names, RUNS, strict=True):
+        rename(shutil.copytree(place / "results" / source, tmp_path / name[-1]), name)
+    path = page.write_comparison([Run.read(tmp_path / name[-1]) for name in names])
+    assert path.parent.parent == Path("results/comparisons")
+    browser.open(path, NARROW)
+    check_harmless(browser)
+    drawn = browser.ask(DRAWN)
+    check_drawings({name: figure for name, figure in drawn.items() if name.startswith("compared-")})
+    browser.open(path.parent / "figures/compared-loss.svg")
+    check_harmless(browser)
+    alone = browser.ask("return [...document.querySelectorAll('text')].map(each => each.textContent)")
+    for words in ([word["text"] for word in drawn["compared-loss"]["words"]], alone):
+        assert len([each for each in words if each.startswith(HOSTILE[:20])]) == 2  # a long name may be cut
+
+
+@pytest.mark.parametrize("length", [30, 100])  # the most that RUN_NAME may have
+def test_long_names_find_room(
+    length: int, place: Path, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in ("1", "2"):
+        rename(shutil.copytree(place / "results/pair", tmp_path / number), number * length)
+    browser.open(page.write_comparison([Run.read(tmp_path / number) for number in ("1", "2")]), NARROW)
+    check_drawings(browser.ask(DRAWN))
+    check_width(browser, NARROW)
+
+
+def rename(folder: Path, name: str) -> None:
+    """Give a run this name, and let it stand wherever else somebody may put words."""
+    manifest = content(folder / "manifest.json")
+    manifest["run"] = manifest["settings"]["run_name"] = manifest["dataset"] = name
+    manifest["ranks"][0] |= {"name": f"name {name}", "cpu_model": f"model {name}"}
+    manifest["warnings"].append(f"warning {name}")
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def check_harmless(browser: Browser) -> None:
+    assert browser.complaints() == []
+    assert browser.ask("return document.querySelectorAll('script, img, [onerror]').length") == 0
+    assert browser.title != "bad"
+
+
+# Runs that ended too early
+
+
+def cut_in_a_line(folder: Path) -> None:
+    """That of its sixth step."""
+    path = records.path_of(folder, 1)
+    lines = path.read_text().splitlines(keepends=True)
+    place = [number for number, line in enumerate(lines) if '"kind": "step"' in line][5]
+    path.write_text("".join(lines[:place]) + lines[place][:100])
+
+
+def lose_a_rank(folder: Path) -> None:
+    """And with it what only both ranks' records together tell."""
+    own = [
+        replace(each, wait_seconds=None, sync_seconds=None) if isinstance(each, Step) else each
+        for each in records.read(folder, 0)
+    ]
+    records.path_of(folder, 0).write_text("".join(map(records.as_line, own)))
+    records.path_of(folder, 1).unlink()
+
+
+def lose_all_ranks(folder: Path) -> None:
+    for rank in (0, 1):
+        records.path_of(folder, rank).unlink()
+
+
+@pytest.mark.parametrize(
+    ("die", "missing"),
+    [
+        (cut_in_a_line, {"network"}),
+        (lose_a_rank, {"network", "bandwidth", "timeline", "loss"}),
+        (
+            lose_all_ranks,
+            {"phases", "timeline", "steps", "loss", "accuracy", "bandwidth", "cpu", "network", "memory"},
+        ),
+    ],
+)
+def test_a_run_that_died_is_shown_as_far_as_it_came(
+    die: Callable[[Path], None], missing: set[str], place: Path, browser: Browser, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(place / "results/pair", tmp_path / "results/died")
+    (folder / "summary.json").unlink()
+    (folder / "report.html").unlink()
+    die(folder)
+    code, output = group.wait(group.start(f"report {folder}", tmp_path))
+    assert (code, output) == (0, "Report: results/died/report.html\n")
+    summary = content(folder / "summary.json")
+    there = [len(rank.steps) for rank in run_records.read(folder).ranks]
+    assert summary["complete"] is False
+    assert [rank["steps"] for rank in summary["ranks"]] == there
+    browser.open(folder / "report.html")
+    assert browser.complaints() == []
+    assert f"incomplete: {min(there)} of {summary['steps_planned']} steps" in browser.text()
+    for sentence in [*summary["verdict"]["sentences"], *summary["warnings"]]:
+        assert sentence in browser.text()
+    check_tables(browser, folder)
+    check_figures(browser, folder)
+    reasons = browser.ask(MISSING)
+    assert set(reasons) == missing
+    if any(there):  # which no reason may deny
+        assert not re.search(r"no step is there\.|nothing was sent", str(reasons))
+    run, shares = summary["run"], summary["run"]["shares"] or {"sync": None, "wait": None}
+    tiles = [run["seconds"], run["images_per_second"], shares["sync"], shares["wait"]]
+    tiles += [run["bytes_sent_per_step"], run["accuracy"]]
+    shown = browser.ask("return [...document.querySelectorAll('.tile b')].map(each => each.textContent)")
+    assert [words == "-" for words in shown] == [value is None for value in tiles]
+
+
+# On the command line
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["report nonsense", "compare pair nonsense", f"report {'nonsense' * 40}"],
+    ids=["report", "compare", "longer than a file's name may be"],
+)
+def test_of_what_is_no_run_the_known_runs_are_named(command: str, place: Path) -> None:
+    code, output = group.wait(group.start(command, place))
+    assert (code, output.count("\n")) == (2, 1), output
+    assert f"'{command.split()[-1]}' is no run" in output
+    assert "Runs in results/: alone, pair." in output
+
+
+def test_without_a_run_there_is_nothing_to_report(tmp_path: Path) -> None:
+    code, output = group.wait(group.start("report", tmp_path))
+    assert code in (1, 2), output
+    assert re.fullmatch("error: .*\n", output)
+
+
+def test_the_present_run_needs_no_name(place: Path) -> None:
+    code, output = group.wait(group.start("report", place))
+    assert (code, output) == (0, "Report: results/alone/report.html\n")
+
+
+def test_several_runs_get_one_page(place: Path, browser: Browser) -> None:
+    code, output = group.wait(group.start("report pair alone", place))
+    assert (code, output) == (0, "Report: results/comparisons/pair--alone/report.html\n")
+    folder = place / "results/comparisons/pair--alone"
+    browser.open(folder / "report.html")
+    assert browser.complaints() == []
+    text = browser.text()
+    for name in RUNS:
+        summary = content(place / "results" / name / "summary.json")
+        assert f"{name}: {summary['verdict']['sentences'][0]}" in text
+        for sentence in [*summary["verdict"]["sentences"], *summary["warnings"]]:
+            assert sentence in text
+    assert "SYNC_MODE: " not in text  # which is what they are compared by
+    assert "MAX_STEPS: pair None, alone 3" in text
+    drawn = browser.ask(DRAWN)
+    check_drawings(drawn)
+    assert {"compared-phases", "compared-loss", "compared-bandwidth"} <= set(drawn)
+    assert len(drawn["compared-loss"]["shapes"]) == 2
+    named = browser.ask("return [...document.querySelectorAll('[id]')].map(each => each.id)")
+    assert sorted({name for name in named if named.count(name) > 1}) == []
+    rows = csv.DictReader((folder / "tables/compared.csv").read_text().splitlines())
+    assert [row["run"] for row in rows] == by_speed(place)
+
+
+def test_side_by_side_the_fastest_comes_first(place: Path) -> None:
+    code, output = group.wait(group.start("compare alone pair", place))
+    assert code == 0, output
+    heading, *lines = output.splitlines()
+    fast, slow = (content(place / "results" / name / "summary.json")["run"] for name in by_speed(place))
+    at = heading.index("slower by") + len("slower by")
+    assert [line.split()[0] for line in lines[:2]] == by_speed(place)
+    ratio = fast["images_per_second"] / slow["images_per_second"]
+    assert [line[:at].split()[-2:] for line in lines[:2]] == [["1.00", "x"], [f"{ratio:.2f}", "x"]]
+    speeds = [float(line[:at].split()[-3]) for line in lines[:2]]
+    assert speeds == pytest.approx([each["images_per_second"] for each in (fast, slow)], rel=0.005)
+
+
+def by_speed(place: Path) -> list[str]:
+    speeds = {name: content(place / "results" / name / "summary.json")["run"]["images_per_second"] for name in RUNS}
+    return sorted(speeds, key=lambda name: -speeds[name])
+
+
+def test_nobody_waits_for_torch(place: Path) -> None:
+    program = """if True:
+        import sys
+        from app.__main__ import main
+        for sys.argv[1:] in (["report", "pair"], ["compare", "pair", "alone"]):
+            assert main() == 0
+        assert "torch" not in sys.modules
+    """
+    environment = os.environ | {"PYTHONPATH": str(group.ROOT)}
+    subprocess.run([sys.executable, "-c", program], cwd=place, env=environment, check=True)
+
+
+# Long runs of many ranks
+
+
+@pytest.mark.parametrize(("world_size", "steps"), [(4, 196), (8, 10_000)])
+def test_a_page_stays_small_however_long_the_run(
+    world_size: int, steps: int, place: Path, browser: Browser, tmp_path: Path
+) -> None:
+    lengthen(place / "results/pair", tmp_path, world_size, steps)
+    began = time.monotonic()
+    path = page.write(Run.read(tmp_path))
+    print(f"{world_size} ranks, {steps} steps: {time.monotonic() - began:.1f} s, {path.stat().st_size / 1e6:.2f} MB")
+    assert path.stat().st_size < MOST_BYTES
+    browser.open(path)
+    assert browser.complaints() == []
+    shapes = check_figures(browser, tmp_path)
+    assert browser.ask(MISSING) == {}
+    assert {name: len(shapes[name]) for name in ("steps", "cpu", "network", "memory", "bytes")} == {
+        "steps": world_size,
+        "cpu": 2 * world_size,
+        "network": 2 * world_size,
+        "memory": world_size,
+        "bytes": 3 * world_size,
+    }
+
+
+def lengthen(source: Path, target: Path, world_size: int, steps: int) -> None:
+    """A made-up run like a real one, with more ranks, each with an interface of its own, and more steps."""
+    manifest = content(source / "manifest.json")
+    manifest |= {
+        "world_size": world_size,
+        "ranks": [manifest["ranks"][0] | {"rank": each} for each in range(world_size)],
+    }
+    manifest["plan"] |= {"steps": steps}
+    (target / "manifest.json").write_text(json.dumps(manifest))
+    first = run_records.read(source).ranks[0]
+    step = replace(first.steps[1], interface_bytes_sent=260_000, interface_bytes_received=260_000)
+    usage = replace(first.usage[0], network_sent_bytes=260_000, network_received_bytes=260_000)
+    own: list[Record] = [*first.clocks, *first.evaluations]
+    lines = "".join(map(records.as_line, [*own, *like(step, usage, steps)]))
+    for rank in range(world_size):
+        records.path_of(target, rank).write_text(lines.replace('"rank": 0', f'"rank": {rank}'))
+
+
+def like(step: Step, usage: Usage, steps: int) -> Iterator[Record]:
+    parts = ("seconds", "data_seconds", "forward_seconds", "backward_seconds", "exposed_sync_seconds")
+    for number in range(steps):
+        factor, at = 1.5 + sin(number), 2.0 * step.seconds * number
+        scaled = {part: factor * getattr(step, part) for part in parts}
+        ready = scaled["data_seconds"] + scaled["forward_seconds"] + scaled["backward_seconds"]
+        ends = [ready * part for part in (0.7, 0.9, 1.0)]
+        buckets = [Message(80_000, end - 0.2 * ready, end + 0.01 * ready) for end in ends]
+        yield replace(
+            step,
+            step=number,
+            epoch=number * 2 // steps,
+            at_seconds=at,
+            loss=2.0 + sin(number),
+            wait_seconds=None,
+            sync_seconds=None,
+            hidden_sync_seconds=0.4 * ready,
+            buckets=buckets,
+            **scaled,
+        )
+        yield replace(usage, at_seconds=at, cpu_user_percent=50 + 50 * sin(number))
