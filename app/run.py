@@ -1,14 +1,13 @@
 """One rank's life: join, build, train, leave; and what rank 0 does for all."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from app import folders, gradient_sync, manifest, models
-from app.batch_norm import LocalBatchNorm2d, SynchronisedBatchNorm2d
+from app import folders, manifest, models
 from app.clock import RunClock
 from app.cluster import Cluster
 from app.communicator import Communicator
@@ -18,14 +17,14 @@ from app.datasets.prepared import DataSet
 from app.errors import LockstepError
 from app.interrupt import CleanUps
 from app.join import join, oversubscription
-from app.link.figures import deviations
+from app.link.figures import Link, deviations
 from app.link.measurement import describe, insist_on, measure_links
-from app.numerics import Numerics, slow_bfloat16
+from app.numerics import slow_bfloat16
 from app.records import Finished, Recorder
 from app.report import page
 from app.settings import Settings
-from app.straggler import pace_of, slowed_on_purpose
-from app.training import Job, make_plan, train
+from app.straggler import slowed_on_purpose
+from app.training import Job, make_job, train
 from app.usage import UsageSampler
 
 Say = Callable[[str], None]
@@ -56,54 +55,36 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
 def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder: Path, say: Say) -> Finished:
     """Train as one rank of a formed group, and leave the records in the run's folder."""
     links = measure_links(settings, cluster, Communicator(cluster, "while the links were measured"))
-    communicator = Communicator(cluster)
-    statistics = communicator.apart() if settings.batch_norm == "synchronised" else None
-    batch_norm = LocalBatchNorm2d if statistics is None else partial(SynchronisedBatchNorm2d, communicator=statistics)
-    numerics = Numerics.of(settings)
-    model = models.build(settings.model, settings.seed, numerics.dtype, batch_norm)
-    _check_same_start(cluster, model)
-    plan = make_plan(settings, len(dataset.train), cluster.world_size)
+    job = make_job(settings, cluster, dataset, say)
+    _check_same_start(cluster, job.model)
     run_folder.mkdir(parents=True, exist_ok=True)
     if cluster.rank == 0:
-        said = [warning] if (warning := oversubscription(cluster.members)) else []  # at the join
-        warnings = [
-            *_warnings(settings, cluster),
-            *(f"a link is not what was asked: {each}" for each in deviations(links or [])),
-        ]
-        manifest.write(run_folder, settings, cluster, plan, dataset, model, links, [*said, *warnings])
-        for line in [*([describe(links)] if links else []), *(f"warning: {warning}" for warning in warnings)]:
-            say(line)
+        _open_books(job, run_folder, links)
     insist_on(links, settings, cluster)
 
-    sync = gradient_sync.create(settings, communicator)
-    # What a mode does behind the communicator's back, as DistributedDataParallel its broadcasts, is watched from here.
+    # What a mode does behind the communicator's back, as DistributedDataParallel its first broadcast, is watched here.
     own = f"{settings.sync_mode}'s own communication"
-    with Recorder(run_folder, cluster.rank) as recorder, communicator.watching(own):
-        pace = pace_of(settings, cluster.rank, model, statistics)
+    with Recorder(run_folder, cluster.rank) as recorder, job.communicator.watching(own):
         comparing = Communicator(cluster, "while clocks were compared")
         clock = RunClock(cluster, comparing)
         recorder.write(clock.start)
         with UsageSampler(cluster, clock, recorder, settings.usage_interval):
-            finished = train(
-                Job(
-                    settings,
-                    plan,
-                    cluster,
-                    communicator,
-                    statistics,
-                    sync,
-                    pace,
-                    model,
-                    numerics,
-                    dataset,
-                    recorder,
-                    clock,
-                    say,
-                )
-            )
+            finished = train(job, recorder, clock)
         recorder.write(clock.compare(comparing))
         recorder.write(finished)
     return finished
+
+
+def _open_books(job: Job, run_folder: Path, links: Sequence[Link] | None) -> None:
+    """Write the manifest, and say what readers of the figures must know."""
+    said = [warning] if (warning := oversubscription(job.cluster.members)) else []  # at the join
+    warnings = [
+        *_warnings(job.settings, job.cluster),
+        *(f"a link is not what was asked: {each}" for each in deviations(links or [])),
+    ]
+    manifest.write(run_folder, job.settings, job.cluster, job.plan, job.dataset, job.model, links, [*said, *warnings])
+    for line in [*([describe(links)] if links else []), *(f"warning: {warning}" for warning in warnings)]:
+        job.say(line)
 
 
 def _check_same_start(cluster: Cluster, model: nn.Module) -> None:

@@ -4,11 +4,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from app import data
+from app import data, gradient_sync, models
+from app.batch_norm import LocalBatchNorm2d, SynchronisedBatchNorm2d
 from app.clock import RunClock
 from app.cluster import Cluster
 from app.communicator import Communicator
@@ -22,7 +24,7 @@ from app.numerics import Numerics
 from app.optimiser import Optimiser, Schedule
 from app.records import Finished, Recorder, Step, training_score
 from app.settings import Settings
-from app.straggler import Pace
+from app.straggler import Pace, pace_of
 
 
 @dataclass(frozen=True)
@@ -58,16 +60,36 @@ class Job:
     model: nn.Module
     numerics: Numerics
     dataset: DataSet
-    recorder: Recorder
-    clock: RunClock
     say: Callable[[str], None]
 
 
-def train(job: Job) -> Finished:
+def make_job(settings: Settings, cluster: Cluster, dataset: DataSet, say: Callable[[str], None]) -> Job:
+    """Build the model, and all that trains it."""
+    communicator = Communicator(cluster)
+    statistics = communicator.apart() if settings.batch_norm == "synchronised" else None
+    batch_norm = LocalBatchNorm2d if statistics is None else partial(SynchronisedBatchNorm2d, communicator=statistics)
+    numerics = Numerics.of(settings)
+    model = models.build(settings.model, settings.seed, numerics.dtype, batch_norm)
+    return Job(
+        settings,
+        make_plan(settings, len(dataset.train), cluster.world_size),
+        cluster,
+        communicator,
+        statistics,
+        gradient_sync.create(settings, communicator),
+        pace_of(settings, cluster.rank, model, statistics),
+        model,
+        numerics,
+        dataset,
+        say,
+    )
+
+
+def train(job: Job, recorder: Recorder, clock: RunClock) -> Finished:
     """Train to the end of the plan, with an evaluation after each epoch."""
     settings, plan = job.settings, job.plan
     steps = Steps(job)
-    meter = StepMeter(job.cluster, job.clock, job.communicator, job.statistics)
+    meter = StepMeter(job.cluster, clock, job.communicator, job.statistics)
     console = Console(settings.log_every, job.say)
     began, step = time.monotonic(), 0
 
@@ -76,13 +98,13 @@ def train(job: Job) -> Finished:
         for global_batch in data.global_batches(job.dataset, plan.global_batch_size, settings.seed, epoch):
             outcome = steps.take(step, global_batch, augmentation, meter)
             record = meter.record(epoch, outcome, job.sync.overlap())
-            job.recorder.write(record)
+            recorder.write(record)
             console.add(record)
             step += 1
             if step == plan.steps:
                 break
         console.end_epoch()
-        _evaluate(job, steps.replica, epoch)
+        _evaluate(job, recorder, steps.replica, epoch)
     return Finished(job.cluster.rank, step, time.monotonic() - began, parameters_sha256(job.model), restarts=0)
 
 
@@ -131,10 +153,10 @@ class Steps:
         return Outcome(len(samples), loss_sum.item(), int((logits.argmax(1) == labels).sum()), update)
 
 
-def _evaluate(job: Job, replica: nn.Module, epoch: int) -> None:
+def _evaluate(job: Job, recorder: Recorder, replica: nn.Module, epoch: int) -> None:
     if evaluate := EVALUATIONS[job.settings.evaluate]:
         evaluation = evaluate(replica, job.numerics, job.dataset, job.cluster, job.communicator, epoch)
-        job.recorder.write(evaluation)
+        recorder.write(evaluation)
         job.say(_score_line("Test set", evaluation.loss, evaluation.correct, evaluation.samples))
 
 

@@ -12,6 +12,8 @@ BOUNDS = {  # what a step can mostly be made of, by the phases that belong to it
     "data": ("data",),
 }
 WORTH_A_WORD = 0.05  # of the step
+HARDLY_USED = 0.3  # of a link, while gradients are synchronised
+MUCH = 0.2
 UNEVEN_LINKS = 0.5  # of the middle one; an unshaped link may seem so much thinner than another
 CLOCK_TOLERANCE_SECONDS = 0.005
 
@@ -28,7 +30,7 @@ def percent(share: float, digits: int = 0) -> str:
 
 def reach(summary: Figures, manifest: Figures) -> dict[str, Any]:
     """The verdict on a run, the main point first."""
-    bound = _bound(summary["run"]["shares"])
+    bound = _bound(summary)
     return {"bound": bound, "sentences": [*_sentences(bound, summary, manifest)]}
 
 
@@ -60,12 +62,29 @@ def warnings(summary: Figures, manifest: Figures) -> Iterator[str]:
         yield note
 
 
-def _bound(shares: Figures | None) -> str | None:
-    """What most of the step is."""
+def _bound(summary: Figures) -> str | None:
+    """What most of the step is; or what holds it up, where ranks lack CPU even to send what idle links could take."""
+    shares = summary["run"]["shares"]
     if shares is None:
         return None
     parts = {bound: sum(shares[phase] or 0.0 for phase in phases) for bound, phases in BOUNDS.items()}
-    return max(parts, key=lambda bound: parts[bound])
+    most = max(parts, key=lambda bound: parts[bound])
+    return "compute" if most in ("communication", "straggler") and _lacks_cpu(summary) else most
+
+
+def _lacks_cpu(summary: Figures) -> bool:
+    """Whether a quota holds the ranks back for much of the time, while their links are hardly used."""
+    use = _busiest_link(summary)
+    return max(_held_back(summary), default=0.0) > MUCH and not (use and use[1] > HARDLY_USED)
+
+
+def _held_back(summary: Figures) -> list[float]:
+    """For how much of each second a quota held each rank back, summed over CPUs."""
+    return [
+        rank["usage"]["throttled_seconds"] / rank["usage"]["seconds"]
+        for rank in summary["ranks"]
+        if rank["usage"] and rank["usage"]["throttled_seconds"] is not None
+    ]
 
 
 def _sentences(bound: str | None, summary: Figures, manifest: Figures) -> Iterator[str]:
@@ -94,6 +113,12 @@ def _headline(bound: str, summary: Figures) -> str:
             return f"Straggler-bound: {percent(wait)} of the step is waiting for the slowest rank, on average."
         case "data":
             return f"Data-bound: {percent(shares['data'])} of the step is making the batch ready."
+        case "compute" if _compute_share(shares) < max(sync, wait):
+            return (
+                f"Compute-bound: a CPU quota holds the ranks back up to {max(_held_back(summary)):.2g} s in each "
+                f"second, also while they synchronise ({percent(sync)} of the step) or wait ({percent(wait)}); "
+                f"{percent(_compute_share(shares))} is computation."
+            )
         case _:
             rest = (
                 ""
@@ -145,6 +170,12 @@ def _about_links(summary: Figures, manifest: Figures) -> Iterator[str]:
             f"On the links as measured, this mode's messages take {bandwidth['sync_seconds_at_least']:.3g} s a step at "
             f"least; they took {bandwidth['sync_seconds']:.3g} s (median)."
         )
+    use, sync = _busiest_link(summary), summary["run"]["shares"]["sync"] or 0.0
+    if use and use[1] < HARDLY_USED and sync > MUCH:
+        yield (
+            f"It is not the links that limit synchronisation: the busiest one, {use[0]}, is used to {percent(use[1])}. "
+            "What takes the time is handling the messages, and waiting for a CPU where ranks share or lack one."
+        )
     speeds = {
         (rank["rank"], way): rank["link"][way]["measured_bytes_per_second"]
         for rank in manifest["ranks"]
@@ -187,11 +218,7 @@ def _about_bytes(summary: Figures) -> Iterator[str]:
 
 def _about_quota(summary: Figures, manifest: Figures) -> Iterator[str]:
     asked = manifest["settings"].get("rank_cpus")
-    held_back = [
-        rank["usage"]["throttled_seconds"] / rank["usage"]["seconds"]
-        for rank in summary["ranks"]
-        if rank["usage"] and rank["usage"]["throttled_seconds"] is not None
-    ]
+    held_back = _held_back(summary)
     if asked is not None and held_back:
         yield (
             f"Each rank has {asked:g} CPUs, as asked, which held it back up to {max(held_back):.2g} s "

@@ -7,7 +7,7 @@ what a hook of DDP's costs beside its account: `benchmark sync` holds `ddp` agai
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -15,19 +15,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app import data, gradient_sync, models
-from app.batch_norm import LocalBatchNorm2d, SynchronisedBatchNorm2d
+from app import data
 from app.clock import RunClock
 from app.cluster import Cluster
 from app.communicator import Communicator, Traffic
 from app.datasets import CLASSES, SIDE, SOURCES
 from app.datasets.prepared import DataSet, Part
 from app.meter import Meter, Outcome, StepMeter
-from app.numerics import Numerics
 from app.records import Recorder, Usage
 from app.settings import DEFAULT_DATASETS, Settings
-from app.straggler import pace_of
-from app.training import Job, Plan, Steps
+from app.training import Job, Plan, Steps, make_job
 from app.usage import UsageSampler
 
 ROUNDS = 12
@@ -88,9 +85,9 @@ class TimedTraffic(Traffic):
 class TimedMeter:
     """Hands everything on to a run's own meter, and takes the time of each call."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._meter = StepMeter(job.cluster, job.clock, job.communicator, job.statistics)
+    def __init__(self, job: Job, recorder: Recorder, clock: RunClock) -> None:
+        self._job, self._recorder = job, recorder
+        self._meter = StepMeter(job.cluster, clock, job.communicator, job.statistics)
 
     def begin(self, step: int) -> None:
         """A step begins."""
@@ -113,7 +110,7 @@ class TimedMeter:
     def write(self, outcome: Outcome) -> None:
         """The step's record, as the training loop writes it."""
         record = self._timed(RECORD, lambda: self._meter.record(0, outcome, self._job.sync.overlap()))
-        self._timed(RECORD, lambda: self._job.recorder.write(record))
+        self._timed(RECORD, lambda: self._recorder.write(record))
 
     def costs(self) -> Costs:
         """Of the step that has been written."""
@@ -149,9 +146,10 @@ class Bench:
     """Trains on one batch over and over, with all measuring or with none."""
 
     def __init__(self, settings: Settings, cluster: Cluster, recorder: Recorder) -> None:
-        self._job = _job(settings, cluster, recorder)
+        self._job, self._recorder = _job(settings, cluster), recorder
+        self._clock = RunClock(cluster, Communicator(cluster, "while clocks were compared"))
         self._steps, self._step = Steps(self._job), 0
-        self._meter, self._no_meter = TimedMeter(self._job), NoMeter(self._job.communicator)
+        self._meter, self._no_meter = TimedMeter(self._job, recorder, self._clock), NoMeter(self._job.communicator)
         self._batch = np.arange(len(self._job.dataset.train))
         self._augmentation = data.draw_augmentation(self._job.dataset, settings.seed, 0)
         self._gate = Communicator(cluster, "in the benchmark")
@@ -167,7 +165,7 @@ class Bench:
 
     def _measured(self) -> tuple[float, Costs]:
         job, interval = self._job, self._job.settings.usage_interval
-        with TimedSampler(job.cluster, job.clock, job.recorder, interval) as sampler:
+        with TimedSampler(job.cluster, self._clock, self._recorder, interval) as sampler:
             seconds = self._seconds(lambda: self._meter.write(self._take(self._meter)))
         return seconds, self._meter.costs() | sampler.costs(interval, seconds)
 
@@ -240,29 +238,11 @@ def _row(name: str, seconds: float, step: float) -> str:
     return f"{name:<24} {seconds * 1e3:>9.3f} {seconds / step:>12.3%}"
 
 
-def _job(settings: Settings, cluster: Cluster, recorder: Recorder) -> Job:
+def _job(settings: Settings, cluster: Cluster) -> Job:
     """As a run has it, without a prepared set, which a benchmark's ranks do not have."""
-    communicator = Communicator(cluster)
-    statistics = communicator.apart() if settings.batch_norm == "synchronised" else None
-    batch_norm = LocalBatchNorm2d if statistics is None else partial(SynchronisedBatchNorm2d, communicator=statistics)
-    numerics = Numerics.of(settings)
-    model = models.build(settings.model, settings.seed, numerics.dtype, batch_norm)
     batch, steps = settings.global_batch(cluster.world_size), 2 * (WARM_UP + ROUNDS)
-    return Job(
-        settings,
-        Plan(1, steps, steps, batch),
-        cluster,
-        communicator,
-        statistics,
-        gradient_sync.create(settings, communicator),
-        pace_of(settings, cluster.rank, model, statistics),
-        model,
-        numerics,
-        _noise(settings, batch),
-        recorder,
-        RunClock(cluster, Communicator(cluster, "while clocks were compared")),
-        lambda _: None,
-    )
+    job = make_job(settings, cluster, _noise(settings, batch), lambda _: None)
+    return replace(job, plan=Plan(1, steps, steps, batch))
 
 
 def _noise(settings: Settings, samples: int) -> DataSet:

@@ -24,7 +24,7 @@ def test_a_thin_link_makes_it_communication_and_a_slow_cpu_computation(clone: Cl
     assert f"is used to {100 * max(used):.0f} %" in headline(thin)
     assert max(used) > 0.5
 
-    clone.up(SYNC_MODE="all_reduce", MAX_STEPS="12", RANK_CPUS="0.25", GLOBAL_BATCH_SIZE="1024", RUN_NAME="slow")
+    clone.up(SYNC_MODE="all_reduce", EPOCHS="4", MAX_STEPS="24", RANK_CPUS="0.25", RUN_NAME="slow")
     slow = clone.summary()
     assert headline(slow).startswith("Compute-bound: ")
     assert any("0.25 CPUs, as asked" in sentence for sentence in slow["verdict"]["sentences"])
