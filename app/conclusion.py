@@ -5,14 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from app import run_records, summary
-from app.report import page
-from app.report.run import Run
 
 
 def conclude(run_folder: Path) -> dict[str, Any] | None:
     """The summary, once everything is written; None where the run had not begun."""
     if not (run_folder / "manifest.json").is_file():
         return None
+    # What draws is loaded when there is something to draw: the ranks start without it, and all but one end without it.
+    from app.report import page
+    from app.report.run import Run
+
     run = run_records.read(run_folder)
     run_records.settle(run)
     content = summary.summarise(run)

@@ -13,6 +13,7 @@ from app.interrupt import CleanUps
 RESULTS = Path("results")  # a folder per run; `latest` points at the newest
 DATA = Path("data")  # archives of real data sets, the user's or downloaded
 PREPARED = Path("prepared")  # what `prepare` makes and the ranks only read
+REPORT = "report.html"  # of a run, in its folder
 RUN_FILE = PREPARED / "run.json"  # how `prepare` hands the run's name to the ranks
 
 

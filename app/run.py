@@ -21,7 +21,6 @@ from app.link.figures import Link, deviations
 from app.link.measurement import describe, insist_on, measure_links
 from app.numerics import slow_bfloat16
 from app.records import Finished, Recorder
-from app.report import page
 from app.settings import Settings
 from app.straggler import slowed_on_purpose
 from app.training import Job, make_job, train
@@ -49,7 +48,7 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
         say(
             f"{finished.steps} steps on {cluster.world_size} rank(s) in {finished.seconds:.1f} s. Results: {run_folder}"
         )
-        say(f"Report: {run_folder / page.PAGE}")
+        say(f"Report: {run_folder / folders.REPORT}")
 
 
 def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder: Path, say: Say) -> Finished:

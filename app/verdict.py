@@ -1,6 +1,7 @@
 """What a run's figures mean, in plain words: each sentence follows from the summary and the manifest alone."""
 
 from collections.abc import Iterator, Mapping
+from statistics import median
 from typing import Any
 
 Figures = Mapping[str, Any]
@@ -73,9 +74,9 @@ def _bound(summary: Figures) -> str | None:
 
 
 def _lacks_cpu(summary: Figures) -> bool:
-    """Whether a quota holds the ranks back for much of the time, while their links are hardly used."""
-    use = _busiest_link(summary)
-    return max(_held_back(summary), default=0.0) > MUCH and not (use and use[1] > HARDLY_USED)
+    """Whether a quota holds most ranks back for much of the time, while their links are hardly used."""
+    use, held_back = _busiest_link(summary), _held_back(summary)
+    return bool(held_back) and median(held_back) > MUCH and not (use and use[1] > HARDLY_USED)
 
 
 def _held_back(summary: Figures) -> list[float]:
@@ -110,7 +111,9 @@ def _headline(bound: str, summary: Figures) -> str:
             link = f"; {use[0]} is used to {percent(use[1])}" if use else ""
             return f"Communication-bound: {percent(sync)} of the step is exposed synchronisation{link}."
         case "straggler":
-            return f"Straggler-bound: {percent(wait)} of the step is waiting for the slowest rank, on average."
+            straggler = summary["run"]["straggler"]
+            whom = f"rank {straggler['rank']}" if straggler else "the slowest rank"
+            return f"Straggler-bound: {percent(wait)} of the step is waiting for {whom}, on average over the ranks."
         case "data":
             return f"Data-bound: {percent(shares['data'])} of the step is making the batch ready."
         case "compute" if _compute_share(shares) < max(sync, wait):

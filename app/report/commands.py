@@ -24,7 +24,7 @@ def report(names: Sequence[str], say: Say) -> None:
     try:
         if len(found) == 1:
             conclude(found[0])
-            path = found[0] / page.PAGE
+            path = found[0] / folders.REPORT
         else:
             path = page.write_comparison([Run.read(folder) for folder in found])
     except OSError as error:

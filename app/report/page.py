@@ -12,7 +12,6 @@ from app import __version__, folders
 from app.report import comparison, figures, tables, theme
 from app.report.run import Run
 
-PAGE = "report.html"
 LONGEST_NAME = 200
 
 
@@ -53,8 +52,8 @@ def _write(folder: Path, content: dict[str, Any]) -> Path:
             path.unlink(missing_ok=True)
         else:
             _replace(path, figure.svg)
-    _replace(folder / PAGE, _render(content))
-    return folder / PAGE
+    _replace(folder / folders.REPORT, _render(content))
+    return folder / folders.REPORT
 
 
 def _replace(path: Path, text: str) -> None:

@@ -24,7 +24,7 @@ from tests.processes import group
 from tests.processes.conftest import GroupOf
 from tests.processes.test_training import TrainOn, train_on  # noqa: F401  # a fixture
 
-STEPS = 4
+STEPS = 3
 IMAGES_PER_RANK = 3
 
 State = list[npt.NDArray[Any]]
@@ -54,8 +54,7 @@ def both(cluster: Cluster, bucket_bytes: int | None) -> tuple[State, State]:
     )
 
 
-@pytest.mark.parametrize("bucket_bytes", [None, 300_000])
-@pytest.mark.parametrize("world_size", [1, 2, 4])
+@pytest.mark.parametrize(("world_size", "bucket_bytes"), [(1, None), (2, None), (2, 300_000), (4, None)])
 def test_the_hook_changes_no_bit_where_a_division_is_exact(
     group_of: GroupOf, world_size: int, bucket_bytes: int | None
 ) -> None:
@@ -64,7 +63,7 @@ def test_the_hook_changes_no_bit_where_a_division_is_exact(
             assert np.array_equal(one, other)
 
 
-@pytest.mark.parametrize("world_size", [3, 5])
+@pytest.mark.parametrize("world_size", [3])
 def test_elsewhere_it_changes_no_more_than_rounding(group_of: GroupOf, world_size: int) -> None:
     for plain, watched in group_of(world_size).run(both, None):
         for one, other in zip(plain, watched, strict=True):

@@ -46,8 +46,7 @@ def median(summary: dict[str, Any], rank: int, figure: str) -> float:
     return float(summary["ranks"][rank][figure]["median"])
 
 
-@pytest.mark.parametrize("sleeper", [0, 2])
-@pytest.mark.parametrize("mode", SYNCHRONISING)
+@pytest.mark.parametrize(("mode", "sleeper"), [*((mode, 2) for mode in SYNCHRONISING), ("all_reduce", 0), ("ddp", 0)])
 def test_a_rank_that_sleeps_in_forward_is_the_straggler_and_the_others_wait(
     group_of: GroupOf, tmp_path: Path, mode: str, sleeper: int
 ) -> None:

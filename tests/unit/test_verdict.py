@@ -75,6 +75,23 @@ def test_the_bound_and_the_first_sentence(
     assert headline in reached["sentences"][0]
 
 
+def test_one_rank_that_is_held_back_is_a_straggler_and_not_everybodys_cpu() -> None:
+    figures = summary((0.0, 0.2, 0.2, 0.6, 0.0, 0.0), 0.01, 0.0)
+    slow = figures["ranks"][0] | {"usage": {"seconds": 10.0, "throttled_seconds": 8.0}}
+    figures["ranks"] = [figures["ranks"][0], slow, figures["ranks"][0]]
+    figures["run"]["straggler"] = {
+        "rank": 1,
+        "work_ratio": 2.5,
+        "last_in": 0.9,
+        "wait_seconds": 0.01,
+        "others_wait_seconds": 0.2,
+    }
+    reached = verdict.reach(figures, MANIFEST)
+    assert reached["bound"] == "straggler"
+    assert "60 % of the step is waiting for rank 1" in reached["sentences"][0]
+    assert "Rank 1 is the straggler: its own work takes 2.50 times" in reached["sentences"][1]
+
+
 def test_a_quota_is_a_warning_only_where_nobody_asked_for_it() -> None:
     held_back = summary((0.0, 0.5, 0.5, 0.0, 0.0, 0.0), None, 3.0)
     asked = MANIFEST | {"settings": {"rank_cpus": 0.5}}
