@@ -47,7 +47,9 @@ def join(settings: Settings, say: Say) -> Cluster:
             world_size=len(members),
             timeout=timedelta(seconds=settings.peer_timeout),
         )
-        listener = dist.TCPStore(identity.master_address, store.port, is_master=False, use_libuv=False)
+        listener = dist.TCPStore(
+            identity.master_address, store.port, is_master=False, timeout=_until(deadline), use_libuv=False
+        )
     except RuntimeError as error:
         addresses = ", ".join(f"{member.name} {member.address}" for member in members if member.rank != rank)
         raise JoinError(
@@ -114,11 +116,14 @@ def _open_store(settings: Settings, identity: Identity) -> dist.TCPStore:
         raise JoinError(f"rank 0: cannot listen on port {port}: {reason} Choose another MASTER_PORT.") from None
 
 
+def _until(deadline: float) -> timedelta:
+    return timedelta(seconds=max(1.0, deadline - time.monotonic()))
+
+
 def _reach_store(settings: Settings, identity: Identity, deadline: float) -> dist.TCPStore:
-    seconds = timedelta(seconds=max(1.0, deadline - time.monotonic()))
     try:
         return dist.TCPStore(
-            identity.master_address, settings.master_port, is_master=False, timeout=seconds, use_libuv=False
+            identity.master_address, settings.master_port, is_master=False, timeout=_until(deadline), use_libuv=False
         )
     except RuntimeError:
         raise JoinError(

@@ -45,6 +45,9 @@ class Group:
             processes.Process(target=_be_member, args=(theirs, rank, world_size, port), daemon=True).start()
             theirs.close()
             self._connections.append(ours)
+        # A rank that ends while another one still joins would break that one's join, and not what is tested.
+        for rank, connection in enumerate(self._connections):
+            self._answer(rank, connection)
 
     def run[Result](self, body: Callable[..., Result], *arguments: object) -> list[Result]:
         """What `body(cluster, *arguments)` gives on each rank, None where it ends its process; any rank's error."""
@@ -74,6 +77,7 @@ def _be_member(connection: Connection, rank: int, world_size: int, port: int) ->
     )
     cluster = join(settings, lambda _: None)
     torch.set_num_threads(1)
+    connection.send((None, None))
     while True:
         try:
             body, arguments = connection.recv()
