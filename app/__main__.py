@@ -15,11 +15,20 @@ COMMANDS = {
     "doctor": "examine the cluster, as one of its ranks: the machines, each link, the collective programs",
     "report": "make the report of a run anew, or one page of several runs side by side",
     "compare": "runs side by side on the terminal, the fastest first",
+    "experiment": "plan an experiment, tell its next run, make its page; scripts/experiment runs them",
     "benchmark": "as one of the cluster's ranks: time a part of the program against plain code",
     "shape-link": "as root, before one of the others: shape this rank's link as the LINK_ settings ask",
     "check": "refuse wrong settings, and a wrong command line that follows, and do nothing else",
     "progress": "follow a run on a terminal: rank 0's lines on standard input, a bar below them",
     "env-example": "print the text of .env.example",
+}
+
+EXPERIMENT_STEPS = {
+    "list": "all experiments",
+    "plan": "check a grid file and write down which runs it is made of",
+    "next": "note how the last run ended, and print the next one's settings",
+    "page": "make the page of what is finished",
+    "manual": "print the text of scripts/experiments/README.md",
 }
 
 BENCHMARKS = {
@@ -73,6 +82,8 @@ def _run(arguments: argparse.Namespace) -> int:
             from app.report.commands import compare
 
             compare(arguments.runs, _say)
+        case "experiment":
+            return _experiment(arguments)
         case "progress":
             from app.progress import follow
 
@@ -84,6 +95,32 @@ def _run(arguments: argparse.Namespace) -> int:
             benchmark(arguments.name, Choice.of(arguments), settings.load(), _say)
         case "env-example":
             print(settings.env_example(), end="")
+    return 0
+
+
+def _experiment(arguments: argparse.Namespace) -> int:
+    from app.experiment import commands
+
+    match arguments.step:
+        case "list":
+            commands.list_all(_say)
+        case "manual":
+            from app.experiment.manual import text
+
+            print(text(), end="")
+        case "plan":
+            commands.plan(
+                arguments.name,
+                arguments.set,
+                _say,
+                quick=arguments.quick,
+                fresh=arguments.fresh,
+                dry_run=arguments.dry_run,
+            )
+        case "next":
+            commands.next_trial(arguments.name, arguments.ended, _say, quick=arguments.quick)
+        case "page":
+            return commands.make_page(arguments.name, arguments.set, _say, quick=arguments.quick)
     return 0
 
 
@@ -102,6 +139,8 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=what)
         if name == "benchmark":
             _add_benchmarks(command)
+        if name == "experiment":
+            _add_experiments(command)
         if name in ("report", "compare"):
             many, what = ("*", " [the present run]") if name == "report" else ("+", "")
             command.add_argument("runs", nargs=many, metavar="RUN", help=f"name in results/, or its folder{what}")
@@ -110,6 +149,24 @@ def _parser() -> argparse.ArgumentParser:
         if name == "shape-link":
             command.add_argument("--rehearse", action="store_true", help="only try it, on the loop device, and undo it")
     return parser
+
+
+def _add_experiments(command: argparse.ArgumentParser) -> None:
+    steps = command.add_subparsers(dest="step", required=True, metavar="STEP")
+    for name, what in EXPERIMENT_STEPS.items():
+        step = steps.add_parser(name, help=what)
+        if name in ("list", "manual"):
+            continue
+        many = "+" if name == "plan" else None
+        step.add_argument("name", nargs=many, metavar="NAME", help="of a grid file")
+        step.add_argument("--quick", action="store_true", help="its quick version")
+        if name == "next":
+            step.add_argument("--ended", nargs=3, metavar=("TRIAL", "CODE", "SECONDS"), help="how the last one ended")
+            continue
+        step.add_argument("--set", nargs="+", default=[], metavar="NAME=value", help="in place of the grid file's")
+        if name == "plan":
+            step.add_argument("--fresh", action="store_true", help="forget what is finished")
+            step.add_argument("--dry-run", action="store_true", help="only tell")
 
 
 def _add_benchmarks(command: argparse.ArgumentParser) -> None:

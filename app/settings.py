@@ -2,14 +2,14 @@
 
 import difflib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from app.errors import SettingError
 from app.gradient_sync import MODES
@@ -24,6 +24,7 @@ MemoryFormat = Literal["contiguous", "channels_last"]
 LearningRateScaling = Literal["none", "linear"]
 ScheduleName = Literal["constant", "cosine", "step"]
 LinkCheck = Literal["strict", "warn", "off"]
+Shuffle = Literal["every_epoch", "once"]
 
 DEFAULT_DATASETS: dict[ModelName, DatasetName] = {"vgg11": "shapes", "lenet5": "digits", "resnet18": "shapes"}
 DEFAULT_GLOBAL_BATCH_SIZE = 256
@@ -59,8 +60,9 @@ class Form:
 
 SYNC_MODE = OneOf(tuple(MODES))
 RUN_NAME = Form(
-    re.compile(r"(?!(?:latest|comparisons)$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}").fullmatch,
-    "letters, digits, '.', '_' and '-', a letter or digit first, at most 100, and not 'latest' or 'comparisons'",
+    re.compile(r"(?!(?:latest|comparisons|experiments)$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}").fullmatch,
+    "letters, digits, '.', '_' and '-', a letter or digit first, at most 100, and not 'latest', 'comparisons' or "
+    "'experiments'",
 )
 LINK_RATE = Form(asked.read_rate, asked.RATE_WORDS)
 LINK_RATE_BY_RANK = Form(asked.read_rate_by_rank, asked.RATE_BY_RANK_WORDS)
@@ -92,6 +94,11 @@ class Settings(BaseSettings):
         None, ge=1, description="samples per step of each rank, instead of GLOBAL_BATCH_SIZE"
     )
     epochs: int = Field(1, ge=1, description="passes over the training set")
+    shuffle: Shuffle = Field(
+        "every_epoch",
+        description="the order of the samples: another one in every epoch; or once and for all, so that each rank "
+        "always has the same ones, as where a sampler's set_epoch is forgotten",
+    )
     max_steps: int | None = Field(None, ge=1, description="end after this many steps [when the epochs are done]")
     learning_rate: float = Field(0.1, gt=0, description="SGD's learning rate")
     learning_rate_scaling: LearningRateScaling = Field(
@@ -209,6 +216,10 @@ class Settings(BaseSettings):
         """The data set, chosen or by model."""
         return self.dataset or DEFAULT_DATASETS[self.model]
 
+    def order_of(self, epoch: int) -> int:
+        """The epoch whose order of the samples this one takes."""
+        return epoch if self.shuffle == "every_epoch" else 0
+
     def global_batch(self, world_size: int) -> int:
         """Samples per step over all ranks."""
         if self.batch_size_per_rank is not None:
@@ -237,6 +248,45 @@ def load() -> Settings:
         return Settings()
     except ValidationError as error:
         raise SettingError("\n".join(_explain(detail) for detail in error.errors())) from None
+
+
+class _Given(Settings):
+    """Settings that the environment has no part in."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)
+
+
+def of(given: Mapping[str, str]) -> Settings:
+    """Settings out of these values alone, by variable."""
+    return _Given(**{name.lower(): value for name, value in given.items()})  # type: ignore[arg-type]  # it reads texts
+
+
+def problems(given: Mapping[str, str]) -> dict[str, str]:
+    """What is wrong with these values, by variable; what concerns several of them stands under the first it names."""
+    try:
+        of(given)
+    except ValidationError as error:
+        return {str(detail["loc"][0]).upper(): _explain(detail) for detail in error.errors()}
+    except SettingError as error:
+        named = [name for name in re.findall(r"[A-Z][A-Z_]+", str(error)) if name in given]
+        return {named[0] if named else "": str(error)}
+    return {}
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """A hint for a name that is not known."""
+    by_small_letters = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), list(by_small_letters), n=1, cutoff=0.5)
+    return f"Did you mean {by_small_letters[near[0]]}?" if near else f"Known: {', '.join(known)}."
 
 
 def _explain(detail: ErrorDetails) -> str:

@@ -95,7 +95,8 @@ def train(job: Job, recorder: Recorder, clock: RunClock) -> Finished:
 
     for epoch in range(plan.epochs):
         augmentation = data.draw_augmentation(job.dataset, settings.seed, epoch)
-        for global_batch in data.global_batches(job.dataset, plan.global_batch_size, settings.seed, epoch):
+        order = settings.order_of(epoch)
+        for global_batch in data.global_batches(job.dataset, plan.global_batch_size, settings.seed, order):
             outcome = steps.take(step, global_batch, augmentation, meter)
             record = meter.record(epoch, outcome, job.sync.overlap())
             recorder.write(record)

@@ -30,6 +30,8 @@ class Source:
     mean: tuple[float, ...]  # per channel, of pixels from 0 to 255
     deviation: tuple[float, ...]
     crop_and_flip: bool
+    train_samples: int
+    test_samples: int
     make: Callable[..., Parts]  # takes the folder into which the archives were unpacked, where there are some
     archives: Callable[[], Sequence[Archive]] | None = None
 
@@ -47,6 +49,8 @@ SOURCES: dict[DatasetName, Source] = {
         mean=(125.3, 123.0, 113.9),
         deviation=(63.0, 62.1, 66.7),
         crop_and_flip=True,
+        train_samples=50_000,
+        test_samples=10_000,
         make=shapes.make,
     ),
     "digits": Source(
@@ -55,6 +59,8 @@ SOURCES: dict[DatasetName, Source] = {
         mean=(59.6,),
         deviation=(79.6,),
         crop_and_flip=False,  # a digit seen in a mirror is another sign
+        train_samples=1437,
+        test_samples=360,
         make=digits.make,
     ),
     "cifar10": Source(
@@ -63,6 +69,8 @@ SOURCES: dict[DatasetName, Source] = {
         mean=(125.3, 123.0, 113.9),
         deviation=(63.0, 62.1, 66.7),
         crop_and_flip=True,
+        train_samples=50_000,
+        test_samples=10_000,
         make=cifar10.make,
         archives=cifar10.archives,
     ),
@@ -72,6 +80,8 @@ SOURCES: dict[DatasetName, Source] = {
         mean=(25.5,),
         deviation=(70.2,),
         crop_and_flip=False,
+        train_samples=60_000,
+        test_samples=10_000,
         make=mnist.make,
         archives=mnist.archives,
     ),

@@ -52,7 +52,7 @@ def of_runs(runs: Sequence[Run]) -> list[Drawing]:
 
 def _phases_by_rank(run: Run) -> tuple[Figure, str]:
     rows = [(f"rank {rank['rank']}", rank) for rank in run.summary["ranks"]]
-    return _stacked_phases(rows), (
+    return stacked_phases(rows), (
         "Mean seconds of each phase over all steps but the first. "
         "Wait is the time until the slowest rank had arrived; sync is what then was left to do."
         + (" Violet: synchronisation hidden behind backward." if run.summary["run"]["hidden_sync_seconds"] else "")
@@ -61,10 +61,11 @@ def _phases_by_rank(run: Run) -> tuple[Figure, str]:
 
 def _phases_by_run(runs: Sequence[Run]) -> tuple[Figure, str]:
     rows = [(run.name, run.summary["run"]) for run in runs]
-    return _stacked_phases(rows), "Mean seconds of each phase over all ranks and all steps but the first."
+    return stacked_phases(rows), "Mean seconds of each phase over all ranks and all steps but the first."
 
 
-def _stacked_phases(rows: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
+def stacked_phases(rows: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
+    """A bar for each name, made of the mean seconds of its phases, what hides in backward inside."""
     if not any(row["seconds"] for _, row in rows):
         raise Missing("no step but the first is there.")
     figure = theme.new_figure(1.3 + 0.36 * len(rows))
@@ -222,7 +223,7 @@ def _usage(run: Run, panels: dict[str, tuple[str, float]], unit: str) -> Figure:
         np.atleast_1d(figure.subplots(len(panels), sharex=True)), panels.items(), strict=True
     ):
         for rank in run.ranks:
-            line = _usage_line(rank, field, scale)
+            line = usage_line(rank, field, scale)
             theme.plot(axes, line, rank.rank)
         axes.set_ylabel(f"{title} {unit}".strip())
         axes.set_ylim(bottom=0)
@@ -231,7 +232,7 @@ def _usage(run: Run, panels: dict[str, tuple[str, float]], unit: str) -> Figure:
     return figure
 
 
-def _usage_line(rank: RankRecords, field: str, scale: float) -> Series:
+def usage_line(rank: RankRecords, field: str, scale: float) -> Series:
     """Bytes come as their number in an interval, and are shown by the second."""
     longest = max((sample.seconds for sample in rank.usage), default=0.0)
     samples = [sample for sample in rank.usage if sample.seconds > longest / 10]  # a rate over a moment says nothing

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-from app import __version__, folders
-from app.report import comparison, figures, tables, theme
+from app import folders
+from app.report import comparison, figures, files, tables
 from app.report.run import Run
 
 LONGEST_NAME = 200
@@ -42,34 +40,6 @@ def _comparison_folder(runs: Sequence[Run]) -> Path:
 
 def _write(folder: Path, content: dict[str, Any]) -> Path:
     own = content["compared"] or content["pages"][0]
-    for part in ("tables", "figures"):
-        (folder / part).mkdir(parents=True, exist_ok=True)
-    for table in own["tables"]:
-        _replace(folder / "tables" / f"{table.name}.csv", table.csv())
-    for figure in own["figures"]:
-        path = folder / "figures" / f"{figure.name}.svg"
-        if figure.svg is None:
-            path.unlink(missing_ok=True)
-        else:
-            _replace(path, figure.svg)
-    _replace(folder / folders.REPORT, _render(content))
+    files.write_parts(folder, own["tables"], own["figures"])
+    files.replace(folder / folders.REPORT, files.render("page.html", content))
     return folder / folders.REPORT
-
-
-def _replace(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    half_written = path.with_name(f".{path.name}")
-    half_written.write_text(text, encoding="utf-8")
-    half_written.replace(path)
-
-
-def _render(content: dict[str, Any]) -> str:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["for_page"] = theme.for_page
-    return environment.get_template("page.html").render(**content, version=__version__)

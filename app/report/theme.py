@@ -27,6 +27,7 @@ SERIES = ("#2a78c8", "#e0793a", "#3c9d6b", "#c5485d", "#8767bd", "#9a6b4f", "#d0
 VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PANEL: "--panel"}
 
 WIDTH, HEIGHT = 6.4, 3.0  # inches, of 72 points
+PIXELS_PER_INCH = 160
 STYLE = {
     "font.family": "sans-serif",
     "font.size": 10,
@@ -89,6 +90,13 @@ def as_svg(figure: Figure, name: str) -> str:
     drawing = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", drawing)  # numbers that every figure counts from 1
     drawing = re.sub(r"(font[^:]*: (?:[\d.]+px )?)'DejaVu Sans'[^;\"]*", r"\1sans-serif", drawing)
     return re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), drawing)
+
+
+def as_png(figure: Figure) -> bytes:
+    """The figure as pixels on white, for a text that takes no drawings."""
+    target = io.BytesIO()
+    figure.savefig(target, format="png", dpi=PIXELS_PER_INCH, facecolor=PANEL)
+    return target.getvalue()
 
 
 def for_page(drawing: str, prefix: str, title: str) -> str:

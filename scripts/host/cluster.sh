@@ -27,15 +27,25 @@ project_name() { docker compose config | sed -n 's/^name: //p'; }
 # Runs a command of the image on every rank, after another one that runs once: 'prepare', or 'check' where the
 # ranks need no data set. Ends with rank 0's exit code.
 run_cluster() {
+    claim_project
+    build_image
+    run_ranks "$@"
+}
+
+# Refuses while a run goes on; what is left of one that failed goes.
+claim_project() {
+    if [[ $(docker compose ps --quiet --status running) ]]; then
+        refuse "project $(project_name) has a run in progress. Wait for it, or end it with scripts/down, or use another project: COMPOSE_PROJECT_NAME=other NETWORK_PREFIX=10.77.2 $0"
+    fi
+    [[ -z $(docker compose ps --all --quiet) ]] || remove_containers
+}
+
+# The same with the image as it is.
+run_ranks() {
     local code
     export PREPARE_COMMAND=$1 RANK_COMMAND=$2
     trap 'end_early 130' INT
     trap 'end_early 143' TERM HUP
-    if [[ $(docker compose ps --quiet --status running) ]]; then
-        refuse "project $(project_name) has a run in progress. Wait for it, or end it with scripts/down, or use another project: COMPOSE_PROJECT_NAME=other NETWORK_PREFIX=10.77.2 $0"
-    fi
-    [[ -z $(docker compose ps --all --quiet) ]] || remove_containers # of a run that failed
-    build_image
 
     # Known from the start, so that `prepare` can refuse a rank that there will not be, and rank 0 misses a worker that
     # died before it counted them.
@@ -100,13 +110,17 @@ follow() {
 }
 
 # Runs a command so that a signal to this script is answered at once, and not when the command ends.
-# It is a process group of its own (set -m), so that it can be ended with all its children.
 attend() {
+    begin "$@"
+    wait "$ATTENDED"
+}
+
+# Starts a command as a process group of its own (set -m), so that it can be ended with all its children.
+begin() {
     set -m
     "$@" &
     ATTENDED=$!
     set +m
-    wait "$ATTENDED"
 }
 
 end_early() {

@@ -1,0 +1,103 @@
+"""What the image does for an experiment, between one run of the cluster and the next; the host only loops."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from app import folders
+from app.errors import SettingError
+from app.experiment import grid
+from app.experiment.plan import Outcome, Plan, Trial
+from app.experiment.words import words
+
+Say = Callable[[str], None]
+
+
+def list_all(say: Say) -> None:
+    """Every experiment and what it asks."""
+    read = [grid.read(name) for name in grid.names()]
+    width = max(map(len, grid.names()), default=0)
+    for each in read:
+        say(
+            f"{each.name:<{width}}  {each.title}: {_number(len(each.cells), 'cell')} x {_number(each.repeats, 'round')}"
+        )
+
+
+def plan(names: Sequence[str], given: Sequence[str], say: Say, *, quick: bool, fresh: bool, dry_run: bool) -> None:
+    """Check grid files and everything in them, and write the plans down; a dry run only tells of them."""
+    from app.experiment import page
+    from app.experiment.estimate import expected_seconds
+
+    grids = [grid.read(name, quick=quick, given=_by_name(given)) for name in names]
+    for read in grids:
+        page.views_of(read)
+    folders.check_writable(folders.RESULTS)
+    plans = [Plan.make(read, expected_seconds, fresh=fresh) for read in grids]
+    all_left = 0.0
+    for read, made in zip(grids, plans, strict=True):
+        done = [] if fresh else [trial.name for trial in made.finished()]
+        left = sum(trial.expected_seconds for trial in made.trials) if fresh else made.seconds_left()
+        all_left += left
+        say(
+            f"{read.name}{' (quick)' if quick else ''}: {read.title}. {_number(len(read.cells), 'cell')} x "
+            f"{_number(read.repeats, 'round')}, {len(done)} of {_number(len(made.trials), 'run')} finished; "
+            f"{f'{words(left)} to go' if left else 'nothing to do'}."
+        )
+        if dry_run:
+            for trial in made.trials:
+                state = "finished" if trial.name in done else words(trial.expected_seconds)
+                say(f"  {trial.name}: {state}; {_settings(trial)}")
+        else:
+            made.write(fresh=fresh)
+    if len(plans) > 1:
+        say(f"All: {words(all_left)} to go.")
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def next_trial(name: str, ended: Sequence[str] | None, say: Say, *, quick: bool) -> None:
+    """Note how the last trial ended, and print the next one's settings, a line each; nothing when all are through."""
+    made = Plan.read(name, quick=quick)
+    if ended:
+        trial, exit_code, seconds = ended
+        made.note(trial, Outcome(int(exit_code), float(seconds)))
+    chosen = made.next()
+    if chosen is None:
+        return
+    number = made.trials.index(chosen) + 1
+    progress = f"[{number}/{len(made.trials)}] {chosen.cell}, round {chosen.round}; {words(made.seconds_left())} to go"
+    print(progress, file=sys.stderr, flush=True)
+    for setting, value in chosen.settings.items():
+        say(f"{setting}={value}")
+
+
+def make_page(name: str, given: Sequence[str], say: Say, *, quick: bool) -> int:
+    """Make the page of what is finished; the exit code says whether that is everything."""
+    from app.experiment import page
+
+    read = grid.read(name, quick=quick, given=_by_name(given))
+    made = Plan.read(name, quick=quick)
+    path = page.write(read, made)
+    may_fail = {cell.name: cell.may_fail for cell in read.cells}
+    bad = [trial for trial in made.failed() if not may_fail.get(trial.cell)]
+    for trial in made.failed():
+        excuse = may_fail.get(trial.cell)
+        say(f"{trial.name} failed{f', which is no failure of the experiment: {excuse}' if excuse else ''}")
+    if made.open():
+        say(f"{len(made.trials) - len(made.finished())} of {len(made.trials)} runs are missing from it.")
+    page.write_index()
+    say(f"Report: {path}")
+    return 1 if bad else 0
+
+
+def _by_name(arguments: Sequence[str]) -> Mapping[str, str]:
+    for argument in arguments:
+        if "=" not in argument:
+            raise SettingError(f"'{argument}' is not a setting. Write NAME=value.")
+    return dict(argument.split("=", 1) for argument in arguments)
+
+
+def _settings(trial: Trial) -> str:
+    hidden = ("RUN_NAME", "WORLD_SIZE")
+    return " ".join(f"{name}={value}" for name, value in trial.settings.items() if name not in hidden)

@@ -1,0 +1,325 @@
+"""A grid file: which runs an experiment is made of, how often each is repeated, and what its page shows."""
+
+import itertools
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from app import settings
+from app.datasets import SOURCES
+from app.datasets.prepared import check_fit
+from app.errors import SettingError
+from app.experiment.lines import Lines, Place
+from app.machine import look
+
+GRIDS = Path("experiments")  # in the image's working directory: the host's scripts/experiments
+SHOWN_AS = Path("scripts/experiments")  # how users know it
+
+FIELDS = {
+    "title": "what the page is called",
+    "question": "what the experiment answers, in one sentence or two",
+    "notes": "a list of remarks for the page: what the documents claim, and why our figures may be others [none]",
+    "repeats": "rounds; each runs every cell once, with SEED one higher than in the round before [1]",
+    "settings": "a table of settings for all cells",
+    "grid": "[[grid]], once or several times: a block of cells",
+    "quick": "a table of what is otherwise with --quick",
+    "show": "[[show]], once for each part of the page: a view, and its options",
+}
+BLOCK_FIELDS = {
+    "label": 'what its cells are called, with settings in braces: "{SYNC_MODE}, {LINK_RATE}" [the values of its lists]',
+    "may_fail": "why a run of this block that fails is no failure of the experiment [it is one]",
+}
+QUICK_FIELDS = {
+    "repeats": "rounds",
+    "settings": "a table of settings: each takes the place of those of its name, in [settings] and in the blocks (of a "
+    "block's single value only where it is a single value itself); one that stands in no block is for all cells",
+}
+
+# An experiment gives these itself, or the machine that it runs on does.
+NOT_IN_A_GRID = frozenset({"RUN_NAME", "RANK", "WORLD_SIZE", "MASTER_ADDR", "NETWORK_PREFIX"})
+
+Kind = type[str] | type[list[Any]] | type[dict[str, Any]]
+
+MOST_WORKERS = 100
+MOST_REPEATS = 100
+MOST_CELLS = 1000
+MEMORY = re.compile(r"[1-9][0-9]*[kmgKMG][bB]?")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of the grid: the settings of a run."""
+
+    name: str
+    settings: dict[str, str]
+    varied: dict[str, str]  # those of its settings that other cells have otherwise
+    may_fail: str | None = None  # why a failure is no failure of the experiment
+
+    @property
+    def slug(self) -> str:
+        """The name as part of a folder's name."""
+        return re.sub(r"[^A-Za-z0-9.]+", "_", self.name).strip("_.") or "cell"
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return world_size(self.settings) or 0
+
+
+@dataclass(frozen=True)
+class Show:
+    """A part of the page: the name of a view, and its options."""
+
+    view: str
+    options: dict[str, Any]
+    place: Place
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A grid file that has been read and found right."""
+
+    name: str
+    title: str
+    question: str
+    notes: list[str]
+    repeats: int
+    cells: list[Cell]
+    show: list[Show]
+    quick: bool
+    lines: Lines = field(repr=False)
+
+    def refusal(self, place: Place, message: str) -> SettingError:
+        """An error that names file and line."""
+        return _refusal(self.name, self.lines, place, message)
+
+
+def names() -> list[str]:
+    """Of all grid files."""
+    return sorted(path.stem for path in GRIDS.glob("*.toml"))
+
+
+def read(name: str, *, quick: bool = False, given: Mapping[str, str] | None = None) -> Grid:
+    """Read a grid file, with the settings given in place of its own; refuse it with file and line."""
+    path = GRIDS / f"{name}.toml"
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name) or not path.is_file():
+        raise SettingError(
+            f"'{name}' is no experiment: there is no {SHOWN_AS / name}.toml. Known: {', '.join(names())}."
+        )
+    text = path.read_text(encoding="utf-8")
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError(f"{SHOWN_AS / path.name} is no TOML: {error}") from None
+    # Both versions are checked, whichever is asked for.
+    full, small = (_Reader(name, content, Lines(text), quick=each).grid(dict(given or {})) for each in (False, True))
+    return small if quick else full
+
+
+def world_size(given: Mapping[str, str]) -> int | None:
+    """Number of ranks; None where WORKERS is no number."""
+    workers = given.get("WORKERS", "3")
+    return int(workers) + 1 if re.fullmatch("[0-9]+", workers) else None
+
+
+def _refusal(name: str, lines: Lines, place: Place, message: str) -> SettingError:
+    return SettingError(f"{SHOWN_AS}/{name}.toml, line {lines.of(place)}: {message}")
+
+
+class _Reader:
+    def __init__(self, name: str, content: dict[str, Any], lines: Lines, *, quick: bool) -> None:
+        self._name, self._content, self._lines = name, content, lines
+        self._quick: dict[str, Any] = self._content.get("quick", {}) if quick else {}
+        self._is_quick = quick
+
+    def grid(self, given: dict[str, str]) -> Grid:
+        self._check_fields((), self._content, FIELDS)
+        for name in ("title", "question"):
+            self._check_kind((name,), self._content.get(name), str)
+        for name in ("grid", "notes", "show"):
+            self._check_kind((name,), self._content.get(name, []), list)
+        for name in ("settings", "quick"):
+            self._check_kind((name,), self._content.get(name, {}), dict)
+        self._check_fields(("quick",), self._content.get("quick", {}), QUICK_FIELDS)
+        cells = list(self._cells(given))
+        self._check_cells(cells)
+        return Grid(
+            name=self._name,
+            title=self._content["title"],
+            question=self._content["question"],
+            notes=[str(note) for note in self._content.get("notes", [])],
+            repeats=self._repeats(),
+            cells=[cell for cell, _ in cells],
+            show=[self._show(number, show) for number, show in enumerate(self._content.get("show", []))],
+            quick=self._is_quick,
+            lines=self._lines,
+        )
+
+    def _refuse(self, place: Place, message: str) -> SettingError:
+        return _refusal(self._name, self._lines, place, message)
+
+    def _check_fields(self, place: Place, given: Mapping[str, Any], allowed: Mapping[str, str]) -> None:
+        for name in given:
+            if name not in allowed:
+                raise self._refuse((*place, name), f"'{name}' is no field. Allowed here: {', '.join(allowed)}.")
+
+    def _check_kind(
+        self, place: Place, given: object, kind: type[str] | type[list[Any]] | type[dict[str, Any]]
+    ) -> None:
+        words = "a text" if kind is str else "a list" if kind is list else "a table"
+        if not isinstance(given, kind) or (not given and place in (("title",), ("question",), ("grid",))):
+            raise self._refuse(place, f"'{place[-1]}' is missing or is not {words}.")
+
+    def _repeats(self) -> int:
+        place: Place = ("quick", "repeats") if "repeats" in self._quick else ("repeats",)
+        repeats = self._quick.get("repeats", self._content.get("repeats", 1))
+        if not isinstance(repeats, int) or isinstance(repeats, bool) or not 1 <= repeats <= MOST_REPEATS:
+            raise self._refuse(
+                place, f"repeats = {repeats}: not allowed. Allowed: a whole number, 1 to {MOST_REPEATS}."
+            )
+        return repeats
+
+    def _show(self, number: int, show: Any) -> Show:
+        place: Place = ("show", number)
+        if not isinstance(show, dict) or not isinstance(show.get("view"), str):
+            raise self._refuse(place, '[[show]] needs a view = "...".')
+        return Show(show["view"], {name: value for name, value in show.items() if name != "view"}, place)
+
+    def _cells(self, given: dict[str, str]) -> Iterator[tuple[Cell, dict[str, Place]]]:
+        """Each cell, and where each of its settings stands."""
+        common = self._settings(("settings",), self._content.get("settings", {}))
+        quick = self._settings(("quick", "settings"), self._quick.get("settings", {}))
+        blocks = []
+        given_blocks = [block for block in self._content["grid"] if isinstance(block, dict)]
+        in_blocks = {name for block in given_blocks for name in block}
+        choices = {name for block in given_blocks for name, value in block.items() if isinstance(value, list)}
+        for number, block in enumerate(self._content["grid"]):
+            place: Place = ("grid", number)
+            if not isinstance(block, dict):
+                raise self._refuse(place, "[[grid]] is a table of settings.")
+            fields = {name: block[name] for name in BLOCK_FIELDS if name in block}
+            for name, value in fields.items():
+                self._check_kind((*place, name), value, str)
+            own = self._settings(place, {name: value for name, value in block.items() if name not in BLOCK_FIELDS})
+            # A quick version chooses anew where there is a choice, and leaves alone what makes a block, such as a
+            # single rank beside a list of others. What no block has is for all cells.
+            chosen_anew = {name for name in own if name in quick and (len(own[name][1]) > 1 or name not in choices)}
+            own |= {name: quick[name] for name in chosen_anew}
+            for_all = {name: value for name, value in quick.items() if name in common or name not in in_blocks}
+            shared = {name: value for name, value in (common | for_all).items() if name not in own}
+            blocks.append((place, fields, shared | own))
+        values: dict[str, set[str]] = {}
+        for _, _, block in blocks:
+            for name, (_, choices) in block.items():
+                values.setdefault(name, set()).update(choices)
+        varied = [
+            name for name, all_of in values.items() if len(all_of) > 1 or not all(name in each for *_, each in blocks)
+        ]
+        for name in given:
+            if name in NOT_IN_A_GRID or name not in known():
+                raise SettingError(f"{name} is not a setting that experiments take. {settings.nearest(name, known())}")
+            if name in varied:
+                raise SettingError(f"{name}={given[name]}: the experiment '{self._name}' varies {name} itself.")
+        for place, fields, block in blocks:
+            lists = {name: choices for name, (_, choices) in block.items()}
+            for point in itertools.product(*lists.values()):
+                chosen = dict(zip(lists, point, strict=True)) | given
+                own_lists = [name for name, choices in lists.items() if len(choices) > 1]
+                told_apart = own_lists or [name for name in varied if name in chosen]
+                label = self._label(place, fields.get("label"), chosen, told_apart)
+                own_varied = {name: chosen[name] for name in varied if name in chosen}
+                cell = Cell(label, chosen, own_varied, fields.get("may_fail"))
+                yield cell, {name: where for name, (where, _) in block.items() if name not in given}
+
+    def _settings(self, place: Place, table: Any) -> dict[str, tuple[Place, list[str]]]:
+        """Each setting's place and values, as one would write them on a command line."""
+        self._check_kind(place, table, dict)
+        found = {}
+        for name, value in table.items():
+            where = (*place, name)
+            if name in NOT_IN_A_GRID:
+                raise self._refuse(where, f"{name} is not for a grid: the experiment or the machine gives it.")
+            if name not in known():
+                raise self._refuse(where, f"{name} is not a setting. {settings.nearest(name, known())}")
+            values = value if isinstance(value, list) else [value]
+            for each in values:
+                if isinstance(each, bool) or not isinstance(each, str | int | float):
+                    raise self._refuse(where, f"{name} = {each}: not allowed. Allowed: a text or a number, or a list.")
+            if not values or len(set(map(str, values))) < len(values):
+                raise self._refuse(where, f"{name} = {value}: not allowed. Allowed: one value or more, each once.")
+            found[name] = (where, [str(each) for each in values])
+        return found
+
+    def _label(self, place: Place, template: str | None, chosen: Mapping[str, str], varied: Sequence[str]) -> str:
+        if template is None:
+            words = [chosen[name] if name == "SYNC_MODE" else f"{name.lower()} {chosen[name]}" for name in varied]
+            return ", ".join(words) or "all"
+        try:
+            return template.format(**chosen, ranks=world_size(chosen))
+        except (LookupError, ValueError, AttributeError):
+            raise self._refuse(
+                (*place, "label"),
+                f'label = "{template}": not allowed. Allowed in braces: {", ".join(chosen)}, '
+                "the block's settings, and ranks.",
+            ) from None
+
+    def _check_cells(self, cells: Sequence[tuple[Cell, dict[str, Place]]]) -> None:
+        if len(cells) > MOST_CELLS:
+            raise self._refuse(("grid",), f"the grid has {len(cells)} cells. Allowed: at most {MOST_CELLS}.")
+        slugs: dict[str, Cell] = {}
+        for cell, places in cells:
+            block = next((place[:2] for place in places.values() if place[0] == "grid"), ("grid",))
+            if other := slugs.get(cell.slug.lower()):
+                raise self._refuse(
+                    block, f"two cells are called '{other.name}' and '{cell.name}'. Give the blocks labels that differ."
+                )
+            slugs[cell.slug.lower()] = cell
+            for name, message in problems(cell.settings).items():
+                if name in places:
+                    raise self._refuse(places[name], message)
+                if name in cell.settings:
+                    raise SettingError(message)  # given beside the file
+                raise self._refuse(block, message)
+
+
+def known() -> list[str]:
+    """The settings that a grid can have."""
+    return [
+        name
+        for name in (*map(str.upper, settings.Settings.model_fields), "WORKERS", "RANK_MEMORY")
+        if name not in NOT_IN_A_GRID
+    ]
+
+
+def problems(given: Mapping[str, str]) -> dict[str, str]:
+    """What is wrong with a cell's settings, by setting; what concerns several is put down to one that is given."""
+    found = {}
+    workers = given.get("WORKERS", "3")
+    if not re.fullmatch(r"[0-9]{1,3}", workers) or int(workers) > MOST_WORKERS:
+        found["WORKERS"] = f"WORKERS={workers}: not allowed. Allowed: a whole number, 0 to {MOST_WORKERS}."
+        workers = "3"
+    memory = given.get("RANK_MEMORY")
+    if memory is not None and not MEMORY.fullmatch(memory):
+        found["RANK_MEMORY"] = f"RANK_MEMORY={memory}: not allowed. Allowed: a whole number with k, m or g, such as 2g."
+    own = {name: value for name, value in given.items() if name not in ("WORKERS", "RANK_MEMORY")}
+    found |= settings.problems(own | {"WORLD_SIZE": str(int(workers) + 1)})
+    cpus = given.get("RANK_CPUS")
+    if not found and cpus is not None and float(cpus) > (most := len(look().cores)):
+        found["RANK_CPUS"] = f"RANK_CPUS={cpus}: not allowed. Allowed: at most {most}, the CPUs of this machine."
+    if not found:
+        read_settings = settings.of(own)
+        try:
+            check_fit(read_settings.model, read_settings.dataset_name)
+        except SettingError as error:
+            found["DATASET" if "DATASET" in given else "MODEL"] = str(error)
+        source = SOURCES[read_settings.dataset_name]
+        for name, asked, there in (
+            ("TRAIN_SAMPLES", read_settings.train_samples, source.train_samples),
+            ("TEST_SAMPLES", read_settings.test_samples, source.test_samples),
+        ):
+            if asked is not None and asked > there:
+                found[name] = f"{name}={asked}: not allowed. Allowed with this data set: 1 to {there}."
+    return found

@@ -1,0 +1,109 @@
+"""The page of an experiment, the tables and figures beside it as files, and the index of all pages."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from app import folders
+from app.experiment import grid as grids
+from app.experiment.grid import Grid
+from app.experiment.plan import Plan, page_folder
+from app.experiment.results import Results
+from app.experiment.views import VIEWS
+from app.experiment.views.view import Section, View
+from app.report import files
+from app.settings import nearest
+
+MOST_WARNINGS = 8
+SUMMARY = "experiment.json"  # what the index needs to know of a page
+
+
+def views_of(grid: Grid) -> list[View]:
+    """The views that the grid file asks for, checked as far as that goes without a run."""
+    cells = [cell.name for cell in grid.cells]
+    found = []
+    for show in grid.show:
+        if show.view not in VIEWS:
+            raise grid.refusal((*show.place, "view"), f"'{show.view}' is no view. {nearest(show.view, list(VIEWS))}")
+        try:
+            view = VIEWS[show.view](**show.options)
+        except ValidationError as error:
+            detail = error.errors()[0]
+            options = ", ".join(VIEWS[show.view].model_fields)
+            raise grid.refusal(
+                (*show.place, *detail["loc"]),
+                f"view '{show.view}': {'.'.join(map(str, detail['loc']))}: {detail['msg']}. Its options: {options}.",
+            ) from None
+        for name in view.named_cells():
+            if name not in cells and not grid.quick:
+                raise grid.refusal(
+                    show.place, f"view '{show.view}': '{name}' is no cell of this grid. Its cells: {', '.join(cells)}."
+                )
+        found.append(view)
+    return found
+
+
+def write(grid: Grid, plan: Plan) -> Path:
+    """Make the page of what is finished."""
+    results = Results(grid, plan)
+    named = zip(_names(grid), views_of(grid), strict=True)
+    sections = [view.section(results, name) for name, view in named] if results.cells else []
+    folder = page_folder(grid.name)
+    files.write_parts(folder, [t for s in sections for t in s.tables], [f for s in sections for f in s.figures])
+    summary = _summary(grid, plan, results, sections)
+    files.replace(folder / SUMMARY, json.dumps(summary, indent=2) + "\n")
+    content = {"grid": grid, "summary": summary, "sections": sections, "results": results, "plan": plan}
+    files.replace(folder / folders.REPORT, files.render("experiment.html", content))
+    return folder / folders.REPORT
+
+
+def write_index() -> Path:
+    """Lead to the pages of all experiments that have one."""
+    pages = []
+    for name in grids.names():
+        path = page_folder(name) / SUMMARY
+        grid = grids.read(name)
+        pages.append({"grid": grid, "summary": json.loads(path.read_text()) if path.is_file() else None})
+    path = folders.RESULTS / "experiments" / "index.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.replace(path, files.render("experiments.html", {"pages": pages}))
+    return path
+
+
+def _names(grid: Grid) -> Iterator[str]:
+    """Of the views on the page, and of their files: what the grid file calls them, numbered where one comes again."""
+    seen: Counter[str] = Counter()
+    for show in grid.show:
+        seen[show.view] += 1
+        yield show.view if seen[show.view] == 1 else f"{show.view}-{seen[show.view]}"
+
+
+def _summary(grid: Grid, plan: Plan, results: Results, sections: list[Section]) -> dict[str, Any]:
+    return {
+        "name": grid.name,
+        "title": grid.title,
+        "quick": grid.quick,
+        "runs_planned": len(plan.trials),
+        "runs_finished": len(results.all_runs),
+        "failed": [trial.name for trial in plan.failed()],
+        "reading": [section.sentences[0] for section in sections if section.sentences],
+        "warnings": list(_warnings(results)),
+    }
+
+
+def _warnings(results: Results) -> Iterator[str]:
+    """What readers of the comparisons must know, and what the runs themselves warn of."""
+    manifests = [run.manifest for run in results.all_runs]
+    if len({tuple(sorted({rank["host_boot_id"] for rank in each["ranks"]})) for each in manifests}) > 1:
+        yield "The runs were made on different machines, or with a restart of the machine between them: ratios may lie."
+    if len({each["image"]["source_sha256"] for each in manifests}) > 1:
+        yield "The runs were made by different versions of the program: what differs may be the program."
+    told = Counter(warning for run in results.all_runs for warning in run.summary["warnings"])
+    for warning, times in told.most_common(MOST_WARNINGS):
+        yield f"{warning} (in {times} of {len(manifests)} runs)"
+    if len(told) > MOST_WARNINGS:
+        yield f"{len(told) - MOST_WARNINGS} more warnings stand in the runs' own reports."

@@ -1,0 +1,134 @@
+"""What repeats allow to say: medians with confidence intervals, and differences that are larger than the noise.
+
+Repeats are interleaved, so that each round holds every cell once: a randomised block design, the round being the block.
+What a machine does to a whole round drops out of comparisons; what is left over is the noise.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.floating[Any]]
+
+CONFIDENCE = 0.95
+
+# Student's t, 97.5th percentile, by degrees of freedom; between two of them, the lower one's holds.
+STUDENT = {
+    1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228,
+    11: 2.201, 12: 2.179, 13: 2.160, 14: 2.145, 15: 2.131, 16: 2.120, 17: 2.110, 18: 2.101, 19: 2.093, 20: 2.086,
+    25: 2.060, 30: 2.042, 40: 2.021, 60: 2.000, 120: 1.980,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A cell's figure: the median over its rounds, and where its true value lies with 95 % confidence."""
+
+    median: float
+    low: float | None  # None where one round does not tell
+    high: float | None
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One cell against another: a ratio, or a difference where figures can be 0."""
+
+    value: float
+    low: float | None
+    high: float | None
+    neutral: float  # the value of no difference
+
+    @property
+    def beyond_noise(self) -> bool | None:
+        """Whether there is a difference; None where the noise is not known."""
+        if self.low is None or self.high is None:
+            return None
+        return not self.low <= self.neutral <= self.high
+
+
+class Blocks:
+    """Figures of cells, one for each round; None where a run is missing."""
+
+    def __init__(self, figures: Mapping[str, Sequence[float | None]], *, ratios: bool) -> None:
+        self._ratios = ratios
+        self._measured = [
+            (cell, number, math.log(value) if ratios else value)
+            for cell, values in figures.items()
+            for number, value in enumerate(values)
+            if value is not None and (value > 0 or not ratios)
+        ]
+        self.cells = list(dict.fromkeys(cell for cell, _, _ in self._measured))
+        self._rounds = sorted({number for _, number, _ in self._measured})
+        self._within, self._within_degrees = self._spread_within_cells()
+        self._effects, self._covariance, self._residual, self._degrees = self._fit()
+
+    @property
+    def noise(self) -> float | None:
+        """By how much a cell's repeats differ when what a whole round has in common is taken out.
+
+        It is a standard deviation: relative where cells are compared by ratio. None where nothing tells.
+        """
+        return None if self._residual is None else math.sqrt(self._residual)
+
+    def estimate(self, cell: str) -> Estimate | None:
+        """The cell's figure; the spread of repeats is taken over all cells together."""
+        values = [value for name, _, value in self._measured if name == cell]
+        if not values:
+            return None
+        middle = float(np.median([self._back(value) for value in values]))
+        if self._within is None:
+            return Estimate(middle, None, None, len(values))
+        margin = _student(self._within_degrees) * math.sqrt(self._within / len(values))
+        mean = float(np.mean(values))
+        low, high = self._back(mean - margin), self._back(mean + margin)
+        return Estimate(middle, min(middle, low), max(middle, high), len(values))
+
+    def compare(self, cell: str, other: str) -> Comparison | None:
+        """The first cell by the second, or less it; None where one of them was not measured."""
+        if cell not in self.cells or other not in self.cells:
+            return None
+        contrast = np.zeros(len(self._effects))
+        contrast[self.cells.index(cell)] += 1
+        contrast[self.cells.index(other)] -= 1
+        value = float(contrast @ self._effects)
+        neutral = self._back(0.0)
+        if self._residual is None:
+            return Comparison(self._back(value), None, None, neutral)
+        margin = _student(self._degrees) * math.sqrt(self._residual * float(contrast @ self._covariance @ contrast))
+        return Comparison(self._back(value), self._back(value - margin), self._back(value + margin), neutral)
+
+    def _back(self, value: float) -> float:
+        return math.exp(value) if self._ratios else value
+
+    def _spread_within_cells(self) -> tuple[float | None, int]:
+        """Variance of the repeats of a cell, rounds and all, and its degrees of freedom."""
+        by_cell = [[value for name, _, value in self._measured if name == cell] for cell in self.cells]
+        degrees = len(self._measured) - len(self.cells)
+        squares = sum(float(np.sum((np.array(values) - np.mean(values)) ** 2)) for values in by_cell)
+        return (squares / degrees if degrees else None), degrees
+
+    def _fit(self) -> tuple[Numbers, Numbers, float | None, int]:
+        """Least squares of cells and rounds: effects, their covariance by unit of variance, variance, degrees."""
+        columns = len(self.cells) + max(len(self._rounds) - 1, 0)
+        design = np.zeros((len(self._measured), columns))
+        for row, (cell, number, _) in enumerate(self._measured):
+            design[row, self.cells.index(cell)] = 1
+            if place := self._rounds.index(number):
+                design[row, len(self.cells) + place - 1] = 1
+        values = np.array([value for _, _, value in self._measured])
+        if not len(values):
+            return np.zeros(0), np.zeros((0, 0)), None, 0
+        inverse = np.linalg.pinv(design.T @ design)
+        effects = inverse @ design.T @ values
+        degrees = len(values) - int(np.linalg.matrix_rank(design))
+        left_over = float(np.sum((values - design @ effects) ** 2))
+        return effects, inverse, (left_over / degrees if degrees else None), degrees
+
+
+def _student(degrees: int) -> float:
+    return STUDENT[max(known for known in STUDENT if known <= degrees)]

@@ -1,0 +1,28 @@
+"""The views that a grid file can choose, by name."""
+
+from app.experiment.views.accuracy import Accuracy
+from app.experiment.views.curves import Curves
+from app.experiment.views.distance import Distance
+from app.experiment.views.epochs import Epochs
+from app.experiment.views.lines import Lines
+from app.experiment.views.losses import Losses
+from app.experiment.views.phases import Phases
+from app.experiment.views.scaling import Scaling
+from app.experiment.views.scores import Scores
+from app.experiment.views.times import Times
+from app.experiment.views.usage import Usage
+from app.experiment.views.view import View
+
+VIEWS: dict[str, type[View]] = {
+    "times": Times,
+    "phases": Phases,
+    "lines": Lines,
+    "usage": Usage,
+    "scaling": Scaling,
+    "epochs": Epochs,
+    "scores": Scores,
+    "losses": Losses,
+    "curves": Curves,
+    "accuracy": Accuracy,
+    "distance": Distance,
+}

@@ -1,0 +1,47 @@
+"""How pages, tables and figures get into files: whole or not at all."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from app import __version__
+from app.report import theme
+from app.report.drawing import Drawing
+from app.report.table import Table
+
+
+def write_parts(folder: Path, tables: Sequence[Table], figures: Sequence[Drawing]) -> None:
+    """Put tables and figures beside a page; those of an earlier page that this one has not are taken away."""
+    own: dict[str, str | bytes] = {f"tables/{table.name}.csv": table.csv() for table in tables}
+    own |= {f"figures/{figure.name}.svg": figure.svg for figure in figures if figure.svg is not None}
+    own |= {f"figures/{figure.name}.png": figure.png for figure in figures if figure.png is not None}
+    for part, kinds in (("tables", ("csv",)), ("figures", ("svg", "png"))):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+        for kind in kinds:
+            for path in (folder / part).glob(f"*.{kind}"):
+                if f"{part}/{path.name}" not in own:
+                    path.unlink()
+    for name, content in own.items():
+        replace(folder / name, content)
+
+
+def replace(path: Path, content: str | bytes) -> None:
+    """Write a file in place of one that may be there."""
+    half_written = path.with_name(f".{path.name}")
+    half_written.write_bytes(content.encode() if isinstance(content, str) else content)
+    half_written.replace(path)
+
+
+def render(template: str, content: Mapping[str, Any]) -> str:
+    """A page out of its template; everything is escaped but our own drawings."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["for_page"] = theme.for_page
+    return environment.get_template(template).render(**content, version=__version__)

@@ -1,0 +1,87 @@
+# shellcheck shell=bash
+# An experiment's runs, one after the other: the image says which, and what came of them.
+
+REFRESH_SECONDS=1
+
+# All runs of one experiment that are not finished yet. To be called where errors end the script (set -e).
+make_runs() {
+    local name=$1 folder trial log began code settings ended=()
+    folder=results/experiments/$name/full
+    ((${#QUICK[@]} == 0)) || folder=results/experiments/$name/quick
+    while true; do
+        settings=$(of_experiment next "$name" "${QUICK[@]}" "${ended[@]}")
+        [[ $settings ]] || break
+        trial=$(sed -n 's/^RUN_NAME=//p' <<<"$settings")
+        log=$folder/$trial.log
+        began=$SECONDS code=0
+        begin run_trial "$folder" "$settings" >"$log" 2>&1
+        tell_while_running "$folder/$trial/rank-0.jsonl" "$began"
+        wait "$ATTENDED" || code=$?
+        ATTENDED=''
+        if ((code == 0)); then
+            say "    $((SECONDS - began)) s"
+        else
+            docker compose logs --no-color >>"$log" 2>&1 || true
+            remove_containers
+            say "    failed with exit code $code; everything that it printed: $log"
+            grep --max-count 3 'error: ' "$log" | sed 's/^/    /' >&2 || true
+        fi
+        ended=(--ended "$trial" "$code" "$((SECONDS - began))")
+    done
+}
+
+# The image's part. It sees the grid files, and of results/ what other runs have left.
+of_experiment() {
+    # It is over in seconds and writes files whole or not at all: Ctrl-C ends the waiting for it, and not the thing itself.
+    of_image --sig-proxy=false --volume "$PWD/results:/lockstep/results" \
+        --volume "$PWD/scripts/experiments:/lockstep/experiments:ro" lockstep experiment "$@"
+}
+
+# One run of the cluster with these settings and no others, whatever the environment and .env hold.
+run_trial() {
+    local folder=$1 settings=$2 name
+    for name in $(known_settings); do
+        [[ $name == NETWORK_PREFIX ]] || export "$name="
+    done
+    while IFS= read -r name; do
+        export "${name?}"
+    done <<<"$settings"
+    export RESULTS_FOLDER=./$folder
+    run_ranks prepare train
+}
+
+# On a terminal: how far the run is that is being attended.
+tell_while_running() {
+    local records=$1 began=$2 steps
+    [[ -t 2 ]] || return 0
+    while kill -0 "$ATTENDED" 2>/dev/null; do
+        steps=$(grep --count '"kind": "step"' "$records" 2>/dev/null) || steps=0
+        printf '\r    %d s, step %d ' $((SECONDS - began)) "$steps" >&2
+        sleep "$REFRESH_SECONDS" & # only to look again; a signal ends the wait at once
+        wait $! || true
+    done
+    printf '\r\033[K' >&2
+}
+
+# Ends the run that is going on as scripts/up would be ended. It counts as not made.
+leave_experiment() {
+    local code=$1
+    trap '' INT TERM HUP
+    [[ ! -t 2 ]] || printf '\r\033[K' >&2
+    if [[ ${ATTENDED:-} ]] && kill -TERM "$ATTENDED" 2>/dev/null; then
+        say 'Stopping'
+        wait "$ATTENDED" || true
+    fi
+    say 'Interrupted. Finished runs are kept: the same command goes on from here.'
+    exit "$code"
+}
+
+# Settings that stand outside the grid file would make an experiment another one unnoticed.
+warn_of_unused_settings() {
+    local name
+    for name in $(known_settings); do
+        if [[ $name != NETWORK_PREFIX && $(setting "$name" '') ]]; then
+            warn "$name is set, and not used: an experiment takes settings from its file and from arguments alone."
+        fi
+    done
+}

@@ -1,0 +1,119 @@
+"""An experiment as a user runs it: interrupted, gone on with, and read off its page."""
+
+import csv
+import json
+import os
+import signal
+import statistics
+from pathlib import Path
+
+import pytest
+
+from tests.containers.cluster import Clone, until
+
+# A rank that cannot join in time is a run that fails; the other cell has nothing wrong with it.
+HALF_BROKEN = """\
+title = "Half of it fails"
+question = "Does the rest go on?"
+
+[settings]
+MODEL = "lenet5"
+MAX_STEPS = 3
+WORKERS = 1
+LINK_CHECK = "off"
+EVALUATE = "never"
+
+[[grid]]
+label = "hopeless"
+JOIN_TIMEOUT = 0.001
+
+[[grid]]
+label = "sound"
+
+[[show]]
+view = "times"
+title = "Time per step"
+"""
+
+
+def rows(page: Path, table: str) -> list[dict[str, str]]:
+    with (page / "tables" / f"{table}.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_an_experiment_of_the_documents_from_end_to_end_with_an_interruption(clone: Clone) -> None:
+    """What was finished before Ctrl-C is not run again; the tables are what the records say."""
+    page = clone.folder / "results/experiments/ring"
+    process = clone.start("scripts/experiment", "ring", "--quick")
+    until(lambda: len(list((page / "quick").glob("*/rank-0.jsonl"))) == 2, "the second run")
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, output
+    assert "the same command goes on from here" in output
+    assert clone.containers("--all") == []
+    done = [path.parent for path in (page / "quick").glob("*/summary.json") if json.loads(path.read_text())["complete"]]
+    assert 1 <= len(done) <= 2
+    started = {folder: (folder / "manifest.json").stat().st_mtime_ns for folder in done}
+
+    code, output = clone.run("scripts/experiment", "ring", "--quick")
+    assert code == 0, output
+    assert f"{len(done)} of " in output
+    assert clone.containers("--all") == []
+    assert {folder: (folder / "manifest.json").stat().st_mtime_ns for folder in done} == started
+
+    planned = json.loads((page / "quick/plan.json").read_text())
+    summaries = {
+        trial["name"]: json.loads((page / "quick" / trial["name"] / "summary.json").read_text()) for trial in planned
+    }
+    assert all(summary["complete"] and summary["world_size"] == 4 for summary in summaries.values())
+    cells = list(dict.fromkeys(trial["cell"] for trial in planned))
+    seconds = {row["cell"]: row for row in rows(page, "times")}
+    assert list(seconds) == cells
+    for cell in cells:
+        names = [trial["name"] for trial in planned if trial["cell"] == cell]
+        medians = [summaries[name]["run"]["seconds"]["median"] for name in names]
+        assert float(seconds[cell]["seconds"]) == pytest.approx(statistics.median(medians))
+        assert seconds[cell]["rounds"] == str(len(names))
+    for path in ("report.html", "../index.html", "figures/times.png"):
+        assert (page / path).is_file()
+
+    code, output = clone.run("scripts/experiment", "ring", "--quick", "--report")
+    assert code == 0, output
+    assert "Report: results/experiments/ring/report.html" in output
+
+
+def test_a_failed_run_is_reported_and_the_rest_goes_on(clone: Clone) -> None:
+    (clone.folder / "scripts/experiments/broken.toml").write_text(HALF_BROKEN)
+    code, output = clone.run("scripts/experiment", "broken", MODEL="vgg11")
+    assert code == 1, output
+    assert "MODEL is set, and not used" in output
+    assert (
+        "failed with exit code 1; everything that it printed: results/experiments/broken/full/hopeless-1.log" in output
+    )
+    assert "JOIN_TIMEOUT" in (clone.folder / "results/experiments/broken/full/hopeless-1.log").read_text()
+    assert "hopeless-1 failed" in output
+    assert clone.containers("--all") == []
+    page = clone.folder / "results/experiments/broken"
+    assert [row["cell"] for row in rows(page, "times")] == ["sound"]
+    assert "hopeless-1 (failed)" in (page / "report.html").read_text()
+    manifest = json.loads((page / "full/sound-1/manifest.json").read_text())
+    assert manifest["settings"]["model"] == "lenet5"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ring", "MAX_STEP=3"], "MAX_STEP is not a setting that experiments take. Did you mean MAX_STEPS?"),
+        (["rings"], "'rings' is no experiment: there is no scripts/experiments/rings.toml. Known: assignment"),
+        (["ring", "--quik"], "unknown option '--quik'. Allowed: --quick"),
+        ([], "which experiment?"),
+    ],
+    ids=["setting", "name", "option", "none"],
+)
+def test_a_wrong_command_line_ends_with_2_before_anything_is_run(
+    clone: Clone, arguments: list[str], message: str
+) -> None:
+    code, output = clone.run("scripts/experiment", *arguments)
+    assert code == 2, output
+    assert message in output
+    assert not (clone.folder / "results/experiments").exists()

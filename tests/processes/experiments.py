@@ -1,0 +1,64 @@
+"""Experiments on real processes: what scripts/experiment does with containers, done without."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from app.settings import Settings
+from tests.processes import group
+from tests.processes.group import ROOT, Value
+
+
+def put_grid(place: Path, name: str, text: str) -> None:
+    """A grid file of this name, in a working directory of experiments."""
+    (place / "experiments").mkdir(exist_ok=True)
+    (place / "experiments" / f"{name}.toml").write_text(text)
+
+
+def step(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """One `python -m app experiment`."""
+    environment = {name: value for name, value in os.environ.items() if name.lower() not in Settings.model_fields}
+    return subprocess.run(
+        [sys.executable, "-m", "app", "experiment", *arguments],
+        cwd=place,
+        env=environment | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=group.PATIENCE_SECONDS,
+    )
+
+
+def next_trial(place: Path, name: str, *options: str) -> dict[str, str]:
+    """The settings of the next run; none when all are through."""
+    told = step(place, "next", name, *options)
+    assert told.returncode == 0, told.stderr
+    return dict(line.split("=", 1) for line in told.stdout.splitlines())
+
+
+def run_trial(place: Path, name: str, settings: dict[str, str], variant: str = "full") -> None:
+    """One run, into the experiment's folder."""
+    folder = place / "cluster" / f"{name}-{variant}"
+    if not folder.is_dir():
+        folder.mkdir(parents=True)
+        (folder / "results").symlink_to(Path("../../results/experiments", name, variant))
+    own: dict[str, Value] = {key: value for key, value in settings.items() if key not in ("WORKERS", "WORLD_SIZE")}
+    group.run(folder, int(settings["WORLD_SIZE"]), **own)
+
+
+def carry_out(place: Path, name: str, text: str, *, quick: bool = False) -> Path:
+    """A whole experiment that has to succeed; the folder of its page."""
+    options, variant = (["--quick"], "quick") if quick else ([], "full")
+    (place / "results").mkdir(exist_ok=True)
+    put_grid(place, name, text)
+    planned = step(place, "plan", name, *options)
+    assert planned.returncode == 0, planned.stderr
+    ended: list[str] = []
+    while settings := next_trial(place, name, *options, *ended):
+        began = time.monotonic()
+        run_trial(place, name, settings, variant)
+        ended = ["--ended", settings["RUN_NAME"], "0", f"{time.monotonic() - began:.3f}"]
+    made = step(place, "page", name, *options)
+    assert made.returncode == 0, made.stderr
+    return place / "results" / "experiments" / name

@@ -1,0 +1,286 @@
+"""An experiment from its grid file to its page, on real processes: what is run, what is not run again, what is said."""
+
+import csv
+import json
+import shutil
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes.browser import NARROW, WIDE, Browser
+from tests.processes.experiments import carry_out, next_trial, put_grid, run_trial, step
+
+HOSTILE = """<script>document.title="bad"</script>&"'"""
+
+GRID = f"""\
+title = "Two rings and none {HOSTILE.replace('"', chr(92) + '"')}"
+question = "Are they alike?"
+notes = ["Nobody has published this."]
+repeats = 2
+
+[settings]
+MODEL = "lenet5"
+MAX_STEPS = 8
+EVALUATE = "never"
+LINK_CHECK = "off"
+
+[[grid]]
+label = "alone"
+WORKERS = 0
+SYNC_MODE = "none"
+
+[[grid]]
+WORKERS = 1
+SYNC_MODE = ["all_reduce", "ring_all_reduce"]
+
+[quick]
+repeats = 1
+
+[[show]]
+view = "times"
+title = "Time per step"
+baseline = "alone"
+first_steps = [4, 40]
+
+[show.published]
+source = "a report"
+
+[show.published.values]
+alone = 2.0
+all_reduce = 1.0
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory with a finished experiment."""
+    folder = tmp_path_factory.mktemp("experiments")
+    carry_out(folder, "rings", GRID)
+    return folder
+
+
+@pytest.fixture
+def copy(place: Path, tmp_path: Path) -> Path:
+    """The same, to be spoiled."""
+    shutil.copytree(place, tmp_path / "copy", symlinks=True)
+    return tmp_path / "copy"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    browser = Browser(tmp_path_factory.mktemp("browser"))
+    yield browser
+    browser.close()
+
+
+def page_of(place: Path) -> Path:
+    return place / "results/experiments/rings"
+
+
+def summaries(place: Path, cell: str) -> list[dict[str, Any]]:
+    return [json.loads((page_of(place) / f"full/{cell}-{number}/summary.json").read_text()) for number in (1, 2)]
+
+
+def rows(place: Path, table: str) -> dict[str, dict[str, str]]:
+    with (page_of(place) / f"tables/{table}.csv").open() as file:
+        return {row["cell"]: row for row in csv.DictReader(file)}
+
+
+def test_each_cell_was_run_once_in_each_round_with_that_rounds_seed(place: Path) -> None:
+    for cell, ranks in (("alone", 1), ("all_reduce", 2), ("ring_all_reduce", 2)):
+        for number in (1, 2):
+            manifest = json.loads((page_of(place) / f"full/{cell}-{number}/manifest.json").read_text())
+            assert manifest["world_size"] == ranks
+            assert manifest["settings"]["seed"] == number
+            assert manifest["plan"]["steps"] == 6  # an epoch, which is less than was asked for
+
+
+def test_the_table_is_what_the_records_say(place: Path) -> None:
+    table = rows(place, "times")
+    assert list(table) == ["alone", "all_reduce", "ring_all_reduce"]
+    for cell, row in table.items():
+        medians = [each["run"]["seconds"]["median"] for each in summaries(place, cell)]
+        assert float(row["seconds"]) == pytest.approx(statistics.median(medians))
+        assert float(row["seconds_low"]) < float(row["seconds"]) < float(row["seconds_high"])
+        firsts = [max(rank["first_step"]["seconds"] for rank in each["ranks"]) for each in summaries(place, cell)]
+        assert float(row["first_step_seconds"]) == pytest.approx(statistics.median(firsts))
+        means = []
+        for number in (1, 2):
+            counted = []
+            for path in (page_of(place) / f"full/{cell}-{number}").glob("rank-*.jsonl"):
+                records = [json.loads(line) for line in path.read_text().splitlines()]
+                counted += [each["seconds"] for each in records if each["kind"] == "step" and 1 <= each["step"] < 4]
+            means.append(statistics.mean(counted))
+        assert float(row["mean_to_4_seconds"]) == pytest.approx(statistics.median(means))
+        assert row["mean_to_40_seconds"] == ""  # there were not so many
+        assert row["rounds"] == "2"
+    ratio = [
+        one["run"]["seconds"]["median"] / other["run"]["seconds"]["median"]
+        for one, other in zip(summaries(place, "all_reduce"), summaries(place, "alone"), strict=True)
+    ]
+    assert float(table["all_reduce"]["ratio"]) == pytest.approx(statistics.geometric_mean(ratio))
+    assert (table["all_reduce"]["published_seconds"], table["all_reduce"]["published_ratio"]) == ("1.0", "0.5")
+    assert table["ring_all_reduce"]["published_seconds"] == ""
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_a_browser_shows_the_page_whole_and_without_a_complaint(place: Path, browser: Browser, width: int) -> None:
+    browser.open(page_of(place) / "report.html", width)
+    assert browser.complaints() == []
+    assert browser.title == f"Lockstep: Two rings and none {HOSTILE}"
+    text = browser.text()
+    for part in (
+        "Are they alike?",
+        "Nobody has published this.",
+        "6 runs",
+        "Time per step",
+        "Repeats of a cell differ by",
+    ):
+        assert part in text
+    assert browser.ask("return document.querySelectorAll('figure svg').length") == 1
+    assert browser.ask("return document.querySelectorAll('[data-table=times] tbody tr').length") == 3
+    assert browser.ask("return document.documentElement.scrollWidth <= window.innerWidth")
+    links = browser.ask("return [...document.querySelectorAll('a')].map(each => each.getAttribute('href'))")
+    assert len(links) == 6
+    assert all((page_of(place) / link).is_file() for link in links)
+
+
+def test_the_index_leads_to_the_page_and_names_what_was_not_run(copy: Path, browser: Browser) -> None:
+    put_grid(copy, "other", GRID)
+    assert step(copy, "page", "rings").returncode == 0
+    browser.open(copy / "results/experiments/index.html")
+    assert browser.complaints() == []
+    assert browser.ask("return [...document.querySelectorAll('a')].map(each => each.getAttribute('href'))") == [
+        "rings/report.html"
+    ]
+    assert "6 of 6 runs" in browser.text()
+    assert "not run yet: scripts/experiment other" in browser.text()
+
+
+def test_figures_lie_beside_the_page_as_drawings_and_as_pixels(place: Path) -> None:
+    assert (page_of(place) / "figures/times.svg").read_text().startswith("<svg")
+    assert (page_of(place) / "figures/times.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_is_finished_is_not_run_again(copy: Path) -> None:
+    planned = step(copy, "plan", "rings")
+    assert "6 of 6 runs finished; nothing to do." in planned.stdout
+    assert next_trial(copy, "rings") == {}
+
+
+def test_a_run_that_was_interrupted_is_made_anew_and_counts_for_nothing_until_then(copy: Path) -> None:
+    half = page_of(copy) / "full/ring_all_reduce-1"
+    summary = json.loads((half / "summary.json").read_text())
+    (half / "summary.json").write_text(json.dumps(summary | {"complete": False}))
+    assert step(copy, "plan", "rings").returncode == 0
+    made = step(copy, "page", "rings")
+    assert made.returncode == 0
+    assert "1 of 6 runs are missing from it." in made.stdout
+    assert rows(copy, "times")["ring_all_reduce"]["rounds"] == "1"
+    assert "incomplete: 5 of 6 runs" in (page_of(copy) / "report.html").read_text()
+    settings = next_trial(copy, "rings")
+    assert settings["RUN_NAME"] == "ring_all_reduce-1"
+    assert not half.exists()
+    run_trial(copy, "rings", settings)
+    assert next_trial(copy, "rings", "--ended", "ring_all_reduce-1", "0", "3") == {}
+    assert step(copy, "page", "rings").returncode == 0
+    assert rows(copy, "times")["ring_all_reduce"]["rounds"] == "2"
+
+
+@pytest.mark.parametrize("rest", ['{"complete": tr', ""])
+def test_a_summary_that_a_kill_cut_off_is_none(copy: Path, rest: str) -> None:
+    (page_of(copy) / "full/alone-2/summary.json").write_text(rest)
+    assert step(copy, "plan", "rings").returncode == 0
+    assert next_trial(copy, "rings")["RUN_NAME"] == "alone-2"
+
+
+def test_a_failed_run_is_told_and_the_rest_goes_on_and_the_next_attempt_tries_it_again(copy: Path) -> None:
+    for name in ("alone-1", "all_reduce-2"):
+        shutil.rmtree(page_of(copy) / "full" / name)
+    assert step(copy, "plan", "rings").returncode == 0
+    assert next_trial(copy, "rings")["RUN_NAME"] == "alone-1"
+    assert next_trial(copy, "rings", "--ended", "alone-1", "1", "2.5")["RUN_NAME"] == "all_reduce-2"
+    assert next_trial(copy, "rings", "--ended", "all_reduce-2", "137", "1") == {}
+    made = step(copy, "page", "rings")
+    assert made.returncode == 1
+    assert "alone-1 failed" in made.stdout
+    assert "all_reduce-2 failed" in made.stdout
+    assert "alone-1 (failed)" in (page_of(copy) / "report.html").read_text()
+    assert step(copy, "plan", "rings").returncode == 0
+    assert next_trial(copy, "rings")["RUN_NAME"] == "alone-1"
+
+
+def test_a_failure_that_the_grid_allows_is_told_and_is_none(copy: Path) -> None:
+    put_grid(copy, "rings", GRID.replace('label = "alone"', 'label = "alone"\nmay_fail = "nobody is ever alone"'))
+    shutil.rmtree(page_of(copy) / "full/alone-1")
+    assert step(copy, "plan", "rings").returncode == 0
+    assert next_trial(copy, "rings", "--ended", "alone-1", "1", "2.5") == {}
+    made = step(copy, "page", "rings")
+    assert made.returncode == 0
+    assert "alone-1 failed, which is no failure of the experiment: nobody is ever alone" in made.stdout
+
+
+def test_a_cell_without_any_run_is_missing_and_no_zero(copy: Path) -> None:
+    for number in (1, 2):
+        shutil.rmtree(page_of(copy) / f"full/alone-{number}")
+    assert step(copy, "plan", "rings").returncode == 0
+    assert step(copy, "page", "rings").returncode == 0
+    table = rows(copy, "times")
+    assert "alone" not in table
+    assert table["all_reduce"]["ratio"] == ""
+
+
+def test_a_page_of_nothing_says_so(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    put_grid(tmp_path, "rings", GRID)
+    assert step(tmp_path, "plan", "rings").returncode == 0
+    made = step(tmp_path, "page", "rings")
+    assert "6 of 6 runs are missing from it." in made.stdout
+    assert "incomplete: 0 of 6 runs" in (page_of(tmp_path) / "report.html").read_text()
+
+
+def test_other_settings_are_refused_as_long_as_finished_runs_have_the_old_ones(copy: Path) -> None:
+    told = step(copy, "plan", "rings", "--set", "MAX_STEPS=4")
+    assert told.returncode == 2
+    assert "alone-1 was run with MAX_STEPS=8, and is now to be run with MAX_STEPS=4. --fresh starts over" in told.stderr
+    assert (page_of(copy) / "full/alone-1/summary.json").is_file()
+    assert step(copy, "plan", "rings", "--fresh", "--dry-run", "--set", "MAX_STEPS=4").returncode == 0
+    assert (page_of(copy) / "full/alone-1/summary.json").is_file()
+    assert step(copy, "plan", "rings", "--fresh", "--set", "MAX_STEPS=4").returncode == 0
+    assert not (page_of(copy) / "full/alone-1").exists()
+    assert next_trial(copy, "rings")["MAX_STEPS"] == "4"
+
+
+def test_the_quick_version_keeps_its_runs_apart(copy: Path) -> None:
+    planned = step(copy, "plan", "rings", "--quick")
+    assert "rings (quick): " in planned.stdout
+    assert "3 cells x 1 round, 0 of 3 runs finished; about " in planned.stdout
+    assert next_trial(copy, "rings", "--quick")["RUN_NAME"] == "alone-1"
+    assert (page_of(copy) / "full/alone-1/summary.json").is_file()
+
+
+def test_a_dry_run_tells_every_run_and_its_time_and_writes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    put_grid(tmp_path, "rings", GRID)
+    told = step(tmp_path, "plan", "rings", "--dry-run")
+    assert told.returncode == 0
+    lines = told.stdout.splitlines()
+    assert len(lines) == 7
+    assert all(": about " in line for line in lines[1:])
+    assert "SYNC_MODE=ring_all_reduce" in lines[6]
+    assert list((tmp_path / "results").iterdir()) == []
+
+
+def test_runs_of_another_version_or_machine_are_warned_of(copy: Path) -> None:
+    path = page_of(copy) / "full/alone-1/manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["image"]["source_sha256"] = "another"
+    manifest["ranks"][0]["host_boot_id"] = "another"
+    path.write_text(json.dumps(manifest))
+    assert step(copy, "page", "rings").returncode == 0
+    page = (page_of(copy) / "report.html").read_text()
+    assert "made by different versions of the program" in page
+    assert "made on different machines, or with a restart" in page
