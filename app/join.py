@@ -84,6 +84,11 @@ def oversubscription(members: Sequence[Member]) -> str | None:
         here = [member for member in members if member.machine.boot_id == boot_id]
         cores = len({core for member in here for core in member.machine.cores})
         wanted = sum(min(member.threads, member.machine.quota_cpus or member.threads) for member in here)
+        if wanted > cores and len(here) == 1:
+            return (
+                f"{here[0].title} wants {wanted:g} CPUs and has {cores} core(s): its threads slow each other down. "
+                f"THREADS_PER_RANK={cores} uses them up."
+            )
         if wanted > cores:
             return (
                 f"{len(here)} ranks want {wanted:g} CPUs and share {cores} cores, so they slow each other down: steps "

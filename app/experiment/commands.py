@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from app import folders
 from app.errors import SettingError
 from app.experiment import grid
-from app.experiment.plan import Outcome, Plan, Trial
+from app.experiment.plan import Plan, Trial
 from app.experiment.words import words
 
 Say = Callable[[str], None]
@@ -61,12 +61,14 @@ def next_trial(name: str, ended: Sequence[str] | None, say: Say, *, quick: bool)
     made = Plan.read(name, quick=quick)
     if ended:
         trial, exit_code, seconds = ended
-        made.note(trial, Outcome(int(exit_code), float(seconds)))
+        made.note(trial, int(exit_code), float(seconds))
     chosen = made.next()
     if chosen is None:
         return
     number = made.trials.index(chosen) + 1
-    progress = f"[{number}/{len(made.trials)}] {chosen.cell}, round {chosen.round}; {words(made.seconds_left())} to go"
+    again = ", once more" if made.attempts_made()[chosen.name] else ""
+    left = words(made.seconds_left())
+    progress = f"[{number}/{len(made.trials)}] {chosen.cell}, round {chosen.round}{again}; {left} to go"
     print(progress, file=sys.stderr, flush=True)
     for setting, value in chosen.settings.items():
         say(f"{setting}={value}")

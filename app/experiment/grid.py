@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from app import settings
-from app.datasets import SOURCES
-from app.datasets.prepared import check_fit
 from app.errors import SettingError
+from app.experiment.cell import NOT_IN_A_GRID, Cell, known, problems, world_size
 from app.experiment.lines import Lines, Place
-from app.machine import look
 
 GRIDS = Path("experiments")  # in the image's working directory: the host's scripts/experiments
 SHOWN_AS = Path("scripts/experiments")  # how users know it
@@ -38,35 +36,10 @@ QUICK_FIELDS = {
     "block's single value only where it is a single value itself); one that stands in no block is for all cells",
 }
 
-# An experiment gives these itself, or the machine that it runs on does.
-NOT_IN_A_GRID = frozenset({"RUN_NAME", "RANK", "WORLD_SIZE", "MASTER_ADDR", "NETWORK_PREFIX"})
+Values = dict[str, tuple[Place, list[str]]]  # of each setting, where it stands and what it can be
 
-Kind = type[str] | type[list[Any]] | type[dict[str, Any]]
-
-MOST_WORKERS = 100
 MOST_REPEATS = 100
 MOST_CELLS = 1000
-MEMORY = re.compile(r"[1-9][0-9]*[kmgKMG][bB]?")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One point of the grid: the settings of a run."""
-
-    name: str
-    settings: dict[str, str]
-    varied: dict[str, str]  # those of its settings that other cells have otherwise
-    may_fail: str | None = None  # why a failure is no failure of the experiment
-
-    @property
-    def slug(self) -> str:
-        """The name as part of a folder's name."""
-        return re.sub(r"[^A-Za-z0-9.]+", "_", self.name).strip("_.") or "cell"
-
-    @property
-    def world_size(self) -> int:
-        """Number of ranks."""
-        return world_size(self.settings) or 0
 
 
 @dataclass(frozen=True)
@@ -119,14 +92,17 @@ def read(name: str, *, quick: bool = False, given: Mapping[str, str] | None = No
     return small if quick else full
 
 
-def world_size(given: Mapping[str, str]) -> int | None:
-    """Number of ranks; None where WORKERS is no number."""
-    workers = given.get("WORKERS", "3")
-    return int(workers) + 1 if re.fullmatch("[0-9]+", workers) else None
-
-
 def _refusal(name: str, lines: Lines, place: Place, message: str) -> SettingError:
     return SettingError(f"{SHOWN_AS}/{name}.toml, line {lines.of(place)}: {message}")
+
+
+def _varied(blocks: Sequence[Values]) -> list[str]:
+    """The settings that some cells have otherwise than others, or not at all."""
+    values: dict[str, set[str]] = {}
+    for block in blocks:
+        for name, (_, choices) in block.items():
+            values.setdefault(name, set()).update(choices)
+    return [name for name, all_of in values.items() if len(all_of) > 1 or not all(name in block for block in blocks)]
 
 
 class _Reader:
@@ -188,14 +164,36 @@ class _Reader:
             raise self._refuse(place, '[[show]] needs a view = "...".')
         return Show(show["view"], {name: value for name, value in show.items() if name != "view"}, place)
 
-    def _cells(self, given: dict[str, str]) -> Iterator[tuple[Cell, dict[str, Place]]]:
+    def _cells(self, given: Mapping[str, str]) -> Iterator[tuple[Cell, dict[str, Place]]]:
         """Each cell, and where each of its settings stands."""
+        blocks = list(self._blocks())
+        varied = _varied([values for *_, values in blocks])
+        self._check_given(given, varied)
+        for place, fields, values in blocks:
+            lists = {name: choices for name, (_, choices) in values.items()}
+            own_lists = [name for name, choices in lists.items() if len(choices) > 1 and name not in given]
+            for point in itertools.product(*lists.values()):
+                chosen = dict(zip(lists, point, strict=True)) | given
+                told_apart = own_lists or [name for name in varied if name in chosen]
+                label = self._label(place, fields.get("label"), chosen, told_apart)
+                own_varied = {name: chosen[name] for name in varied if name in chosen}
+                cell = Cell(label, chosen, own_varied, fields.get("may_fail"))
+                yield cell, {name: where for name, (where, _) in values.items() if name not in given}
+
+    def _check_given(self, given: Mapping[str, str], varied: Sequence[str]) -> None:
+        for name in given:
+            if name not in known():
+                raise SettingError(f"{name} is not a setting that experiments take. {settings.nearest(name, known())}")
+            if name in varied:
+                raise SettingError(f"{name}={given[name]}: the experiment '{self._name}' varies {name} itself.")
+
+    def _blocks(self) -> Iterator[tuple[Place, dict[str, str], Values]]:
+        """Of each [[grid]]: its place, its fields, and the values of all its settings."""
         common = self._settings(("settings",), self._content.get("settings", {}))
         quick = self._settings(("quick", "settings"), self._quick.get("settings", {}))
-        blocks = []
-        given_blocks = [block for block in self._content["grid"] if isinstance(block, dict)]
-        in_blocks = {name for block in given_blocks for name in block}
-        choices = {name for block in given_blocks for name, value in block.items() if isinstance(value, list)}
+        tables = [block for block in self._content["grid"] if isinstance(block, dict)]
+        in_blocks = {name for block in tables for name in block}
+        listed = {name for block in tables for name, value in block.items() if isinstance(value, list)}
         for number, block in enumerate(self._content["grid"]):
             place: Place = ("grid", number)
             if not isinstance(block, dict):
@@ -206,35 +204,12 @@ class _Reader:
             own = self._settings(place, {name: value for name, value in block.items() if name not in BLOCK_FIELDS})
             # A quick version chooses anew where there is a choice, and leaves alone what makes a block, such as a
             # single rank beside a list of others. What no block has is for all cells.
-            chosen_anew = {name for name in own if name in quick and (len(own[name][1]) > 1 or name not in choices)}
-            own |= {name: quick[name] for name in chosen_anew}
+            anew = {name for name in own if name in quick and (len(own[name][1]) > 1 or name not in listed)}
+            own |= {name: quick[name] for name in anew}
             for_all = {name: value for name, value in quick.items() if name in common or name not in in_blocks}
-            shared = {name: value for name, value in (common | for_all).items() if name not in own}
-            blocks.append((place, fields, shared | own))
-        values: dict[str, set[str]] = {}
-        for _, _, block in blocks:
-            for name, (_, choices) in block.items():
-                values.setdefault(name, set()).update(choices)
-        varied = [
-            name for name, all_of in values.items() if len(all_of) > 1 or not all(name in each for *_, each in blocks)
-        ]
-        for name in given:
-            if name in NOT_IN_A_GRID or name not in known():
-                raise SettingError(f"{name} is not a setting that experiments take. {settings.nearest(name, known())}")
-            if name in varied:
-                raise SettingError(f"{name}={given[name]}: the experiment '{self._name}' varies {name} itself.")
-        for place, fields, block in blocks:
-            lists = {name: choices for name, (_, choices) in block.items()}
-            for point in itertools.product(*lists.values()):
-                chosen = dict(zip(lists, point, strict=True)) | given
-                own_lists = [name for name, choices in lists.items() if len(choices) > 1]
-                told_apart = own_lists or [name for name in varied if name in chosen]
-                label = self._label(place, fields.get("label"), chosen, told_apart)
-                own_varied = {name: chosen[name] for name in varied if name in chosen}
-                cell = Cell(label, chosen, own_varied, fields.get("may_fail"))
-                yield cell, {name: where for name, (where, _) in block.items() if name not in given}
+            yield place, fields, {name: value for name, value in (common | for_all).items() if name not in own} | own
 
-    def _settings(self, place: Place, table: Any) -> dict[str, tuple[Place, list[str]]]:
+    def _settings(self, place: Place, table: Any) -> Values:
         """Each setting's place and values, as one would write them on a command line."""
         self._check_kind(place, table, dict)
         found = {}
@@ -283,43 +258,3 @@ class _Reader:
                 if name in cell.settings:
                     raise SettingError(message)  # given beside the file
                 raise self._refuse(block, message)
-
-
-def known() -> list[str]:
-    """The settings that a grid can have."""
-    return [
-        name
-        for name in (*map(str.upper, settings.Settings.model_fields), "WORKERS", "RANK_MEMORY")
-        if name not in NOT_IN_A_GRID
-    ]
-
-
-def problems(given: Mapping[str, str]) -> dict[str, str]:
-    """What is wrong with a cell's settings, by setting; what concerns several is put down to one that is given."""
-    found = {}
-    workers = given.get("WORKERS", "3")
-    if not re.fullmatch(r"[0-9]{1,3}", workers) or int(workers) > MOST_WORKERS:
-        found["WORKERS"] = f"WORKERS={workers}: not allowed. Allowed: a whole number, 0 to {MOST_WORKERS}."
-        workers = "3"
-    memory = given.get("RANK_MEMORY")
-    if memory is not None and not MEMORY.fullmatch(memory):
-        found["RANK_MEMORY"] = f"RANK_MEMORY={memory}: not allowed. Allowed: a whole number with k, m or g, such as 2g."
-    own = {name: value for name, value in given.items() if name not in ("WORKERS", "RANK_MEMORY")}
-    found |= settings.problems(own | {"WORLD_SIZE": str(int(workers) + 1)})
-    cpus = given.get("RANK_CPUS")
-    if not found and cpus is not None and float(cpus) > (most := len(look().cores)):
-        found["RANK_CPUS"] = f"RANK_CPUS={cpus}: not allowed. Allowed: at most {most}, the CPUs of this machine."
-    if not found:
-        read_settings = settings.of(own)
-        try:
-            check_fit(read_settings.model, read_settings.dataset_name)
-        except SettingError as error:
-            found["DATASET" if "DATASET" in given else "MODEL"] = str(error)
-        source = SOURCES[read_settings.dataset_name]
-        for name, asked, there in (
-            ("TRAIN_SAMPLES", read_settings.train_samples, source.train_samples),
-            ("TEST_SAMPLES", read_settings.test_samples, source.test_samples),
-        ):
-            if asked is not None and asked > there:
-                found[name] = f"{name}={asked}: not allowed. Allowed with this data set: 1 to {there}."
-    return found

@@ -57,6 +57,7 @@ def write(grid: Grid, plan: Plan) -> Path:
     summary = _summary(grid, plan, results, sections)
     files.replace(folder / SUMMARY, json.dumps(summary, indent=2) + "\n")
     content = {"grid": grid, "summary": summary, "sections": sections, "results": results, "plan": plan}
+    content["attempts"] = plan.attempts_made()
     files.replace(folder / folders.REPORT, files.render("experiment.html", content))
     return folder / folders.REPORT
 

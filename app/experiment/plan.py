@@ -5,6 +5,7 @@ So an experiment can be interrupted anywhere: what is asked next is answered fro
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,7 +14,8 @@ from typing import Any
 
 from app import folders
 from app.errors import SettingError
-from app.experiment.grid import Cell, Grid
+from app.experiment.cell import Cell
+from app.experiment.grid import Grid
 
 PLAN, OUTCOMES = "plan.json", "outcomes.json"
 FIRST_SEED = 1
@@ -27,6 +29,7 @@ class Trial:
     cell: str
     round: int  # from 1
     settings: dict[str, str]
+    attempts: int = 2  # a machine that others use as well may fail a run for a moment; not one that is expected to fail
     expected_seconds: float = 0.0
 
 
@@ -36,6 +39,7 @@ class Outcome:
 
     exit_code: int
     seconds: float
+    attempts: int = 1
 
 
 def folder_of(name: str, *, quick: bool) -> Path:
@@ -60,7 +64,7 @@ def _trial(cell: Cell, number: int) -> Trial:
     seed = int(cell.settings.get("SEED", FIRST_SEED)) + number - 1
     own = {"WORKERS": "3"} | cell.settings
     settings = own | {"SEED": str(seed), "RUN_NAME": name, "WORLD_SIZE": str(cell.world_size)}
-    return Trial(name, cell.name, number, settings)
+    return Trial(name, cell.name, number, settings, attempts=1 if cell.may_fail else 2)
 
 
 class Plan:
@@ -107,14 +111,19 @@ class Plan:
         return [trial for trial in self.trials if self.is_finished(trial)]
 
     def failed(self) -> list[Trial]:
-        """Those that this attempt could not finish."""
-        outcomes = self.outcomes()
-        return [trial for trial in self.trials if trial.name in outcomes and not self.is_finished(trial)]
+        """Those that no attempt could finish."""
+        made = self.attempts_made()
+        return [each for each in self.trials if made[each.name] >= each.attempts and not self.is_finished(each)]
 
     def open(self) -> list[Trial]:
-        """Those that are still to be run, in their order."""
-        outcomes = self.outcomes()
-        return [trial for trial in self.trials if not self.is_finished(trial) and trial.name not in outcomes]
+        """Those that are still to be run, in their order; those that failed once come last."""
+        made = self.attempts_made()
+        found = [each for each in self.trials if made[each.name] < each.attempts and not self.is_finished(each)]
+        return sorted(found, key=lambda trial: made[trial.name])
+
+    def attempts_made(self) -> Counter[str]:
+        """How often each trial was run since the plan was written, or, once finished, until it was."""
+        return Counter({name: outcome.attempts for name, outcome in self.outcomes().items()})
 
     def next(self) -> Trial | None:
         """The trial to run now; what an interrupted one left is taken away."""
@@ -136,8 +145,9 @@ class Plan:
             for trial in self.open()
         )
 
-    def note(self, trial: str, outcome: Outcome) -> None:
+    def note(self, trial: str, exit_code: int, seconds: float) -> None:
         """Remember how a trial ended."""
+        outcome = Outcome(exit_code, seconds, self.attempts_made()[trial] + 1)
         outcomes = {name: asdict(each) for name, each in self.outcomes().items()}
         _write(self.folder / OUTCOMES, outcomes | {trial: asdict(outcome)})
 

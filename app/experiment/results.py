@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from app import run_records
-from app.experiment.grid import Cell, Grid
+from app.experiment.cell import Cell
+from app.experiment.grid import Grid
 from app.experiment.plan import Plan, Trial
 from app.experiment.statistics import Blocks
 from app.run_records import RankRecords

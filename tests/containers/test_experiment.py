@@ -4,12 +4,12 @@ import csv
 import json
 import os
 import signal
-import statistics
 from pathlib import Path
 
 import pytest
 
-from tests.containers.cluster import Clone, until
+from tests.containers.cluster import Clone, owners, until
+from tests.containers.conftest import MakeClone
 
 # A rank that cannot join in time is a run that fails; the other cell has nothing wrong with it.
 HALF_BROKEN = """\
@@ -67,14 +67,24 @@ def test_an_experiment_of_the_documents_from_end_to_end_with_an_interruption(clo
     }
     assert all(summary["complete"] and summary["world_size"] == 4 for summary in summaries.values())
     cells = list(dict.fromkeys(trial["cell"] for trial in planned))
-    seconds = {row["cell"]: row for row in rows(page, "times")}
-    assert list(seconds) == cells
-    for cell in cells:
-        names = [trial["name"] for trial in planned if trial["cell"] == cell]
-        medians = [summaries[name]["run"]["seconds"]["median"] for name in names]
-        assert float(seconds[cell]["seconds"]) == pytest.approx(statistics.median(medians))
-        assert seconds[cell]["rounds"] == str(len(names))
-    for path in ("report.html", "../index.html", "figures/times.png"):
+    for row in rows(page, "curves"):
+        first = next(trial["name"] for trial in planned if trial["cell"] == row["cell"])
+        summary = summaries[first]
+        party = summary["run"] if row["rank"] == "all" else summary["ranks"][int(row["rank"])]
+        assert float(row["training_loss"]) == party["epochs"][-1]["training_loss"]
+        assert float(row["training_accuracy"]) == party["epochs"][-1]["training_accuracy"]
+        if row["rank"] != "all":
+            last = (page / "quick" / first / f"rank-{row['rank']}.jsonl").read_text().splitlines()[-1]
+            assert float(row["seconds"]) == json.loads(last)["seconds"]
+    assert [row["cell"] for row in rows(page, "curves") if row["rank"] == "all"] == cells
+    for row in rows(page, "losses"):
+        for cell in cells:
+            shown = row["loss_" + "_".join(filter(None, "".join(c if c.isalnum() else "_" for c in cell).split("_")))]
+            losses = summaries[next(trial["name"] for trial in planned if trial["cell"] == cell)]["losses"]
+            step = int(row["step"])
+            assert (float(shown) if shown else None) == (losses[step] if step < len(losses) else None)
+    assert "all_reduce and ring_all_reduce coincide: " in (page / "report.html").read_text()
+    for path in ("report.html", "../index.html", "figures/curves-loss.png"):
         assert (page / path).is_file()
 
     code, output = clone.run("scripts/experiment", "ring", "--quick", "--report")
@@ -82,7 +92,10 @@ def test_an_experiment_of_the_documents_from_end_to_end_with_an_interruption(clo
     assert "Report: results/experiments/ring/report.html" in output
 
 
-def test_a_failed_run_is_reported_and_the_rest_goes_on(clone: Clone) -> None:
+def test_a_failed_run_is_reported_and_the_rest_goes_on(make_clone: MakeClone) -> None:
+    """Run by whoever may become another user as another user."""
+    caller = (12345, 23456) if os.geteuid() == 0 else None
+    clone = make_clone(caller)
     (clone.folder / "scripts/experiments/broken.toml").write_text(HALF_BROKEN)
     code, output = clone.run("scripts/experiment", "broken", MODEL="vgg11")
     assert code == 1, output
@@ -91,6 +104,7 @@ def test_a_failed_run_is_reported_and_the_rest_goes_on(clone: Clone) -> None:
         "failed with exit code 1; everything that it printed: results/experiments/broken/full/hopeless-1.log" in output
     )
     assert "JOIN_TIMEOUT" in (clone.folder / "results/experiments/broken/full/hopeless-1.log").read_text()
+    assert "hopeless, round 1, once more" in output
     assert "hopeless-1 failed" in output
     assert clone.containers("--all") == []
     page = clone.folder / "results/experiments/broken"
@@ -98,6 +112,8 @@ def test_a_failed_run_is_reported_and_the_rest_goes_on(clone: Clone) -> None:
     assert "hopeless-1 (failed)" in (page / "report.html").read_text()
     manifest = json.loads((page / "full/sound-1/manifest.json").read_text())
     assert manifest["settings"]["model"] == "lenet5"
+    if caller:
+        assert owners((clone.folder / "results/experiments").rglob("*")) == {caller}
 
 
 @pytest.mark.parametrize(
@@ -111,9 +127,9 @@ def test_a_failed_run_is_reported_and_the_rest_goes_on(clone: Clone) -> None:
     ids=["setting", "name", "option", "none"],
 )
 def test_a_wrong_command_line_ends_with_2_before_anything_is_run(
-    clone: Clone, arguments: list[str], message: str
+    used_clone: Clone, arguments: list[str], message: str
 ) -> None:
-    code, output = clone.run("scripts/experiment", *arguments)
+    code, output = used_clone.run("scripts/experiment", *arguments)
     assert code == 2, output
     assert message in output
-    assert not (clone.folder / "results/experiments").exists()
+    assert not (used_clone.folder / "results/experiments").exists()

@@ -83,16 +83,17 @@ def test_all_modes_train_the_same_model(clone: Clone) -> None:
 
 
 @pytest.mark.parametrize("mode", SYNCHRONISING)
-def test_vgg_11_puts_the_bytes_of_the_formula_on_the_wire(clone: Clone, mode: str) -> None:
+def test_vgg_11_puts_the_bytes_of_the_formula_on_the_wire(used_clone: Clone, mode: str) -> None:
     """36.9 MB of gradients, by the kernel's counters of each rank's interface, within 3 %."""
-    clone.up(SYNC_MODE=mode, MODEL="vgg11", MAX_STEPS="4", EVALUATE="never", GLOBAL_BATCH_SIZE="16")
-    run = clone.summary()
+    used_clone.up(SYNC_MODE=mode, MODEL="vgg11", MAX_STEPS="4", EVALUATE="never", GLOBAL_BATCH_SIZE="16")
+    run = used_clone.summary()
+    assert run["sync_mode"] == mode
     assert run["replicas_identical"]
     for rank in run["ranks"]:
         check_wire(rank, rank["formula_bytes_sent_per_step"] * 1.03)
 
 
-def test_vgg_11_with_synchronised_batch_normalisation_in_fp64_is_one_process(clone: Clone) -> None:
+def test_vgg_11_with_synchronised_batch_normalisation_in_fp64_is_one_process(used_clone: Clone) -> None:
     proof = {
         "MODEL": "vgg11",
         "BATCH_NORM": "synchronised",
@@ -103,6 +104,6 @@ def test_vgg_11_with_synchronised_batch_normalisation_in_fp64_is_one_process(clo
     }
     losses = {}
     for workers in ("0", "3"):
-        clone.up(WORKERS=workers, SYNC_MODE="ring_all_reduce", **proof)
-        losses[workers] = clone.summary()["losses"]
+        used_clone.up(WORKERS=workers, SYNC_MODE="ring_all_reduce", **proof)
+        losses[workers] = used_clone.summary()["losses"]
     assert losses["3"] == pytest.approx(losses["0"], rel=1e-9)

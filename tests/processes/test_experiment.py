@@ -203,6 +203,9 @@ def test_a_failed_run_is_told_and_the_rest_goes_on_and_the_next_attempt_tries_it
     assert step(copy, "plan", "rings").returncode == 0
     assert next_trial(copy, "rings")["RUN_NAME"] == "alone-1"
     assert next_trial(copy, "rings", "--ended", "alone-1", "1", "2.5")["RUN_NAME"] == "all_reduce-2"
+    # Each is tried once more, after all others.
+    assert next_trial(copy, "rings", "--ended", "all_reduce-2", "137", "1")["RUN_NAME"] == "alone-1"
+    assert next_trial(copy, "rings", "--ended", "alone-1", "1", "2.5")["RUN_NAME"] == "all_reduce-2"
     assert next_trial(copy, "rings", "--ended", "all_reduce-2", "137", "1") == {}
     made = step(copy, "page", "rings")
     assert made.returncode == 1

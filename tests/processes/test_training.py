@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -97,6 +98,17 @@ def test_one_process_and_many_ranks_see_the_same_augmented_images_at_the_same_st
     assert [sorted(step) for step in together] == [sorted(step) for step in alone]
     # Each epoch draws its crops and flips anew, so that all three together have more images than the set.
     assert len({image for step in alone for image in step}) > 100
+
+
+@pytest.mark.parametrize(("shuffle", "alike"), [("once", True), ("every_epoch", False)])
+def test_ranks_keep_their_samples_only_where_they_are_shuffled_once(
+    group_of: GroupOf, tmp_path: Path, shuffle: str, alike: bool
+) -> None:
+    values = {"model": "lenet5", "epochs": 2, "global_batch_size": 16, "evaluate": "never", "shuffle": shuffle}
+    for steps in group_of(2).run(train_and_look, tmp_path / "run", 40, values):
+        assert len(steps) == 6
+        assert (steps[:3] == steps[3:]) is alike
+        assert (sorted(chain(*steps[:3])) == sorted(chain(*steps[3:]))) is alike
 
 
 @pytest.mark.parametrize(("model", "name"), FITTING)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import SettingError
-from app.experiment import grid
+from app.experiment import grid, manual
 from app.experiment.page import views_of
 from app.experiment.plan import trials
 
@@ -210,3 +210,7 @@ def test_a_quick_list_narrows_lists_and_leaves_alone_what_makes_a_block() -> Non
     assert list(cells) == ["one rank", "ddp, 2 ranks", "ddp, 4 ranks"]
     assert cells["one rank"] == {"WORKERS": "0", "SYNC_MODE": "none"}
     assert cells["ddp, 2 ranks"]["LINK_RATE"] == "100mbit"
+
+
+def test_the_manual_of_grid_files_is_made_from_what_they_can_hold() -> None:
+    assert (ROOT / "scripts/experiments/README.md").read_text() == manual.text(), "make it anew, see CONTRIBUTING.md"

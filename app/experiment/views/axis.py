@@ -9,7 +9,7 @@ from itertools import pairwise
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-from app.experiment.grid import Cell
+from app.experiment.cell import Cell
 from app.experiment.statistics import Blocks
 from app.link.asked import RATE_UNITS, read_rate
 from app.report import theme

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from pydantic import Field
 
-from app.experiment.grid import Cell
+from app.experiment.cell import Cell
 from app.experiment.results import Results
 from app.experiment.views.coincidence import Coincidence
 from app.experiment.views.learned import (

@@ -1,6 +1,6 @@
 """Cells of batch sizes by numbers of ranks."""
 
-from app.experiment.grid import Cell
+from app.experiment.cell import Cell
 from app.experiment.results import Results
 
 PER_RANK = "BATCH_SIZE_PER_RANK"

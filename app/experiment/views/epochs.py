@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from pydantic import Field
 
-from app.experiment.grid import Cell
+from app.experiment.cell import Cell
 from app.experiment.results import Results
 from app.experiment.statistics import Blocks
 from app.experiment.views import epoch_measures as measures

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Literal
 
-from app.experiment.grid import Cell
+from app.experiment.cell import Cell
 from app.experiment.results import Results
 from app.experiment.statistics import Comparison
 from app.experiment.views.measures import images_per_second

@@ -58,20 +58,7 @@ class Times(View):
     def _sentences(self, results: Results, blocks: Blocks) -> list[str]:
         shown = self.among or [cell.name for cell in results.cells if cell.name != self.baseline]
         order = ranked(blocks, shown)
-        found = []
-        if len(order) > 1 and (first := blocks.compare(order[0], order[1])):
-            if first.beyond_noise:
-                found.append(
-                    f"{order[0]} is the slowest of {', '.join(sorted(order))}: "
-                    f"{digits(first.value)} times{interval(first)} what the next, {order[1]}, takes."
-                )
-            else:
-                found.append(difference_sentence(first, order[0], order[1]))
-            found += [
-                difference_sentence(comparison, slower, faster)
-                for slower, faster in pairwise(order[1:])
-                if (comparison := blocks.compare(slower, faster))
-            ]
+        found = list(_slowest_first(blocks, order))
         if self.baseline and order and (least := blocks.compare(self.baseline, order[-1])):
             found.append(difference_sentence(least, self.baseline, order[-1]))
         return [*found, *self._published_order(blocks, order), noise_sentence(blocks, results)]
@@ -155,6 +142,32 @@ class Times(View):
             theme.legend_above(axes, 2)
         caption = "Medians over rounds; lines are intervals of 95 % confidence."
         return figure, caption + (f" Published: {self.published.source}." if base and self.published else "")
+
+
+def _slowest_first(blocks: Blocks, order: Sequence[str]) -> Iterator[str]:
+    """The slowest, with those that the noise does not tell from it; then each beside the next."""
+    against = [comparison for cell in order[1:] if (comparison := blocks.compare(order[0], cell))]
+    if not against:
+        return
+    alike = [cell for cell, each in zip(order[1:], against, strict=True) if not each.beyond_noise]
+    faster = [cell for cell in order[1:] if cell not in alike]
+    if blocks.noise is None:
+        yield f"{order[0]} was the slowest of {', '.join(sorted(order))}, in a single round."
+    elif not faster:
+        yield f"Between {', '.join(order[:-1])} and {order[-1]} there is no difference beyond the noise."
+    else:
+        first = blocks.compare(order[0], faster[0])
+        lead = f"takes {digits(first.value)} times{interval(first)} what the next, {faster[0]}, takes" if first else ""
+        if alike:
+            yield (
+                f"{', '.join([order[0], *alike[:-1]])} and {alike[-1]} are the slowest of {', '.join(sorted(order))}, "
+                f"with no difference beyond the noise between them; {order[0]} {lead}."
+            )
+        else:
+            yield f"{order[0]} is the slowest of {', '.join(sorted(order))}: it {lead}."
+    for slower, quicker in pairwise(order):
+        if comparison := blocks.compare(slower, quicker):
+            yield difference_sentence(comparison, slower, quicker)
 
 
 def step_seconds(run: Measured) -> float | None:

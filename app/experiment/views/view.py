@@ -7,7 +7,7 @@ from statistics import median
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.experiment.grid import Cell
+from app.experiment.cell import Cell
 from app.experiment.results import Figure, Measured, Results
 from app.experiment.statistics import Blocks, Comparison, Estimate
 from app.report.drawing import Drawing
