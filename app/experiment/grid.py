@@ -173,7 +173,7 @@ class _Reader:
             lists = {name: choices for name, (_, choices) in values.items()}
             own_lists = [name for name, choices in lists.items() if len(choices) > 1 and name not in given]
             for point in itertools.product(*lists.values()):
-                chosen = dict(zip(lists, point, strict=True)) | given
+                chosen = {**dict(zip(lists, point, strict=True)), **given}
                 told_apart = own_lists or [name for name in varied if name in chosen]
                 label = self._label(place, fields.get("label"), chosen, told_apart)
                 own_varied = {name: chosen[name] for name in varied if name in chosen}
