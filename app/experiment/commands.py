@@ -14,9 +14,14 @@ Say = Callable[[str], None]
 
 def list_all(say: Say) -> None:
     """Every experiment and what it asks."""
-    read = [grid.read(name) for name in grid.names()]
-    width = max(map(len, grid.names()), default=0)
-    for each in read:
+    names = grid.names()
+    width = max(map(len, names), default=0)
+    for name in names:
+        try:
+            each = grid.read(name)
+        except SettingError as error:
+            say(f"{name:<{width}}  {error}")
+            continue
         say(
             f"{each.name:<{width}}  {each.title}: {_number(len(each.cells), 'cell')} x {_number(each.repeats, 'round')}"
         )

@@ -29,6 +29,7 @@ FIELDS = {
 BLOCK_FIELDS = {
     "label": 'what its cells are called, with settings in braces: "{SYNC_MODE}, {LINK_RATE}" [the values of its lists]',
     "may_fail": "why a run of this block that fails is no failure of the experiment [it is one]",
+    "quick": "false: not with --quick [true]",
 }
 QUICK_FIELDS = {
     "repeats": "rounds",
@@ -198,16 +199,19 @@ class _Reader:
             place: Place = ("grid", number)
             if not isinstance(block, dict):
                 raise self._refuse(place, "[[grid]] is a table of settings.")
-            fields = {name: block[name] for name in BLOCK_FIELDS if name in block}
+            fields = {name: block[name] for name in ("label", "may_fail") if name in block}
             for name, value in fields.items():
                 self._check_kind((*place, name), value, str)
+            if not isinstance(block.get("quick", True), bool):
+                raise self._refuse((*place, "quick"), f"quick = {block['quick']}: not allowed. Allowed: true, false.")
             own = self._settings(place, {name: value for name, value in block.items() if name not in BLOCK_FIELDS})
             # A quick version chooses anew where there is a choice, and leaves alone what makes a block, such as a
             # single rank beside a list of others. What no block has is for all cells.
             anew = {name for name in own if name in quick and (len(own[name][1]) > 1 or name not in listed)}
             own |= {name: quick[name] for name in anew}
             for_all = {name: value for name, value in quick.items() if name in common or name not in in_blocks}
-            yield place, fields, {name: value for name, value in (common | for_all).items() if name not in own} | own
+            if not self._is_quick or block.get("quick", True):
+                yield place, fields, {name: each for name, each in (common | for_all).items() if name not in own} | own
 
     def _settings(self, place: Place, table: Any) -> Values:
         """Each setting's place and values, as one would write them on a command line."""
@@ -242,6 +246,8 @@ class _Reader:
             ) from None
 
     def _check_cells(self, cells: Sequence[tuple[Cell, dict[str, Place]]]) -> None:
+        if not cells:
+            raise self._refuse(("grid",), "no cell is left in the quick version.")
         if len(cells) > MOST_CELLS:
             raise self._refuse(("grid",), f"the grid has {len(cells)} cells. Allowed: at most {MOST_CELLS}.")
         slugs: dict[str, Cell] = {}

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from app import folders
+from app.errors import SettingError
 from app.experiment import grid as grids
 from app.experiment.grid import Grid
 from app.experiment.plan import Plan, page_folder
@@ -67,8 +68,12 @@ def write_index() -> Path:
     pages = []
     for name in grids.names():
         path = page_folder(name) / SUMMARY
-        grid = grids.read(name)
-        pages.append({"grid": grid, "summary": json.loads(path.read_text()) if path.is_file() else None})
+        try:
+            grid, wrong = grids.read(name), None
+        except SettingError as error:  # of a file that is none of the present experiment's business
+            grid, wrong = None, str(error)
+        summary = json.loads(path.read_text()) if path.is_file() else None
+        pages.append({"name": name, "grid": grid, "wrong": wrong, "summary": summary})
     path = folders.RESULTS / "experiments" / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     files.replace(path, files.render("experiments.html", {"pages": pages}))

@@ -150,6 +150,7 @@ def test_a_browser_shows_the_page_whole_and_without_a_complaint(place: Path, bro
 
 def test_the_index_leads_to_the_page_and_names_what_was_not_run(copy: Path, browser: Browser) -> None:
     put_grid(copy, "other", GRID)
+    put_grid(copy, "wrong", GRID.replace("MAX_STEPS", "MAX_STEP"))
     assert step(copy, "page", "rings").returncode == 0
     browser.open(copy / "results/experiments/index.html")
     assert browser.complaints() == []
@@ -158,6 +159,10 @@ def test_the_index_leads_to_the_page_and_names_what_was_not_run(copy: Path, brow
     ]
     assert "6 of 6 runs" in browser.text()
     assert "not run yet: scripts/experiment other" in browser.text()
+    assert "scripts/experiments/wrong.toml, line 8: MAX_STEP is not a setting." in browser.text()
+    listed = step(copy, "list")
+    assert listed.returncode == 0
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == ["other", "rings", "wrong"]
 
 
 def test_figures_lie_beside_the_page_as_drawings_and_as_pixels(place: Path) -> None:

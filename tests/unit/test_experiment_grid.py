@@ -109,7 +109,17 @@ def test_rounds_are_interleaved_and_each_has_a_seed_of_its_own() -> None:
     assert len({trial.settings["RUN_NAME"] for trial in planned}) == len(planned)
 
 
+def test_a_block_can_be_left_out_of_the_quick_version() -> None:
+    text = SOUND.replace('label = "one node"', 'label = "one node"\nquick = false')
+    assert "one node" in [cell.name for cell in read(text).cells]
+    assert "one node" not in [cell.name for cell in read(text, quick=True).cells]
+    assert "no cell is left" in refusal(
+        text.replace('SYNC_MODE} at {LINK_RATE}"', 'SYNC_MODE} at {LINK_RATE}"\nquick = false')
+    )
+
+
 WRONG = [
+    ("WORKERS = 3", 'WORKERS = 3\nquick = "no"', "quick = no: not allowed. Allowed: true, false."),
     ('MODEL = "lenet5"', 'MODEL = "lenet6"', "MODEL=lenet6: not allowed. Allowed: vgg11, lenet5, resnet18. Did you"),
     ("MAX_STEPS = 20", "MAX_STEP = 20", "MAX_STEP is not a setting. Did you mean MAX_STEPS?"),
     ("MAX_STEPS = 20", "MAX_STEPS = 0", "MAX_STEPS=0: not allowed. Allowed: a whole number, 1 or more."),
