@@ -85,6 +85,9 @@ def make_page(name: str, given: Sequence[str], say: Say, *, quick: bool) -> int:
 
     read = grid.read(name, quick=quick, given=_by_name(given))
     made = Plan.read(name, quick=quick)
+    if not made.trials:
+        other = "" if quick else ", unless it was the quick one: --quick"
+        raise SettingError(f"{name} has never been run in this version{other}. Run scripts/experiment {name} first.")
     path = page.write(read, made)
     may_fail = {cell.name: cell.may_fail for cell in read.cells}
     bad = [trial for trial in made.failed() if not may_fail.get(trial.cell)]

@@ -18,6 +18,7 @@ from app.experiment.cell import Cell
 from app.experiment.grid import Grid
 
 PLAN, OUTCOMES = "plan.json", "outcomes.json"
+ASKED = "settings.json"  # of every run that was ever planned here, so that one that comes back is known again
 FIRST_SEED = 1
 
 
@@ -88,6 +89,7 @@ class Plan:
             shutil.rmtree(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         _write(self.folder / PLAN, [asdict(trial) for trial in self.trials])
+        _write(self.folder / ASKED, _read(self.folder / ASKED, {}) | {each.name: each.settings for each in self.trials})
         # A failure is of one attempt; how long the others took is worth knowing for longer.
         done = {trial.name for trial in self.finished()}
         _write(self.folder / OUTCOMES, {name: asdict(each) for name, each in self.outcomes().items() if name in done})
@@ -152,7 +154,7 @@ class Plan:
         _write(self.folder / OUTCOMES, outcomes | {trial: asdict(outcome)})
 
     def _refuse_other_settings(self) -> None:
-        before = {each["name"]: each["settings"] for each in _read(self.folder / PLAN, [])}
+        before = _read(self.folder / ASKED, {})
         for trial in self.trials:
             old = before.get(trial.name)
             if old is None or old == trial.settings or not self.is_finished(trial):

@@ -262,6 +262,28 @@ def test_other_settings_are_refused_as_long_as_finished_runs_have_the_old_ones(c
     assert next_trial(copy, "rings")["MAX_STEPS"] == "4"
 
 
+def test_a_cell_that_was_left_out_for_a_while_is_not_taken_for_one_with_other_settings(copy: Path) -> None:
+    others = (
+        GRID.replace('label = "alone"', 'label = "lonely"')
+        .replace('"alone"', '"lonely"')
+        .replace("alone =", "lonely =")
+    )
+    put_grid(copy, "rings", others)
+    assert step(copy, "plan", "rings").returncode == 0
+    put_grid(copy, "rings", GRID.replace('label = "alone"', 'label = "alone"\nSEED = 5'))
+    told = step(copy, "plan", "rings")
+    assert told.returncode == 2
+    assert "alone-1 was run with SEED=1, and is now to be run with SEED=5." in told.stderr
+
+
+def test_a_version_that_was_never_run_has_no_page_and_takes_none_away(copy: Path) -> None:
+    before = (page_of(copy) / "report.html").read_text()
+    told = step(copy, "page", "rings", "--quick")
+    assert told.returncode == 2
+    assert "rings has never been run in this version" in told.stderr
+    assert (page_of(copy) / "report.html").read_text() == before
+
+
 def test_the_quick_version_keeps_its_runs_apart(copy: Path) -> None:
     planned = step(copy, "plan", "rings", "--quick")
     assert "rings (quick): " in planned.stdout

@@ -29,12 +29,6 @@ def hidden(run: Measured) -> float | None:
     return _by_epoch(run, mean_seconds("hidden_sync"))
 
 
-def training_accuracy(run: Measured) -> float | None:
-    """Of the last epoch."""
-    accuracy = run.summary["run"]["training_accuracy"]
-    return None if accuracy is None else float(accuracy)
-
-
 def bandwidth(name: str) -> Figure:
     """What the summary says of the synchronisation."""
 

@@ -10,6 +10,7 @@ from app.experiment.statistics import Blocks
 from app.experiment.views import epoch_measures as measures
 from app.experiment.views import epoch_words
 from app.experiment.views.epoch_cells import base_of, batch_of, in_order
+from app.experiment.views.learned import training_accuracy
 from app.experiment.views.measures import gradient_bytes, steps_per_epoch
 from app.experiment.views.view import (
     Published,
@@ -97,7 +98,7 @@ class Epochs(View):
                     middle(runs, measures.communication),
                     _of(self.published_communication, cell),
                     middle(runs, measures.hidden),
-                    middle(runs, measures.training_accuracy),
+                    middle(runs, training_accuracy),
                     len(runs),
                 ]
             )
