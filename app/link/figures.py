@@ -1,9 +1,10 @@
 """What a link was found to be, beside what it was asked to be."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import median_high
+from typing import NamedTuple
 
 from app.bandwidth import LinkSpeed
 from app.link.asked import Asked
@@ -16,8 +17,13 @@ CROSSINGS = 4  # of a shaped device in a round trip: out of one rank, into the o
 HEADERS_IN_PACKET = 52  # of IP and TCP, which count as part of the MTU
 HEADERS_ON_WIRE = 14  # of Ethernet
 
-Flows = Mapping[int, Sequence[float]]
-"""For each distance d: by receiver r, bytes per second of payload from rank r-d while every rank sent and received."""
+
+class Flow(NamedTuple):
+    """Payload from one rank to another while every rank sent to one and received from one."""
+
+    sender: int
+    receiver: int
+    bytes_per_second: float
 
 
 @dataclass(frozen=True)
@@ -63,23 +69,22 @@ class Link:
 
 
 def links_of(
-    flows: Flows,
+    flows: Sequence[Flow],
     stars: Sequence[Star],
     round_trips: Sequence[float],
     asked: Sequence[Asked],
     mtu_bytes: Sequence[int],
 ) -> list[Link]:
     """Every rank's figures, by rank."""
-    world_size = len(asked)
     carries = [payload_rate(each.bits_per_second, mtu) for each, mtu in zip(asked, mtu_bytes, strict=True)]
     links = []
     for rank, own in enumerate(asked):
-        sent = {distance: (rank, (rank + distance) % world_size) for distance in flows}
-        received = {distance: ((rank - distance) % world_size, rank) for distance in flows}
+        sent = [flow for flow in flows if flow.sender == rank]
+        received = [flow for flow in flows if flow.receiver == rank]
         links.append(
             Link(
-                _direction(rank, own, flows, sent, stars[rank].sent, carries),
-                _direction(rank, own, flows, received, stars[rank].received, carries),
+                _direction(rank, own, sent, stars[rank].sent, carries),
+                _direction(rank, own, received, stars[rank].received, carries),
                 _round_trip(own, round_trips[rank]),
                 own.loss,
             )
@@ -102,20 +107,19 @@ def deviations(links: Sequence[Link]) -> list[str]:
 def _direction(
     rank: int,
     own: Asked,
-    flows: Flows,
-    pairs: Mapping[int, tuple[int, int]],
+    flows: Sequence[Flow],
     star: float,
     carries: Sequence[float | None],
 ) -> Direction:
     """A link is seen only in exchange with partners whose own links are as wide as it, or with the widest there are."""
-    expected = {
-        distance: min((rate for rank in pair if (rate := carries[rank]) is not None), default=None)
-        for distance, pair in pairs.items()
-    }
-    widest = max((rate for rate in expected.values() if rate is not None), default=None)
-    if None in expected.values():
+    expected = [
+        min((rate for end in (flow.sender, flow.receiver) if (rate := carries[end]) is not None), default=None)
+        for flow in flows
+    ]
+    widest = max((rate for rate in expected if rate is not None), default=None)
+    if None in expected:
         widest = None  # some pair is not shaped at all
-    seen = [flows[distance][pairs[distance][1]] for distance, rate in expected.items() if rate == widest]
+    seen = [flow.bytes_per_second for flow, rate in zip(flows, expected, strict=True) if rate == widest]
     # The best shows what a shaped link lets pass, since all else can only hamper a flow. An unshaped one has no such
     # limit, but gets what the host has left; there the middle one is the usual.
     measured = max(seen) if own.bits_per_second else median_high(seen)

@@ -1,9 +1,8 @@
 """Measures every rank's link before a run, for about a second: what it carries while all work, and how far it is.
 
-In each of up to three rounds, every rank sends to one other rank and receives from one, all at once, as the
-algorithms do. So each direction of each link has one flow, and nothing but the link, or the host, limits it. Where
-links are shaped, each rank in turn then sends to all others and receives from all, which shows that it is its own link
-that limits.
+In each of three rounds, every rank sends to one other rank and receives from one, all at once, as the algorithms do.
+So each direction of each link has one flow, and nothing but the link, or the host, limits it. Where links are shaped,
+each rank in turn then sends to all others and receives from all, which shows that it is its own link that limits.
 """
 
 import statistics
@@ -18,11 +17,11 @@ from app.cluster import Cluster
 from app.communicator import Communicator, Transfer
 from app.errors import LockstepError
 from app.link.asked import Asked
-from app.link.figures import Link, Star, deviations, links_of
+from app.link.figures import Flow, Link, Star, deviations, links_of
 from app.messages import answer_pings, ping
 from app.settings import Settings
 
-MOST_ROUNDS = 3
+ROUNDS = 3  # with other partners each, as long as there are any
 FLOW_SECONDS = (0.1, 0.2)  # a try, in which TCP finds its pace and which the other is sized by
 STAR_SECONDS = 0.1
 PIECES_AHEAD = 4
@@ -101,7 +100,7 @@ def _range(values: Sequence[float]) -> str:
 
 def _measure(cluster: Cluster, communicator: Communicator, asked: Sequence[Asked]) -> list[Link]:
     world_size = communicator.world_size
-    distances = range(1, min(world_size, MOST_ROUNDS + 1))
+    distances = [number % (world_size - 1) + 1 for number in range(ROUNDS)]
     own = None
     if cluster.rank < world_size:
         own = {
@@ -111,7 +110,11 @@ def _measure(cluster: Cluster, communicator: Communicator, asked: Sequence[Asked
             "mtu": int((INTERFACES / cluster.me.interface / "mtu").read_text()),
         }
     everyones = cluster.exchange("links", own)[:world_size]
-    flows = {distance: [each["flows"][place] for each in everyones] for place, distance in enumerate(distances)}
+    flows = [
+        Flow((rank - distance) % world_size, rank, rate)
+        for rank, each in enumerate(everyones)
+        for distance, rate in zip(distances, each["flows"], strict=True)
+    ]
     stars = [
         _star_rates(centre, asked[centre], [each["stars"][centre] for each in everyones])
         for centre in range(world_size)

@@ -68,15 +68,20 @@ start() { attend docker compose --progress quiet up --detach --no-build --no-dep
 
 container_of() { docker compose ps --all --quiet "$1"; }
 
+# The name belongs to every checkout on this machine. So that a build in another one changes nothing here, what was
+# built is known by its number from then on.
 build_image() {
+    local image=lockstep
+    export LOCKSTEP_IMAGE=$image
     REVISION=$(git describe --always --dirty 2>/dev/null) || REVISION=''
     export REVISION
     if [[ -t 2 ]]; then
         attend docker compose build
-        return
+    else
+        docker image inspect "$image" >/dev/null 2>&1 || say 'Building the image, which takes a minute or two the first time'
+        attend quietly docker compose --progress plain build
     fi
-    docker image inspect lockstep >/dev/null 2>&1 || say 'Building the image, which takes a minute or two the first time'
-    attend quietly docker compose --progress plain build
+    LOCKSTEP_IMAGE=$(docker image inspect --format '{{.Id}}' "$image")
 }
 
 # A command of the image over finished runs, whose folders are given as the host or the image names them.
@@ -86,7 +91,7 @@ read_runs() {
     ready_engine
     ready_base_image
     build_image
-    of_image --volume "$PWD/results:/lockstep/results" lockstep "$command" "${@#"$PWD/"}"
+    of_image --volume "$PWD/results:/lockstep/results" "$LOCKSTEP_IMAGE" "$command" "${@#"$PWD/"}"
 }
 
 # Without a network, and with no more rights than the entrypoint needs to give all of them up.
@@ -106,7 +111,7 @@ follow() {
     docker logs --follow "$1" 2>&1 |
         docker run --rm --interactive --volumes-from "$1:ro" --user "$(id -u):$(id -g)" \
             --network none --read-only --cap-drop ALL --security-opt no-new-privileges \
-            --env "COLUMNS=$columns" --env TERM --entrypoint python3 lockstep -m app progress
+            --env "COLUMNS=$columns" --env TERM --entrypoint python3 "$LOCKSTEP_IMAGE" -m app progress
 }
 
 # Runs a command so that a signal to this script is answered at once, and not when the command ends.
@@ -151,7 +156,7 @@ explain_failure() {
         return
     fi
     # Rank 0 itself may have been the one that was killed, and others have written more since it gave up.
-    of_image --volumes-from "$(container_of rank0)" lockstep report || true
+    of_image --volumes-from "$(container_of rank0)" "$LOCKSTEP_IMAGE" report || true
     say "Rank 0 ended with exit code $code. All ranks' output: docker compose logs. To remove the containers: scripts/down"
     exit "$code"
 }

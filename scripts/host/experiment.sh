@@ -34,7 +34,7 @@ make_runs() {
 of_experiment() {
     # It is over in seconds and writes files whole or not at all: Ctrl-C ends the waiting for it, and not the thing itself.
     of_image --sig-proxy=false --volume "$PWD/results:/lockstep/results" \
-        --volume "$PWD/scripts/experiments:/lockstep/experiments:ro" lockstep experiment "$@"
+        --volume "$PWD/scripts/experiments:/lockstep/experiments:ro" "$LOCKSTEP_IMAGE" experiment "$@"
 }
 
 # One run of the cluster with these settings and no others, whatever the environment and .env hold.

@@ -6,7 +6,8 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -119,6 +120,17 @@ def copy_sources(folder: Path) -> None:
 
 def docker(*arguments: str) -> str:
     return subprocess.run(["docker", *arguments], check=True, capture_output=True, text=True).stdout
+
+
+@contextmanager
+def another_image() -> Iterator[None]:
+    """Under the name of the program's image, as where another checkout has built its own."""
+    usual = docker("image", "inspect", "--format", "{{.Id}}", "lockstep").strip()
+    docker("tag", "debian:trixie-slim", "lockstep")
+    try:
+        yield
+    finally:
+        docker("tag", usual, "lockstep")
 
 
 def known_settings() -> set[str]:

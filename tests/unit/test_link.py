@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.errors import SettingError
 from app.link import asked, shaping
 from app.link.asked import Asked
-from app.link.figures import Link, Star, deviations, links_of, payload_rate
+from app.link.figures import Flow, Link, Star, deviations, links_of, payload_rate
 from app.link.measurement import describe
 from app.settings import Settings
 
@@ -139,12 +139,18 @@ def test_packets_are_lost_one_by_one() -> None:
 
 
 def links(
-    flows: dict[int, list[float]],
+    rates: dict[int, list[float]],
     wanted: list[Asked] | None = None,
     round_trips: list[float] | None = None,
     stars: list[Star] | None = None,
 ) -> list[Link]:
-    ranks = len(flows[1])
+    """For each distance d, by receiver r: what came from rank r-d."""
+    ranks = len(rates[1])
+    flows = [
+        Flow((rank - distance) % ranks, rank, rate)
+        for distance, by_receiver in rates.items()
+        for rank, rate in enumerate(by_receiver)
+    ]
     wanted, stars = wanted or [Asked()] * ranks, stars or [Star(0, 0)] * ranks
     return links_of(flows, stars, round_trips or [1e-4] * ranks, wanted, [MTU] * ranks)
 
