@@ -14,6 +14,7 @@ from app.datasets.prepared import MODEL_CHANNELS
 from app.experiment.plan import FIRST_SEED, Trial
 from app.link.asked import read_rate
 from app.machine import look
+from app.numerics import Numerics
 from app.settings import ModelName, Settings
 from app.training import make_plan
 
@@ -33,7 +34,9 @@ def expected_seconds(trial: Trial) -> float:
     source = SOURCES[asked.dataset_name]
     plan = make_plan(asked, asked.train_samples or source.train_samples, ranks)
     cpus = _cpus(asked, ranks)
-    image = _image_cpu_seconds(asked.model) * (max(1, asked.slow_factor) if asked.slow_rank is not None else 1)
+    image = _image_cpu_seconds(asked.model, Numerics.of(asked))
+    if asked.slow_rank is not None:
+        image *= max(1, asked.slow_factor)
     step = plan.global_batch_size * image / cpus + _sync_seconds(asked, ranks)
     tests = 0 if asked.evaluate == "never" else plan.epochs * (asked.test_samples or source.test_samples)
     tests *= ranks if asked.evaluate == "every_rank" else 1
@@ -61,15 +64,16 @@ def _model(name: ModelName) -> nn.Module:
 
 
 @cache
-def _image_cpu_seconds(name: ModelName) -> float:
-    """One image, forward and backward, on one CPU: the quicker of two tries."""
+def _image_cpu_seconds(name: ModelName, numerics: Numerics) -> float:
+    """One image, forward and backward, on one CPU, in the run's own numbers: the quicker of two tries."""
     torch.set_num_threads(1)
-    model = _model(name)
-    images = torch.randn(TRIED_IMAGES, MODEL_CHANNELS[name], SIDE, SIDE)
+    model = models.build(name, FIRST_SEED).to(numerics.dtype)
+    images = torch.randn(TRIED_IMAGES, MODEL_CHANNELS[name], SIDE, SIDE, dtype=numerics.dtype)
+    images = images.to(memory_format=numerics.memory_format)
     labels = torch.randint(CLASSES, (TRIED_IMAGES,))
     tries = []
     for _ in range(2):
         began = time.perf_counter()
-        cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]
+        cross_entropy(numerics.forward(model, images), labels).backward()  # type: ignore[no-untyped-call]
         tries.append(time.perf_counter() - began)
     return min(tries) / TRIED_IMAGES
