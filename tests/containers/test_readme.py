@@ -8,18 +8,36 @@ from tests.containers.cluster import ROOT, SMALL, Clone
 
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
-# This test itself, and what test_experiment.py runs and looks at.
-RUN_ELSEWHERE = ("scripts/test", "scripts/experiment ring --quick")
+RUN_ELSEWHERE = {
+    "scripts/test": "this test itself",
+    "docker compose up": "test_full_epoch.py",
+    "docker compose up --scale worker=5": "test_up.py",
+    "scripts/up WORKERS=7 MODEL=lenet5": "test_up.py",
+    "scripts/up MODEL=lenet5 DATASET=digits EPOCHS=60 LEARNING_RATE=0.05": "test_up.py",
+    "scripts/experiment ring --quick": "test_experiment.py",
+}
 LEAVES_NO_RUN = ("scripts/doctor", "scripts/benchmark", "scripts/experiment")
+
+
+def blocks() -> list[list[str]]:
+    """The commands of each block of shell code."""
+    found = BLOCK.findall((ROOT / "README.md").read_text())
+    return [
+        [command for line in block.splitlines() if (command := line.partition("  #")[0].strip())] for block in found
+    ]
 
 
 def sequences() -> list[list[str]]:
     """Every command by itself; but those of a block that names runs belong together."""
     found = []
-    for block in BLOCK.findall((ROOT / "README.md").read_text()):
-        commands = [command for line in block.splitlines() if (command := line.partition("  #")[0].strip())]
-        found += [commands] if "RUN_NAME=" in block else [[each] for each in commands if each not in RUN_ELSEWHERE]
+    for commands in blocks():
+        alone = [[each] for each in commands if each not in RUN_ELSEWHERE]
+        found += [commands] if any("RUN_NAME=" in each for each in commands) else alone
     return found
+
+
+def test_nothing_is_left_to_other_tests_that_the_readme_does_not_show() -> None:
+    assert set(RUN_ELSEWHERE) <= {command for commands in blocks() for command in commands}
 
 
 @pytest.mark.parametrize("commands", sequences(), ids=" && ".join)

@@ -176,9 +176,9 @@ def test_results_belong_to_whoever_called_and_nothing_else_is_left(
 
 
 def test_threads_follow_the_quota_and_the_manifest_has_it(clone: Clone) -> None:
-    output = clone.up(RANK_CPUS="0.25", RANK_MEMORY="1g", WORKERS="1")
+    output = clone.up(RANK_CPUS="0.5", RANK_MEMORY="1g", WORKERS="1")
     for rank in clone.manifest()["ranks"]:
-        assert rank["quota_cpus"] == 0.25
+        assert rank["quota_cpus"] == 0.5
         assert rank["threads"] == 1
     assert "so they slow each other down" not in output
 
