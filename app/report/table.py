@@ -3,7 +3,8 @@
 import csv
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 Value = str | float | bool | None
 Words = Callable[[Value], str]
@@ -37,6 +38,16 @@ class Table:
         writer.writerow(column.name for column in self.columns)
         writer.writerows([["" if value is None else value for value in row] for row in self.rows])
         return target.getvalue()
+
+    def on_page(self) -> Self:
+        """Without columns for what was published where nothing was; the file has them in any case."""
+        shown = [
+            place
+            for place, column in enumerate(self.columns)
+            if not column.name.startswith("published") or any(row[place] is not None for row in self.rows)
+        ]
+        rows = [[row[place] for place in shown] for row in self.rows]
+        return replace(self, columns=[self.columns[place] for place in shown], rows=rows)
 
     def cells(self) -> list[list[tuple[Value, str]]]:
         """Each value beside its words."""

@@ -1,6 +1,7 @@
 """Every mode on four containers: the same training, and on the wire what its formula says."""
 
 import ast
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from tests.containers.cluster import ROOT, Clone
 
+README = ROOT / "README.md"
 RANKS = 4
 LENET5_PARAMETERS = 10
 
@@ -93,17 +95,15 @@ def test_vgg_11_puts_the_bytes_of_the_formula_on_the_wire(used_clone: Clone, mod
         check_wire(rank, rank["formula_bytes_sent_per_step"] * 1.03)
 
 
-def test_vgg_11_with_synchronised_batch_normalisation_in_fp64_is_one_process(used_clone: Clone) -> None:
-    proof = {
-        "MODEL": "vgg11",
-        "BATCH_NORM": "synchronised",
-        "PRECISION": "fp64",
-        "GLOBAL_BATCH_SIZE": "8",
-        "MAX_STEPS": "6",
-        "EVALUATE": "never",
-    }
+def test_the_readme_s_two_commands_show_that_four_ranks_are_one_process(used_clone: Clone) -> None:
+    """VGG-11 with synchronised batch normalisation in fp64."""
+    commands = re.findall(r"^(scripts/up .*PRECISION=fp64.*?)(?: +#.*)?$", README.read_text(), re.MULTILINE)
     losses = {}
-    for workers in ("0", "3"):
-        used_clone.up(WORKERS=workers, SYNC_MODE="ring_all_reduce", **proof)
-        losses[workers] = used_clone.summary()["losses"]
-    assert losses["3"] == pytest.approx(losses["0"], rel=1e-9)
+    for command in commands:
+        code, output = used_clone.run(*command.split(), EVALUATE="never")
+        assert code == 0, output
+        run = used_clone.summary()
+        losses[run["world_size"]] = run["losses"]
+    assert losses.keys() == {1, 4}
+    assert len(losses[1]) == 6
+    assert losses[4] == pytest.approx(losses[1], rel=1e-9)

@@ -8,12 +8,15 @@ from tests.containers.cluster import ROOT, SMALL, Clone
 
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
+PROOF = "scripts/up BATCH_NORM=synchronised PRECISION=fp64 GLOBAL_BATCH_SIZE=8 MAX_STEPS=6 WARMUP_STEPS=0"
 RUN_ELSEWHERE = {
     "scripts/test": "this test itself",
     "docker compose up": "test_full_epoch.py",
     "docker compose up --scale worker=5": "test_up.py",
     "scripts/up WORKERS=7 MODEL=lenet5": "test_up.py",
     "scripts/up MODEL=lenet5 DATASET=digits EPOCHS=60 LEARNING_RATE=0.05": "test_up.py",
+    f"{PROOF} SYNC_MODE=ring_all_reduce": "test_modes.py",
+    f"{PROOF} WORKERS=0": "test_modes.py",
     "scripts/experiment ring --quick": "test_experiment.py",
 }
 LEAVES_NO_RUN = ("scripts/doctor", "scripts/benchmark", "scripts/experiment")

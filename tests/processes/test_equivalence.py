@@ -20,18 +20,18 @@ from tests.processes.conftest import GroupOf
 
 SYNCHRONISING = [name for name in MODES if name != "none"]
 
-# 33 images in batches of 8: in an epoch's last batch, of one image, all ranks but one have nothing. A step follows.
+# 17 images in batches of 8: in an epoch's last batch, of one image, all ranks but one have nothing. A step follows.
+IMAGES, STEPS = 17, 4
 VGG11 = {
     "model": "vgg11",
     "batch_norm": "synchronised",
     "global_batch_size": 8,
     "epochs": 2,
-    "max_steps": 6,
+    "max_steps": STEPS,
     "warmup_steps": 0,
     "evaluate": "never",
 }
 RESNET18 = {**VGG11, "model": "resnet18", "global_batch_size": 5, "max_steps": 3}
-IMAGES, STEPS = 33, 6
 
 # 50 images in a batch do not divide by 3 or 4.
 LENET5 = {

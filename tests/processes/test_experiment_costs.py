@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
@@ -285,6 +286,17 @@ def test_one_round_tells_no_difference_and_no_figure_is_missing(place: Path) -> 
     assert {path.stem for path in (folder / "figures").glob("*.png")} == {
         *("phases", "phases-blocks", "lines", "usage-cpu", "scaling", "epochs")
     }, "usage-network is missing, because these ranks share an interface"
+
+
+def test_the_page_leaves_out_what_the_documents_say_nothing_of_and_the_file_does_not(place: Path) -> None:
+    report = (place / "results/experiments/costs/report.html").read_text()
+    assert 'data-name="published_speedup"' in report
+    assert 'data-name="published_epoch_seconds"' in report
+    scaling = re.search(r'<table data-table="scaling">.*?</table>', report, re.DOTALL)
+    assert scaling
+    assert 'data-name="published_epoch_seconds"' in scaling[0]
+    assert 'data-name="published_bytes_per_second"' not in scaling[0]
+    assert {row["published_bytes_per_second"] for row in table(place, "scaling").values()} == {None}
 
 
 # Constructed cases: copies of those runs, with other times
