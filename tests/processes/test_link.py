@@ -3,10 +3,16 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from app.cluster import Cluster
+from app.communicator import Communicator
+from app.link import measurement
+from app.settings import Settings
 from tests.processes import group
+from tests.processes.conftest import GroupOf
 from tests.processes.group import Ranks, Value
 
 STEPS = 3
@@ -81,3 +87,16 @@ def test_alone_there_is_no_link(tmp_path: Path) -> None:
     outcomes, manifest = train(tmp_path, 1, LINK_RATE="10mbit")
     assert outcomes[0][0] == 0, outcomes
     assert manifest["ranks"][0]["link"] is None
+
+
+def distances_measured(cluster: Cluster) -> list[int]:
+    """How far before this rank the one was that it measured a flow from, round by round."""
+    with patch.object(measurement, "_flow", wraps=measurement._flow) as flow:
+        measurement.measure_links(Settings(), cluster, Communicator(cluster))
+    return [call.args[1] for call in flow.call_args_list]
+
+
+@pytest.mark.parametrize(("world_size", "distances"), [(2, [1, 1, 1]), (3, [1, 2, 1]), (5, [1, 2, 3])])
+def test_however_few_ranks_each_has_three_rounds(group_of: GroupOf, world_size: int, distances: list[int]) -> None:
+    """A flow of a fifth of a second is easily spoilt; the best of three is not."""
+    assert group_of(world_size).run(distances_measured) == [distances] * world_size
