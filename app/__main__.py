@@ -4,10 +4,10 @@ import argparse
 import os
 import sys
 
-from app import settings
 from app.benchmark.choice import Choice
 from app.errors import LockstepError
-from app.interrupt import end_on_signal
+from app.machine.interrupt import end_on_signal
+from app.settings import fields as settings
 
 COMMANDS = {
     "train": "take part in a run, as the rank that this process turns out to be",
@@ -53,12 +53,12 @@ def _run(arguments: argparse.Namespace) -> int:
     match arguments.command:
         case "train":
             clean_ups = end_on_signal()
-            from app.run import run
+            from app.run.rank import run
 
             run(settings.load(), _say, clean_ups)
         case "prepare":
             clean_ups = end_on_signal()
-            from app.prepare import prepare
+            from app.run.prepare import prepare
 
             prepare(settings.load(), _say, clean_ups)
         case "doctor":
@@ -85,7 +85,7 @@ def _run(arguments: argparse.Namespace) -> int:
         case "experiment":
             return _experiment(arguments)
         case "progress":
-            from app.progress import follow
+            from app.run.progress import follow
 
             follow(sys.stdin)
         case "benchmark":

@@ -10,13 +10,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from app.bandwidth import LinkSpeed, all_reduce_seconds, gather_seconds, scatter_seconds
 from app.benchmark.choice import Choice
-from app.cluster import Cluster
-from app.communicator import CENTRE, Communicator
+from app.cluster.members import Cluster
+from app.costs.bandwidth import LinkSpeed, all_reduce_seconds, gather_seconds, scatter_seconds
 from app.gradient_sync.ring_all_reduce import RingAllReduce
 from app.link.measurement import measure_links
-from app.settings import Settings
+from app.settings.fields import Settings
+from app.wire.communicator import CENTRE, Communicator
 
 ELEMENT_BYTES = 4
 DISTINCT = 1000  # numbers that a message is made of, small enough for sums to be exact

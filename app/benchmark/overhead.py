@@ -15,17 +15,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app import data
-from app.clock import RunClock
-from app.cluster import Cluster
-from app.communicator import Communicator, Traffic
+from app.cluster.members import Cluster
 from app.datasets import CLASSES, SIDE, SOURCES
 from app.datasets.prepared import DataSet, Part
-from app.meter import Meter, Outcome, StepMeter
-from app.records import Recorder, Usage
-from app.settings import DEFAULT_DATASETS, Settings
-from app.training import Job, Plan, Steps, make_job
-from app.usage import UsageSampler
+from app.records.lines import Recorder, Usage
+from app.settings.fields import DEFAULT_DATASETS, Settings
+from app.training import batches as data
+from app.training.loop import Job, Plan, Steps, make_job
+from app.training.meter import Meter, Outcome, StepMeter
+from app.training.usage import UsageSampler
+from app.wire.clock import RunClock
+from app.wire.communicator import Communicator, Traffic
 
 ROUNDS = 12
 WARM_UP = 2

@@ -10,13 +10,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from app import models
 from app.benchmark import plain
-from app.cluster import Cluster
-from app.communicator import Communicator
+from app.cluster.members import Cluster
 from app.gradient_sync import MODES, mode_class
-from app.numerics import DTYPES
-from app.settings import Settings
+from app.settings.fields import Settings
+from app.training import models
+from app.training.numerics import DTYPES
+from app.wire.communicator import Communicator
 
 ROUNDS = 15
 WARM_UP = 2

@@ -8,10 +8,10 @@ from app.benchmark.choice import Choice
 from app.benchmark.collectives import compare_collectives
 from app.benchmark.overhead import compare_measuring
 from app.benchmark.sync import compare_modes
-from app.communicator import Communicator
-from app.join import join
+from app.cluster.join import join
 from app.link.measurement import describe, insist_on, measure_links
-from app.settings import Settings
+from app.settings.fields import Settings
+from app.wire.communicator import Communicator
 
 Say = Callable[[str], None]
 

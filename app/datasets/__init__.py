@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from app.datasets import cifar10, digits, mnist, shapes
 from app.datasets.archives import Archive
-from app.settings import DatasetName
+from app.settings.fields import DatasetName
 
 SIDE = 32  # pixels, of every set's images
 CLASSES = 10  # of every set

@@ -12,8 +12,8 @@ from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 
 from app.errors import LockstepError, SettingError
-from app.folders import DATA, check_writable, scratch_in
-from app.interrupt import CleanUps
+from app.machine.folders import DATA, check_writable, scratch_in
+from app.machine.interrupt import CleanUps
 
 SILENCE_SECONDS = 30.0  # after which a server is given up
 CHUNK_BYTES = 2**20

@@ -11,9 +11,9 @@ import numpy as np
 from app.datasets import CLASSES, SIDE, SOURCES, Images, Labels, Parts, Source
 from app.datasets.archives import Say, obtain, unpack
 from app.errors import LockstepError, SettingError
-from app.folders import PREPARED, scratch_in
-from app.interrupt import CleanUps
-from app.settings import DatasetName, ModelName, Settings
+from app.machine.folders import PREPARED, scratch_in
+from app.machine.interrupt import CleanUps
+from app.settings.fields import DatasetName, ModelName, Settings
 
 PARTS = ("train", "test")
 CHECKSUMS = "sha256.json"

@@ -7,16 +7,16 @@ from itertools import permutations
 
 import torch
 
-from app.clock import Difference, compare_clocks
-from app.cluster import Cluster
-from app.communicator import Communicator
+from app.cluster.join import join
+from app.cluster.members import Cluster
 from app.doctor import facts, report
 from app.doctor.facts import Facts
 from app.doctor.findings import Examination, Pair, find
 from app.doctor.pairs import PairFigures, measure_pair
 from app.doctor.programs import PROGRAMS, run_program
-from app.join import join
-from app.settings import Settings
+from app.settings.fields import Settings
+from app.wire.clock import Difference, compare_clocks
+from app.wire.communicator import Communicator
 
 PROGRESS_SECONDS = 5.0
 PATIENCE_SECONDS = 60.0  # unless PEER_TIMEOUT is given: nothing takes long here, as training may

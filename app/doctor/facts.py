@@ -9,8 +9,8 @@ import psutil
 import torch
 
 import app
-from app.machine import CGROUP, memory_limit_bytes
-from app.source import source_sha256
+from app.machine.cpus import CGROUP, memory_limit_bytes
+from app.machine.source import source_sha256
 
 NETWORK_INTERFACES = Path("/sys/class/net")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # looked at, never written

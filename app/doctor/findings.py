@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from app.clock import Difference
-from app.cluster import Member
+from app.cluster.join import oversubscription
+from app.cluster.members import Member
 from app.doctor.facts import Facts
 from app.doctor.pairs import PairFigures
 from app.doctor.programs import Outcome
-from app.join import oversubscription
+from app.wire.clock import Difference
 
 SHARED_MEMORY_WANTED_BYTES = 64 * 2**20  # what Docker gives by default
 MEMORY_WANTED_BYTES = 2**30  # VGG-11 at 64 images per rank peaks at 0.8 GB, its data set included

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from app.communicator import Communicator
 from app.doctor.programs import numbers
-from app.messages import answer_pings, give, ping, take
+from app.wire.communicator import Communicator
+from app.wire.messages import answer_pings, give, ping, take
 
 PINGS = 20
 WARM_UP_PINGS = 3  # the first ones wake the other rank up

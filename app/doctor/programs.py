@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from app.cluster import Cluster
-from app.communicator import CENTRE, Communicator
+from app.cluster.members import Cluster
+from app.wire.communicator import CENTRE, Communicator
 
 ELEMENTS = 8192  # 64 KiB from each rank
 REPETITIONS = 5

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from app.clock import Difference
 from app.doctor.findings import Examination, Finding, verdict
 from app.doctor.pairs import PairFigures
+from app.wire.clock import Difference
 
 UNWRAPPED_COLUMNS = 10_000  # tables take the width that they need; wrapped numbers cannot be read
 FINDING_COLUMNS = 110

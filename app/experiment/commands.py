@@ -3,11 +3,11 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from app import folders
 from app.errors import SettingError
-from app.experiment import grid
-from app.experiment.plan import Plan, Trial
-from app.experiment.words import words
+from app.experiment.plan import grid
+from app.experiment.plan.durations import words
+from app.experiment.plan.trials import Plan, Trial
+from app.machine import folders
 
 Say = Callable[[str], None]
 
@@ -30,7 +30,7 @@ def list_all(say: Say) -> None:
 def plan(names: Sequence[str], given: Sequence[str], say: Say, *, quick: bool, fresh: bool, dry_run: bool) -> None:
     """Check grid files and everything in them, and write the plans down; a dry run only tells of them."""
     from app.experiment import page
-    from app.experiment.estimate import expected_seconds
+    from app.experiment.plan.estimate import expected_seconds
 
     grids = [grid.read(name, quick=quick, given=_by_name(given)) for name in names]
     for read in grids:

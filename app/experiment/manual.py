@@ -6,7 +6,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from app.experiment.grid import BLOCK_FIELDS, FIELDS, QUICK_FIELDS
+from app.experiment.plan.grid import BLOCK_FIELDS, FIELDS, QUICK_FIELDS
 from app.experiment.views import VIEWS
 from app.experiment.views.view import Published
 

@@ -8,16 +8,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from app import folders
 from app.errors import SettingError
-from app.experiment import grid as grids
-from app.experiment.grid import Grid
-from app.experiment.plan import Plan, page_folder
-from app.experiment.results import Results
+from app.experiment.plan import grid as grids
+from app.experiment.plan.grid import Grid
+from app.experiment.plan.trials import Plan, page_folder
+from app.experiment.reading.results import Results
 from app.experiment.views import VIEWS
 from app.experiment.views.view import Section, View
+from app.machine import folders
 from app.report import files
-from app.settings import nearest
+from app.settings.fields import nearest
 
 MOST_WARNINGS = 8
 SUMMARY = "experiment.json"  # what the index needs to know of a page

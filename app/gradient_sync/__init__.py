@@ -4,9 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from app.communicator import Communicator
     from app.gradient_sync.contract import GradientSync
-    from app.settings import Settings
+    from app.settings.fields import Settings
+    from app.wire.communicator import Communicator
 
 # Adding a mode: its file in this folder, and its line here. The contract suite takes it from this table.
 MODES = {

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from app.bandwidth import LinkSpeed, all_reduce_seconds, all_reduce_share
+from app.costs.bandwidth import LinkSpeed, all_reduce_seconds, all_reduce_share
 from app.gradient_sync.contract import ExplicitSync, gradient_bytes, gradients_of
 
 

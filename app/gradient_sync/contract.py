@@ -7,9 +7,9 @@ from typing import ClassVar, Protocol
 import torch
 from torch import nn
 
-from app.bandwidth import LinkSpeed
-from app.communicator import Communicator, Passage
-from app.settings import Settings
+from app.costs.bandwidth import LinkSpeed
+from app.settings.fields import Settings
+from app.wire.communicator import Communicator, Passage
 
 
 @dataclass(frozen=True)

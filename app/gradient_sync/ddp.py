@@ -8,10 +8,10 @@ from torch import nn
 from torch.distributed import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
-from app.bandwidth import LinkSpeed, all_reduce_seconds, all_reduce_share
-from app.communicator import Communicator
+from app.costs.bandwidth import LinkSpeed, all_reduce_seconds, all_reduce_share
 from app.gradient_sync.contract import Overlap, gradient_bytes
-from app.settings import Settings
+from app.settings.fields import Settings
+from app.wire.communicator import Communicator
 
 MEBIBYTE = 1 << 20
 

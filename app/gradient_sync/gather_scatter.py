@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from app.bandwidth import LinkSpeed, gather_seconds, scatter_seconds
-from app.communicator import CENTRE
+from app.costs.bandwidth import LinkSpeed, gather_seconds, scatter_seconds
 from app.gradient_sync.contract import ExplicitSync, gradient_bytes, gradients_of
+from app.wire.communicator import CENTRE
 
 
 class GatherScatter(ExplicitSync):

@@ -5,10 +5,10 @@ from typing import ClassVar
 
 from torch import nn
 
-from app.bandwidth import LinkSpeed
-from app.communicator import Communicator
+from app.costs.bandwidth import LinkSpeed
 from app.gradient_sync.contract import Overlap
-from app.settings import Settings
+from app.settings.fields import Settings
+from app.wire.communicator import Communicator
 
 
 class NoSync:

@@ -9,10 +9,10 @@ from typing import ClassVar, Self
 import torch
 from torch import nn
 
-from app.bandwidth import LinkSpeed, all_reduce_seconds
-from app.communicator import Communicator, Transfer
+from app.costs.bandwidth import LinkSpeed, all_reduce_seconds
 from app.gradient_sync.contract import ExplicitSync, gradient_bytes, gradients_of
-from app.settings import Settings
+from app.settings.fields import Settings
+from app.wire.communicator import Communicator, Transfer
 
 
 class RingAllReduce(ExplicitSync):

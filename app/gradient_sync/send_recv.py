@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from app.bandwidth import LinkSpeed
-from app.communicator import CENTRE
+from app.costs.bandwidth import LinkSpeed
 from app.gradient_sync.contract import ExplicitSync, gradient_bytes, gradients_of
 from app.gradient_sync.gather_scatter import mean_of, star_bytes_sent, star_seconds_at_least
+from app.wire.communicator import CENTRE
 
 
 class SendRecv(ExplicitSync):

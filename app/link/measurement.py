@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import torch
 
-from app.cluster import Cluster
-from app.communicator import Communicator, Transfer
+from app.cluster.members import Cluster
 from app.errors import LockstepError
-from app.link.asked import Asked
-from app.link.figures import Flow, Link, Star, deviations, links_of
-from app.messages import answer_pings, ping
-from app.settings import Settings
+from app.link.measured import Flow, Link, Star, deviations, links_of
+from app.settings.fields import Settings
+from app.settings.link_rates import Asked
+from app.wire.communicator import Communicator, Transfer
+from app.wire.messages import answer_pings, ping
 
 ROUNDS = 3  # with other partners each, as long as there are any
 FLOW_SECONDS = (0.1, 0.2)  # a try, in which TCP finds its pace and which the other is sized by

@@ -7,10 +7,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table as Grid
 
-from app import folders
-from app.conclusion import conclude
 from app.errors import LockstepError
+from app.machine import folders
 from app.report import comparison, page
+from app.report.conclusion import conclude
 from app.report.run import Run, find
 
 Say = Callable[[str], None]

@@ -13,7 +13,7 @@ from app.report.drawing import Drawing, Missing, draw
 from app.report.run import Run
 from app.report.series import Series, of_records, series
 from app.report.timeline import timeline
-from app.run_records import RankRecords
+from app.summary.run_records import RankRecords
 
 
 def of_run(run: Run) -> list[Drawing]:

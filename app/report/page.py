@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from app import folders
+from app.machine import folders
 from app.report import comparison, figures, files, tables
 from app.report.run import Run
 

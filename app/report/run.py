@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from app import folders, run_records, summary
 from app.errors import SettingError
-from app.run_records import RankRecords, RunRecords
+from app.machine import folders
+from app.summary import numbers as summary
+from app.summary import run_records
+from app.summary.run_records import RankRecords, RunRecords
 
 
 @dataclass(frozen=True)

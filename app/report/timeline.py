@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from app.records import Step
+from app.records.lines import Step
 from app.report import theme
 from app.report.drawing import Missing
 from app.report.run import Run

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from app.cluster import Cluster
-from app.communicator import Communicator
+from app.cluster.members import Cluster
 from app.gradient_sync.contract import GradientSync
-from app.settings import Settings
+from app.settings.fields import Settings
+from app.wire.communicator import Communicator
 from tests.processes.group import Group
 
 STEPS = 2  # so that what a mode keeps from one step to the next is used

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from app.settings import Settings
+from app.settings.fields import Settings
 from tests.processes import group
 from tests.processes.group import ROOT, Value
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from app.join import join
-from app.settings import Settings
+from app.cluster.join import join
+from app.settings.fields import Settings
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 90
@@ -24,7 +24,7 @@ Value = str | int | float
 
 # A server that has imported torch once, and has never computed, so that its children start quickly and clean.
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["app.run", "app.gradient_sync.ddp"])
+processes.set_forkserver_preload(["app.run.rank", "app.gradient_sync.ddp"])
 
 
 def free_port() -> int:

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from app.bandwidth import all_reduce_share
-from app.batch_norm import LocalBatchNorm2d, SynchronisedBatchNorm2d
-from app.cluster import Cluster
-from app.communicator import Communicator
+from app.cluster.members import Cluster
+from app.costs.bandwidth import all_reduce_share
+from app.training.batch_norm import LocalBatchNorm2d, SynchronisedBatchNorm2d
+from app.wire.communicator import Communicator
 from tests.processes.conftest import GroupOf
 
 CHANNELS = 5

@@ -7,10 +7,10 @@ import pytest
 
 from app.benchmark.choice import OPERATION_NAMES
 from app.benchmark.collectives import OPERATIONS
-from app.cluster import Cluster
-from app.communicator import Communicator
+from app.cluster.members import Cluster
 from app.gradient_sync import MODES
-from app.settings import Settings
+from app.settings.fields import Settings
+from app.wire.communicator import Communicator
 from tests.processes import group
 from tests.processes.conftest import GroupOf
 from tests.processes.group import Ranks

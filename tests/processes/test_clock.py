@@ -6,11 +6,11 @@ from unittest.mock import patch
 
 import pytest
 
-from app.clock import RunClock
-from app.cluster import Cluster
-from app.communicator import Communicator
-from app.records import Clock
-from app.run_records import RankRecords
+from app.cluster.members import Cluster
+from app.records.lines import Clock
+from app.summary.run_records import RankRecords
+from app.wire.clock import RunClock
+from app.wire.communicator import Communicator
 from tests.processes.conftest import GroupOf
 
 SKEWED = 1

@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from app import gradient_sync
-from app.bandwidth import all_reduce_share
-from app.cluster import Cluster
-from app.communicator import Communicator
+from app.cluster.members import Cluster
+from app.costs.bandwidth import all_reduce_share
 from app.gradient_sync import MODES, mode_class
 from app.gradient_sync.ring_all_reduce import RingAllReduce
-from app.settings import Settings
+from app.settings.fields import Settings
+from app.wire.communicator import Communicator
 from tests.processes.conftest import GroupOf
 from tests.processes.contract import MODELS, STEPS, Model, Parameter, Weighted, check_mode, coefficients, synchronise
 

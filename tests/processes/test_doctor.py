@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from app.cluster import Cluster
-from app.communicator import Communicator, Transfer
+from app.cluster.members import Cluster
 from app.doctor.checkup import examine
 from app.doctor.findings import find
 from app.doctor.programs import PROGRAMS
+from app.wire.communicator import Communicator, Transfer
 from tests.processes import group
 from tests.processes.conftest import GroupOf
 from tests.processes.group import Ranks, run_group

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from app import run_records, summary
-from app.cluster import Cluster
+from app.cluster.members import Cluster
 from app.datasets import SOURCES, shapes
 from app.datasets.prepared import DataSet, Part
 from app.gradient_sync import MODES
-from app.run import take_part
-from app.settings import Settings
+from app.run.rank import take_part
+from app.settings.fields import Settings
+from app.summary import numbers as summary
+from app.summary import run_records
 from tests.processes.conftest import GroupOf
 
 SYNCHRONISING = [name for name in MODES if name != "none"]

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from app import run_records
-from app.experiment import grid, page
-from app.experiment.plan import Plan
-from app.experiment.results import Results
+from app.experiment import page
+from app.experiment.plan import grid
+from app.experiment.plan.trials import Plan
+from app.experiment.reading.results import Results
 from app.experiment.views.view import Section
-from app.summary import summarise
+from app.summary import run_records
+from app.summary.numbers import summarise
 from tests.processes.experiments import carry_out, put_grid
 
 BATCH, STEPS, BLOCK = 16, 30, 12

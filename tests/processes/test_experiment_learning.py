@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from app import run_records, summary
-from app.experiment import grid as grids
 from app.experiment import page
-from app.experiment.plan import Plan, trials
-from app.experiment.results import Results
+from app.experiment.plan import grid as grids
+from app.experiment.plan.trials import Plan, trials
+from app.experiment.reading.results import Results
 from app.experiment.views import VIEWS
 from app.experiment.views.view import Section, missing_sentences
+from app.summary import numbers as summary
+from app.summary import run_records
 from tests.processes.experiments import carry_out, put_grid
 
 GRID = """

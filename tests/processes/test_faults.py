@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cluster import Cluster
+from app.cluster.members import Cluster
 from app.errors import PeerLostError
 from app.gradient_sync import MODES
 from tests.processes import group

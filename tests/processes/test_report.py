@@ -18,11 +18,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app import records, run_records
-from app.records import Message, Record, Step, Usage
+from app.records import lines as records
+from app.records.lines import Message, Record, Step, Usage
 from app.report import figures, page, table, theme
 from app.report.run import Run
-from app.summary import PHASES
+from app.summary import run_records
+from app.summary.numbers import PHASES
 from tests.processes import group
 from tests.processes.browser import NARROW, WIDE, Browser
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app import run_records
 from app.gradient_sync import MODES
+from app.summary import run_records
 from tests.processes import group
 
 

@@ -1,4 +1,4 @@
-"""All that a run leaves behind is as app/schema.json says, and the schema says no less than the program writes."""
+"""All that a run leaves behind is as app/records/schema.json says; the schema says no less than the program writes."""
 
 import json
 import os
@@ -11,16 +11,17 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from jsonschema import Draft202012Validator
 
-from app import records, verdict
-from app.conclusion import conclude
 from app.gradient_sync import MODES
-from app.link.figures import Direction, Link, RoundTrip
-from app.training import Plan
+from app.link.measured import Direction, Link, RoundTrip
+from app.records import lines as records
+from app.report.conclusion import conclude
+from app.summary import verdict
+from app.training.loop import Plan
 from tests.processes import group
 from tests.processes.group import ROOT, Ranks, Value
 from tests.processes.test_faults import run_until
 
-SCHEMA = json.loads((ROOT / "app/schema.json").read_text())
+SCHEMA = json.loads((ROOT / "app/records/schema.json").read_text())
 CLASSES: dict[str, type] = {
     **records.KINDS,
     "message": records.Message,

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from app.records import Step, read
-from app.straggler import Slowed
+from app.records.lines import Step, read
+from app.training.straggler import Slowed
 from tests.processes import group
 from tests.processes.group import Value
 

@@ -11,14 +11,16 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from app import data, run_records, summary
-from app.cluster import Cluster
+from app.cluster.members import Cluster
 from app.datasets import SOURCES, prepared, shapes
 from app.datasets.prepared import DataSet, Part
-from app.folders import DATA, PREPARED
 from app.gradient_sync import MODES
-from app.run import take_part
-from app.settings import DatasetName, ModelName, Settings
+from app.machine.folders import DATA, PREPARED
+from app.run.rank import take_part
+from app.settings.fields import DatasetName, ModelName, Settings
+from app.summary import numbers as summary
+from app.summary import run_records
+from app.training import batches as data
 from tests import published
 from tests.processes import group
 from tests.processes.conftest import GroupOf

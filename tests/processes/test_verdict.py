@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from app.cluster import Cluster
-from app.conclusion import conclude
+from app.cluster.members import Cluster
 from app.gradient_sync import MODES
-from app.numerics import Numerics
+from app.report.conclusion import conclude
+from app.training.numerics import Numerics
 from tests.processes.conftest import GroupOf
 from tests.processes.test_training import train
 

@@ -15,8 +15,8 @@ from torchvision.datasets import CIFAR10, MNIST
 
 from app.datasets import prepared
 from app.errors import LockstepError, SettingError
-from app.folders import DATA, PREPARED
-from app.settings import DatasetName
+from app.machine.folders import DATA, PREPARED
+from app.settings.fields import DatasetName
 from tests import published
 from tests.published import TEST, TRAIN
 

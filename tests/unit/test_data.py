@@ -8,14 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app import data
-from app.data import Augmentation
 from app.datasets import SOURCES, digits, prepared, shapes
 from app.datasets.prepared import DataSet, Part
 from app.errors import LockstepError, SettingError
-from app.folders import PREPARED
-from app.numerics import Numerics
-from app.settings import DatasetName, ModelName, Settings
+from app.machine.folders import PREPARED
+from app.settings.fields import DatasetName, ModelName, Settings
+from app.training import batches as data
+from app.training.batches import Augmentation
+from app.training.numerics import Numerics
 
 
 def dataset(samples: int) -> DataSet:

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from app.errors import SettingError
-from app.experiment import grid, manual
+from app.experiment import manual
 from app.experiment.page import views_of
-from app.experiment.plan import trials
+from app.experiment.plan import grid
+from app.experiment.plan.trials import trials
 
 ROOT = Path(__file__).parents[2]
 

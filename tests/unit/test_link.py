@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import SettingError
-from app.link import asked, shaping
-from app.link.asked import Asked
-from app.link.figures import Flow, Link, Star, deviations, links_of, payload_rate
+from app.link import shaping
+from app.link.measured import Flow, Link, Star, deviations, links_of, payload_rate
 from app.link.measurement import describe
-from app.settings import Settings
+from app.settings import link_rates as asked
+from app.settings.fields import Settings
+from app.settings.link_rates import Asked
 
 MTU = 1500
 PAYLOAD = 1448 / 1514 / 8  # bytes of payload in a bit on the wire
@@ -68,7 +69,7 @@ def test_another_rate_is_refused(text: str) -> None:
 def test_a_wrong_setting_is_refused_with_examples(
     name: str, value: str, example: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from app import settings
+    from app.settings import fields as settings
 
     monkeypatch.setenv("SLOW_RANK", "0")
     monkeypatch.setenv(name, value)

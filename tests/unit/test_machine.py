@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.machine import Machine, fair_share, look, quota_cpus, threads, throttled_seconds
+from app.machine.cpus import Machine, fair_share, look, quota_cpus, threads, throttled_seconds
 
 
 def machine(cores: range, quota: float | None = None, host: str = "a") -> Machine:

@@ -3,7 +3,7 @@
 import pytest
 
 from app.errors import LockstepError
-from app.meter import check_finite
+from app.training.meter import check_finite
 
 
 @pytest.mark.parametrize(

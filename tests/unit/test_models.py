@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from app import models
-from app.settings import ModelName
+from app.settings.fields import ModelName
+from app.training import models
 
 
 @pytest.mark.parametrize(

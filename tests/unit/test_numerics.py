@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from app import models
-from app.cluster import Member
-from app.machine import Machine, has_bfloat16
-from app.numerics import Numerics, layout, slow_bfloat16
-from app.settings import MemoryFormat, ModelName, Precision, Settings
+from app.cluster.members import Member
+from app.machine.cpus import Machine, has_bfloat16
+from app.settings.fields import MemoryFormat, ModelName, Precision, Settings
+from app.training import models
+from app.training.numerics import Numerics, layout, slow_bfloat16
 
 
 @pytest.mark.parametrize("name", models.MODELS)

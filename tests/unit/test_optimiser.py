@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from app import models
-from app.optimiser import Optimiser, Schedule
-from app.settings import Settings
+from app.settings.fields import Settings
+from app.training import models
+from app.training.optimiser import Optimiser, Schedule
 
 
 def schedule(steps: int = 100, global_batch_size: int = 256, **settings: Any) -> Schedule:

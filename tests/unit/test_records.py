@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from app import records, run_records, summary
 from app.errors import LockstepError
-from app.records import Clock, Evaluation, Finished, Message, Record, Recorder, Step
-from app.run_records import RunRecords
-from app.summary import WAYS
+from app.records import lines as records
+from app.records.lines import Clock, Evaluation, Finished, Message, Record, Recorder, Step
+from app.summary import numbers as summary
+from app.summary import run_records
+from app.summary.numbers import WAYS
+from app.summary.run_records import RunRecords
 
 STEP = Step(
     rank=0,

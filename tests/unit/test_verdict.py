@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app import verdict
+from app.summary import verdict
 
 PHASES = ("data", "forward", "backward", "wait", "sync", "optimiser")
 MANIFEST: dict[str, Any] = {"settings": {"rank_cpus": None}, "ranks": []}

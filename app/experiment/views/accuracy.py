@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from pydantic import Field
 
-from app.experiment.results import Figure as Measure
-from app.experiment.results import Results
-from app.experiment.statistics import Blocks, Comparison, Estimate
+from app.experiment.reading.results import Figure as Measure
+from app.experiment.reading.results import Results
+from app.experiment.reading.statistics import Blocks, Comparison, Estimate
 from app.experiment.views.learned import (
     by_epoch,
     in_percent,

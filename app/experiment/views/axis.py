@@ -9,11 +9,11 @@ from itertools import pairwise
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-from app.experiment.cell import Cell
-from app.experiment.statistics import Blocks
-from app.link.asked import RATE_UNITS, read_rate
+from app.experiment.plan.cells import Cell
+from app.experiment.reading.statistics import Blocks
 from app.report import theme
 from app.report.drawing import Missing
+from app.settings.link_rates import RATE_UNITS, read_rate
 
 ABSENT = {"LINK_RATE": "unshaped"}  # what a cell without the setting is called
 MOST_EVEN = 6  # times the smallest; figures further apart need a logarithmic scale

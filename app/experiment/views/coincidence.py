@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
-from app.experiment.results import Results
+from app.experiment.reading.results import Results
 from app.experiment.views.learned import losses
 from app.report.table import digits
 

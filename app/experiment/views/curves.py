@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from app.experiment.results import Measured, Results
+from app.experiment.reading.results import Measured, Results
 from app.experiment.views.coincidence import Coincidence
 from app.experiment.views.learned import (
     as_printed,

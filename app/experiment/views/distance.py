@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from pydantic import Field
 
-from app.experiment.cell import Cell
-from app.experiment.results import Results
+from app.experiment.plan.cells import Cell
+from app.experiment.reading.results import Results
 from app.experiment.views.coincidence import Coincidence
 from app.experiment.views.learned import (
     as_printed,

@@ -1,7 +1,7 @@
 """Cells of batch sizes by numbers of ranks."""
 
-from app.experiment.cell import Cell
-from app.experiment.results import Results
+from app.experiment.plan.cells import Cell
+from app.experiment.reading.results import Results
 
 PER_RANK = "BATCH_SIZE_PER_RANK"
 

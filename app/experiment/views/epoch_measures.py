@@ -2,8 +2,8 @@
 
 import math
 
-from app.bandwidth import all_reduce_share
-from app.experiment.results import Figure, Measured
+from app.costs.bandwidth import all_reduce_share
+from app.experiment.reading.results import Figure, Measured
 from app.experiment.views.measures import COMMUNICATION, COMPUTING, gradient_bytes, mean_seconds, steps_per_epoch
 from app.experiment.views.times import step_seconds
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from app.experiment.results import Results
-from app.experiment.statistics import Blocks, Comparison
+from app.experiment.reading.results import Results
+from app.experiment.reading.statistics import Blocks, Comparison
 from app.experiment.views import epoch_measures as measures
 from app.experiment.views.epoch_cells import base_of, batch_of, in_order
 from app.experiment.views.view import interval, middle, missing_sentences, noise_sentence

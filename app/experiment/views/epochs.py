@@ -4,9 +4,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from pydantic import Field
 
-from app.experiment.cell import Cell
-from app.experiment.results import Results
-from app.experiment.statistics import Blocks
+from app.experiment.plan.cells import Cell
+from app.experiment.reading.results import Results
+from app.experiment.reading.statistics import Blocks
 from app.experiment.views import epoch_measures as measures
 from app.experiment.views import epoch_words
 from app.experiment.views.epoch_cells import base_of, batch_of, in_order

@@ -9,7 +9,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
 
-from app.experiment.results import Measured, Results
+from app.experiment.reading.results import Measured, Results
 from app.report import theme
 from app.report.drawing import Missing
 from app.report.series import Series

@@ -5,8 +5,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from app.experiment.results import Results
-from app.experiment.statistics import Blocks
+from app.experiment.reading.results import Results
+from app.experiment.reading.statistics import Blocks
 from app.experiment.views import order, saturation
 from app.experiment.views.axis import Axis, Point
 from app.experiment.views.axis import figure as drawn

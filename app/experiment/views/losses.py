@@ -5,8 +5,8 @@ from itertools import combinations
 from matplotlib.figure import Figure
 from pydantic import Field
 
-from app.experiment.cell import Cell
-from app.experiment.results import Measured, Results
+from app.experiment.plan.cells import Cell
+from app.experiment.reading.results import Measured, Results
 from app.experiment.views.learned import as_printed, left_out, line_figure, listed, losses
 from app.experiment.views.view import Published, Section, View, missing_sentences
 from app.report.drawing import draw

@@ -1,7 +1,7 @@
 """Figures of a finished run: one number each, None where it was not measured."""
 
-from app.experiment.results import Figure, Measured
-from app.summary import PHASES
+from app.experiment.reading.results import Figure, Measured
+from app.summary.numbers import PHASES
 
 COMPUTING = ("data", "forward", "backward", "optimiser")
 COMMUNICATION = ("wait", "sync")  # as far as it delays the step

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.experiment.statistics import Blocks
+from app.experiment.reading.statistics import Blocks
 from app.experiment.views.view import ranked
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from matplotlib.figure import Figure
 from pydantic import Field
 
-from app.experiment.results import Results
+from app.experiment.reading.results import Results
 from app.experiment.views import step_blocks
 from app.experiment.views.measures import (
     COMMUNICATION,
@@ -30,8 +30,8 @@ from app.experiment.views.view import (
 from app.report.drawing import draw
 from app.report.figures import stacked_phases
 from app.report.table import Column, Table, Value, digits, percent
-from app.summary import PHASES
-from app.verdict import percent as in_percent
+from app.summary.numbers import PHASES
+from app.summary.verdict import percent as in_percent
 
 HIDDEN = "hidden_sync"
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from app.experiment.statistics import Blocks, Comparison
+from app.experiment.reading.statistics import Blocks, Comparison
 from app.experiment.views.axis import Point
 from app.experiment.views.view import interval
 from app.report.table import digits

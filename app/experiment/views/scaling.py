@@ -4,8 +4,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from pydantic import Field
 
-from app.experiment.cell import Cell
-from app.experiment.results import Results
+from app.experiment.plan.cells import Cell
+from app.experiment.reading.results import Results
 from app.experiment.views.epoch_measures import epoch_seconds
 from app.experiment.views.measures import images_per_second, interface_rate, payload_rate
 from app.experiment.views.speedups import Kind, Speedups, mode_of

@@ -5,10 +5,10 @@ from functools import partial
 
 from pydantic import Field
 
-from app.experiment.results import Measured, Results
+from app.experiment.reading.results import Measured, Results
 from app.experiment.views.learned import as_printed, listed, points
 from app.experiment.views.view import Published, Section, View, cell_column, middle, missing_sentences
-from app.records import Evaluation
+from app.records.lines import Evaluation
 from app.report.table import Column, Table, Value, digits, percent, plain
 
 ALL = "all"  # where the ranks share one score

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Literal
 
-from app.experiment.cell import Cell
-from app.experiment.results import Results
-from app.experiment.statistics import Comparison
+from app.experiment.plan.cells import Cell
+from app.experiment.reading.results import Results
+from app.experiment.reading.statistics import Comparison
 from app.experiment.views.measures import images_per_second
 from app.experiment.views.times import step_seconds
 from app.experiment.views.view import interval, missing_sentences, noise_sentence
 from app.report.table import digits
-from app.verdict import percent
+from app.summary.verdict import percent
 
 PER_RANK = "BATCH_SIZE_PER_RANK"  # cells that set it are about weak scaling
 

@@ -8,9 +8,9 @@ from statistics import median
 import numpy as np
 from matplotlib.figure import Figure
 
-from app.experiment.results import Measured, Results
+from app.experiment.reading.results import Measured, Results
 from app.experiment.views.view import cell_column
-from app.records import Step
+from app.records.lines import Step
 from app.report import theme
 from app.report.drawing import Missing
 from app.report.table import Column, Table, Value, digits

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from pydantic import Field
 
-from app.experiment.results import Measured, Results
-from app.experiment.statistics import Blocks
+from app.experiment.reading.results import Measured, Results
+from app.experiment.reading.statistics import Blocks
 from app.experiment.views.view import (
     Published,
     Section,

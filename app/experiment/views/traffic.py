@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from app.experiment.results import Measured, Results
-from app.experiment.statistics import Blocks
+from app.experiment.reading.results import Measured, Results
+from app.experiment.reading.statistics import Blocks
 from app.experiment.views.measures import gradient_bytes, payload_rate, sent_by_rank, sent_in_all
 from app.experiment.views.view import (
     Published,

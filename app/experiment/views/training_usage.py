@@ -5,9 +5,9 @@ from typing import Literal
 
 import numpy as np
 
-from app.experiment.results import Figure, Measured
-from app.records import Step
-from app.run_records import RankRecords
+from app.experiment.reading.results import Figure, Measured
+from app.records.lines import Step
+from app.summary.run_records import RankRecords
 
 Kind = Literal["user", "system"]
 Way = Literal["sent", "received"]

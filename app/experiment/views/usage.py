@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from app.experiment.results import Results
+from app.experiment.reading.results import Results
 from app.experiment.views import traffic, usage_figures
 from app.experiment.views.training_usage import Kind, cpu_percent, cpus_of, rate_of
 from app.experiment.views.view import (

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from app.experiment.results import Measured, Results
+from app.experiment.reading.results import Measured, Results
 from app.report import theme
 from app.report.drawing import Missing
 from app.report.figures import usage_line

@@ -7,9 +7,9 @@ from statistics import median
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.experiment.cell import Cell
-from app.experiment.results import Figure, Measured, Results
-from app.experiment.statistics import Blocks, Comparison, Estimate
+from app.experiment.plan.cells import Cell
+from app.experiment.reading.results import Figure, Measured, Results
+from app.experiment.reading.statistics import Blocks, Comparison, Estimate
 from app.report.drawing import Drawing
 from app.report.table import Column, Table, Value, digits, plain
 

@@ -1,0 +1,249 @@
+"""How the ranks find each other: all come to rank 0's store, rank 0 seats them, and the group is formed."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from app.cluster.identity import Identity, identify, interface_of
+from app.cluster.members import Cluster, Member
+from app.cluster.roll_call import RollCall, await_keys
+from app.errors import JoinError, LockstepError, SettingError
+from app.machine import cpus as machine
+from app.machine.cpus import Machine
+from app.settings.fields import IDENTITY, Settings
+
+REMINDER_SECONDS = 10.0
+FAREWELL_SECONDS = 5.0
+
+Say = Callable[[str], None]
+Card = dict[str, Any]  # what a rank tells of itself; it crosses the wire as JSON
+
+
+def join(settings: Settings, say: Say) -> Cluster:
+    """Form the group within JOIN_TIMEOUT. Rank 0 says who is who."""
+    deadline = time.monotonic() + settings.join_timeout
+    identity = identify(settings)
+    card = _card(settings, identity)
+    os.environ["GLOO_SOCKET_IFNAME"] = card["interface"]  # Gloo takes it from nowhere else
+    if identity.rank == 0:
+        store = _open_store(settings, identity)
+        members = _seat_all(store, settings, identity, card, deadline, say)
+        say(who_is_who(members))
+        rank = 0
+    else:
+        store = _reach_store(settings, identity, deadline)
+        members, rank = _take_seat(store, settings, identity, card, deadline)
+    try:
+        dist.init_process_group(
+            "gloo",
+            store=dist.PrefixStore("gloo", store),
+            rank=rank,
+            world_size=len(members),
+            timeout=timedelta(seconds=settings.peer_timeout),
+        )
+        listener = dist.TCPStore(
+            identity.master_address, store.port, is_master=False, timeout=_until(deadline), use_libuv=False
+        )
+    except RuntimeError as error:
+        addresses = ", ".join(f"{member.name} {member.address}" for member in members if member.rank != rank)
+        raise JoinError(
+            f"{members[rank].title}: all ranks came, but it got no connection to every one of them ({addresses}): "
+            f"{str(error).splitlines()[0]}\n"
+            "Every rank must reach every other one, at any port above 1023. Look for one that has ended, or a firewall."
+        ) from None
+    roll_call = RollCall(store, listener, rank, len(members))
+    return Cluster(rank, members, store, roll_call, settings.peer_timeout)
+
+
+def who_is_who(members: Sequence[Member]) -> str:
+    """The table that rank 0 prints once, with a word on cores that are shared by too many threads."""
+    lines = [f"{len(members)} ranks have joined:" if len(members) > 1 else "1 rank, alone:"]
+    width = max(len(member.name) for member in members)
+    for member in members:
+        sharing = sum(other.machine.boot_id == member.machine.boot_id for other in members) - 1
+        cores = len(member.machine.cores)
+        quota = "" if member.machine.quota_cpus is None else f", quota {member.machine.quota_cpus:g} CPUs"
+        lines.append(
+            f"  rank {member.rank:<3} {member.name:<{width}}  {member.address:<15}  {member.threads} thread(s) on "
+            f"{cores} core(s) shared with {sharing} other rank(s){quota}"
+        )
+    if warning := oversubscription(members):
+        lines.append(f"warning: {warning}")
+    return "\n".join(lines)
+
+
+def oversubscription(members: Sequence[Member]) -> str | None:
+    """A warning where the ranks of a host want more CPU time than its cores have."""
+    for boot_id in dict.fromkeys(member.machine.boot_id for member in members):
+        here = [member for member in members if member.machine.boot_id == boot_id]
+        cores = len({core for member in here for core in member.machine.cores})
+        wanted = sum(min(member.threads, member.machine.quota_cpus or member.threads) for member in here)
+        if wanted > cores and len(here) == 1:
+            return (
+                f"{here[0].title} wants {wanted:g} CPUs and has {cores} core(s): its threads slow each other down. "
+                f"THREADS_PER_RANK={cores} uses them up."
+            )
+        if wanted > cores:
+            return (
+                f"{len(here)} ranks want {wanted:g} CPUs and share {cores} cores, so they slow each other down: steps "
+                "take longer than on nodes of their own, and part of their communication is waiting for a core. "
+                f"RANK_CPUS={cores / len(here):.2g} gives each a fixed share."
+            )
+    return None
+
+
+def _card(settings: Settings, identity: Identity) -> Card:
+    return {
+        "name": identity.name,
+        "address": identity.address,
+        "interface": interface_of(identity.address),
+        "number": identity.number,
+        "machine": asdict(machine.look()),
+        "threads": settings.threads_per_rank,
+        "world_size": settings.world_size,
+        "settings": settings.model_dump(mode="json", exclude=set(IDENTITY)),
+    }
+
+
+def _open_store(settings: Settings, identity: Identity) -> dist.TCPStore:
+    """Rank 0's store, on a port that nobody needs to know where there are no others."""
+    port = settings.master_port if len(identity.seats) > 1 else 0
+    try:
+        return dist.TCPStore(identity.address, port, is_master=True, wait_for_workers=False, use_libuv=False)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise JoinError(f"rank 0: cannot listen on port {port}: {reason} Choose another MASTER_PORT.") from None
+
+
+def _until(deadline: float) -> timedelta:
+    return timedelta(seconds=max(1.0, deadline - time.monotonic()))
+
+
+def _reach_store(settings: Settings, identity: Identity, deadline: float) -> dist.TCPStore:
+    try:
+        return dist.TCPStore(
+            identity.master_address, settings.master_port, is_master=False, timeout=_until(deadline), use_libuv=False
+        )
+    except RuntimeError:
+        raise JoinError(
+            f"{_label(identity)}: rank 0 did not answer at {identity.master_address}:{settings.master_port} within "
+            f"JOIN_TIMEOUT={settings.join_timeout:g} s. See what rank 0 printed."
+        ) from None
+
+
+def _seat_all(
+    store: dist.Store, settings: Settings, identity: Identity, card: Card, deadline: float, say: Say
+) -> tuple[Member, ...]:
+    """Rank 0: wait for all seats to be taken, check that all want the same run, publish the table."""
+    try:
+        cards = [card, *_await_others(store, settings, identity, deadline, say)]
+        settings.check_ranks(len(cards))
+        _check_agreement(cards)
+    except LockstepError as error:
+        _refuse(store, identity, str(error))
+        raise
+    machines = [_machine(each) for each in cards]
+    members = tuple(
+        Member(
+            rank,
+            each["name"],
+            each["address"],
+            each["interface"],
+            each["threads"] or machine.threads(own, machines),
+            own,
+        )
+        for rank, (each, own) in enumerate(zip(cards, machines, strict=True))
+    )
+    store.set("table", json.dumps([asdict(member) for member in members]))
+    return members
+
+
+def _await_others(store: dist.Store, settings: Settings, identity: Identity, deadline: float, say: Say) -> list[Card]:
+    keys = [f"card/{seat}" for seat in identity.seats[1:]]
+    while missing := await_keys(store, keys, min(deadline, time.monotonic() + REMINDER_SECONDS)):
+        absent = [_seat_label(rank, seat) for rank, seat in enumerate(identity.seats) if f"card/{seat}" in missing]
+        if time.monotonic() < deadline:
+            say(f"waiting for {', '.join(absent)}")
+            continue
+        came = [_seat_label(rank, seat) for rank, seat in enumerate(identity.seats) if f"card/{seat}" not in missing]
+        raise JoinError(
+            f"the group is not complete after JOIN_TIMEOUT={settings.join_timeout:g} s. "
+            f"Came: {', '.join(came)}. Did not come: {', '.join(absent)}. What those printed says why."
+        )
+    return [json.loads(store.get(key)) for key in keys]
+
+
+def _check_agreement(cards: Sequence[Card]) -> None:
+    """Refuse ranks that were started for different runs: they would wait for each other, or average nonsense."""
+    for rank, card in enumerate(cards):
+        if card["settings"]["link_rate_by_rank"] and card["number"] != rank:
+            raise SettingError(
+                f"rank {rank} is {card['name']}, and LINK_RATE_BY_RANK has shaped its link as rank {card['number']}'s, "
+                "because the workers' numbers have gaps. Remove the containers (docker compose down), and start again."
+            )
+        if card["world_size"] not in (None, len(cards)):
+            raise SettingError(
+                f"rank {rank} has WORLD_SIZE={card['world_size']}, but {len(cards)} ranks were found. "
+                "Unset WORLD_SIZE, or start as many ranks."
+            )
+        for name, value in card["settings"].items():
+            if value != cards[0]["settings"][name]:
+                raise SettingError(
+                    f"rank {rank} has {name.upper()}={value}, rank 0 has {cards[0]['settings'][name]}. "
+                    "Give all ranks the same settings."
+                )
+
+
+def _refuse(store: dist.Store, identity: Identity, reason: str) -> None:
+    """Tell those who came why there is no run, and stay until they have read it."""
+    store.set("refused", reason)
+    store.set("table", "")
+    absent = await_keys(store, [f"card/{seat}" for seat in identity.seats[1:]], time.monotonic())
+    readers = [f"read/{seat}" for seat in identity.seats[1:] if f"card/{seat}" not in absent]
+    await_keys(store, readers, time.monotonic() + FAREWELL_SECONDS)
+
+
+def _take_seat(
+    store: dist.Store, settings: Settings, identity: Identity, card: Card, deadline: float
+) -> tuple[tuple[Member, ...], int]:
+    """A worker: hand in the card, wait for the table, find the own rank in it."""
+    if store.add(f"taken/{identity.seat}", 1) > 1:
+        raise SettingError(f"{_label(identity)}: another process has come as this rank. Give each its own RANK.")
+    try:
+        store.set(f"card/{identity.seat}", json.dumps(card))
+        if await_keys(store, ["table"], time.monotonic() + settings.join_timeout):
+            raise JoinError(
+                f"{_label(identity)}: rank 0 gave out no ranks within JOIN_TIMEOUT={settings.join_timeout:g} s."
+            )
+        table = store.get("table")
+        if not table:
+            reason = store.get("refused").decode()
+            store.set(f"read/{identity.seat}", "")
+            raise JoinError(f"{_label(identity)}: rank 0 ended the join: {reason}")
+    except RuntimeError as error:
+        raise JoinError(f"{_label(identity)}: rank 0 went away during the join: {error}") from None
+    members = tuple(Member(**{**row, "machine": _machine(row)}) for row in json.loads(table))
+    if identity.rank is not None:
+        return members, identity.rank
+    mine = [member.rank for member in members if member.address == identity.address]
+    if not mine:
+        raise JoinError(f"{_label(identity)}: came after rank 0 had counted the workers. Start the cluster again.")
+    return members, mine[0]
+
+
+def _machine(row: Card) -> Machine:
+    return Machine(**{**row["machine"], "cores": tuple(row["machine"]["cores"])})
+
+
+def _seat_label(rank: int, seat: str) -> str:
+    return f"rank {rank}" if seat == str(rank) else f"rank {rank} ({seat})"
+
+
+def _label(identity: Identity) -> str:
+    return identity.name if identity.rank is None else f"rank {identity.rank} ({identity.name})"

@@ -1,0 +1,1 @@
+"""The bytes and the least time of each pattern of messages, as pure functions."""

@@ -1,0 +1,1 @@
+"""From finished runs to figures with their uncertainty."""

@@ -1,0 +1,165 @@
+"""What a link was found to be, beside what it was asked to be."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from statistics import median_high
+from typing import NamedTuple
+
+from app.costs.bandwidth import LinkSpeed
+from app.settings.link_rates import Asked
+
+TOLERANCE = 0.10
+EXCESS = 1.5  # of a short exchange with all others; a direction that is not shaped carries twice as much or more
+# A round trip has to wake two processes up; below this, that and not the link may be what is measured.
+HOST_SECONDS = 0.0005
+CROSSINGS = 4  # of a shaped device in a round trip: out of one rank, into the other, and the same way back
+HEADERS_IN_PACKET = 52  # of IP and TCP, which count as part of the MTU
+HEADERS_ON_WIRE = 14  # of Ethernet
+
+
+class Flow(NamedTuple):
+    """Payload from one rank to another while every rank sent to one and received from one."""
+
+    sender: int
+    receiver: int
+    bytes_per_second: float
+
+
+@dataclass(frozen=True)
+class Star:
+    """Bytes per second of payload while one rank exchanged with all others at once; 0 where that was not tried."""
+
+    sent: float
+    received: float
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction of a rank's link; bytes are payload."""
+
+    asked_bits_per_second: float | None  # headers included
+    expected_bytes_per_second: float | None  # what then can pass, also through the links of the ranks at the other end
+    measured_bytes_per_second: float
+    error: float | None  # of the measured against the expected; null where nothing is asked
+
+
+@dataclass(frozen=True)
+class RoundTrip:
+    """To the next rank and back."""
+
+    asked_seconds: float | None
+    measured_seconds: float
+    error: float | None
+
+
+@dataclass(frozen=True)
+class Link:
+    """A rank's link, as measured."""
+
+    sent: Direction
+    received: Direction
+    round_trip: RoundTrip
+    asked_loss: float | None
+
+    @property
+    def speed(self) -> LinkSpeed:
+        """What it carries."""
+        return LinkSpeed(self.sent.measured_bytes_per_second, self.received.measured_bytes_per_second)
+
+
+def links_of(
+    flows: Sequence[Flow],
+    stars: Sequence[Star],
+    round_trips: Sequence[float],
+    asked: Sequence[Asked],
+    mtu_bytes: Sequence[int],
+) -> list[Link]:
+    """Every rank's figures, by rank."""
+    carries = [payload_rate(each.bits_per_second, mtu) for each, mtu in zip(asked, mtu_bytes, strict=True)]
+    links = []
+    for rank, own in enumerate(asked):
+        sent = [flow for flow in flows if flow.sender == rank]
+        received = [flow for flow in flows if flow.receiver == rank]
+        links.append(
+            Link(
+                _direction(rank, own, sent, stars[rank].sent, carries),
+                _direction(rank, own, received, stars[rank].received, carries),
+                _round_trip(own, round_trips[rank]),
+                own.loss,
+            )
+        )
+    return links
+
+
+def payload_rate(bits_per_second: float | None, mtu_bytes: int) -> float | None:
+    """Bytes of payload per second that a link of this rate can carry in full packets."""
+    if bits_per_second is None:
+        return None
+    return bits_per_second / 8 * (mtu_bytes - HEADERS_IN_PACKET) / (mtu_bytes + HEADERS_ON_WIRE)
+
+
+def deviations(links: Sequence[Link]) -> list[str]:
+    """Every figure that is not what was asked, in words."""
+    return list(chain.from_iterable(_deviations(rank, link) for rank, link in enumerate(links)))
+
+
+def _direction(
+    rank: int,
+    own: Asked,
+    flows: Sequence[Flow],
+    star: float,
+    carries: Sequence[float | None],
+) -> Direction:
+    """A link is seen only in exchange with partners whose own links are as wide as it, or with the widest there are."""
+    expected = [
+        min((rate for end in (flow.sender, flow.receiver) if (rate := carries[end]) is not None), default=None)
+        for flow in flows
+    ]
+    widest = max((rate for rate in expected if rate is not None), default=None)
+    if None in expected:
+        widest = None  # some pair is not shaped at all
+    seen = [flow.bytes_per_second for flow, rate in zip(flows, expected, strict=True) if rate == widest]
+    # The best shows what a shaped link lets pass, since all else can only hamper a flow. An unshaped one has no such
+    # limit, but gets what the host has left; there the middle one is the usual.
+    measured = max(seen) if own.bits_per_second else median_high(seen)
+    together = _together(rank, carries)
+    if own.bits_per_second and together and star > together * EXCESS:
+        widest, measured = together, star
+    error = measured / widest - 1 if own.bits_per_second and widest else None
+    return Direction(own.bits_per_second, widest, measured, error)
+
+
+def _together(rank: int, carries: Sequence[float | None]) -> float | None:
+    """What a rank's link can exchange with all others together."""
+    others = [rate for other, rate in enumerate(carries) if other != rank]
+    limits = [carries[rank], None if None in others else sum(rate for rate in others if rate is not None)]
+    return min((rate for rate in limits if rate is not None), default=None)
+
+
+def _round_trip(own: Asked, measured: float) -> RoundTrip:
+    expected = CROSSINGS * own.delay_seconds if own.delay_seconds else None
+    return RoundTrip(expected, measured, measured / expected - 1 if expected else None)
+
+
+def _deviations(rank: int, link: Link) -> list[str]:
+    found = []
+    # The flows are TCP's, which fills no link that loses packets, and one with a delay only after a while.
+    least = -1.0 if link.asked_loss or link.round_trip.asked_seconds else -TOLERANCE
+    for name, each in (("sending", link.sent), ("receiving", link.received)):
+        if each.error is None or each.expected_bytes_per_second is None:
+            continue
+        if not least <= each.error <= TOLERANCE:
+            found.append(
+                f"rank {rank}, {name}: {each.measured_bytes_per_second / 1e6:.2f} MB/s, "
+                f"expected {each.expected_bytes_per_second / 1e6:.2f} ({each.error:+.0%})"
+            )
+    trip = link.round_trip
+    if trip.asked_seconds is not None:
+        least, most = trip.asked_seconds * (1 - TOLERANCE), trip.asked_seconds * (1 + TOLERANCE) + HOST_SECONDS
+        if not least <= trip.measured_seconds <= most:
+            found.append(
+                f"rank {rank}, round trip: {trip.measured_seconds * 1e3:.2f} ms, "
+                f"expected {trip.asked_seconds * 1e3:.2f} ({trip.error:+.0%})"
+            )
+    return found

@@ -1,0 +1,56 @@
+"""The folders of the working directory that runs read and write."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from app.errors import SettingError
+from app.machine.interrupt import CleanUps
+
+RESULTS = Path("results")  # a folder per run; `latest` points at the newest
+DATA = Path("data")  # archives of real data sets, the user's or downloaded
+PREPARED = Path("prepared")  # what `prepare` makes and the ranks only read
+REPORT = "report.html"  # of a run, in its folder
+RUN_FILE = PREPARED / "run.json"  # how `prepare` hands the run's name to the ranks
+
+
+def hand_over(run: str) -> None:
+    """Tell the ranks which run they are."""
+    RUN_FILE.write_text(json.dumps({"run": run}))
+
+
+def handed_over() -> str:
+    """The run's name, as `prepare` gave it."""
+    if not RUN_FILE.is_file():
+        raise SettingError("no run has been prepared here. Give the name of one.")
+    return str(json.loads(RUN_FILE.read_text())["run"])
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse a folder that cannot be written, before anything has been done."""
+    try:
+        folder.mkdir(exist_ok=True)
+        Path(tempfile.mkdtemp(dir=folder, prefix=".")).rmdir()
+    except OSError as error:
+        raise SettingError(
+            f"{folder}/ cannot be written: {error.strerror}. Give it to the user who runs this."
+        ) from None
+
+
+@contextmanager
+def scratch_in(parent: Path, clean_ups: CleanUps) -> Iterator[Path]:
+    """A new folder for what is half made. It is gone afterwards, also where a signal ends the program."""
+    folder = Path(tempfile.mkdtemp(dir=parent, prefix="."))
+
+    def remove() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+    clean_ups.append(remove)
+    try:
+        yield folder
+    finally:
+        remove()
+        clean_ups.remove(remove)

@@ -1,0 +1,1 @@
+"""One rank's life, and what happens once for all ranks."""

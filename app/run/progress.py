@@ -1,0 +1,98 @@
+"""A run followed on a terminal: rank 0's own lines, and below them a bar with loss, images per second and time left."""
+
+import json
+import queue
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from app.machine import folders
+from app.records import lines as records
+from app.records.lines import Step
+
+REFRESH_SECONDS = 0.5
+
+
+def follow(lines: TextIO) -> None:
+    """Show rank 0's lines as they come and, between them, how far its records have got; end with the last line."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]}  {task.fields[speed]} images/s"),
+        TimeRemainingColumn(),
+        console=Console(force_terminal=True, highlight=False),
+        transient=True,
+    )
+    run_folder = folders.RESULTS / folders.handed_over()
+    tail = _Tail(records.path_of(run_folder, 0))
+    task: TaskID | None = None
+    with bar:
+        for line in _lines_and_pauses(lines):
+            if line is not None:
+                bar.console.print(line.rstrip("\n"), markup=False)
+            manifest = _manifest(run_folder)
+            if manifest is None:
+                continue
+            if task is None:
+                total = manifest["plan"]["steps"]
+                task = bar.add_task(manifest["settings"]["sync_mode"], total=total, loss="-", speed="-")
+            if steps := tail.new_steps():
+                speed = sum(s.samples for s in steps) / sum(s.seconds for s in steps) * manifest["world_size"]
+                loss = steps[-1].loss
+                bar.update(
+                    task,
+                    completed=steps[-1].step + 1,
+                    loss="-" if loss is None else f"{loss:.4f}",
+                    speed=f"{speed:.0f}",
+                )
+
+
+class _Tail:
+    """The steps that have been added to a file of records since the last look."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._position = path, 0
+
+    def new_steps(self) -> list[Step]:
+        if not self._path.is_file():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._position)
+            whole = file.read().rpartition(b"\n")[0]
+        self._position += len(whole) + bool(whole)
+        found = [records.parse(line.decode()) for line in whole.splitlines()]
+        return [record for record in found if isinstance(record, Step)]
+
+
+def _manifest(run_folder: Path) -> Any:
+    """The manifest, once it is there and whole."""
+    try:
+        return json.loads((run_folder / "manifest.json").read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+
+
+def _lines_and_pauses(lines: TextIO) -> Iterator[str | None]:
+    """The lines, with a None after each pause in them, until they end."""
+    arrived: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in lines:
+            arrived.put(line)
+        arrived.put("")
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        try:
+            line = arrived.get(timeout=REFRESH_SECONDS)
+        except queue.Empty:
+            yield None
+            continue
+        if not line:
+            return
+        yield line

@@ -1,0 +1,105 @@
+"""One rank's life: join, build, train, leave; and what rank 0 does for all."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from app.cluster.join import join, oversubscription
+from app.cluster.members import Cluster
+from app.datasets import prepared
+from app.datasets.prepared import DataSet
+from app.errors import LockstepError
+from app.link.measured import Link, deviations
+from app.link.measurement import describe, insist_on, measure_links
+from app.machine import folders
+from app.machine.interrupt import CleanUps
+from app.records.lines import Finished, Recorder
+from app.report.conclusion import conclude
+from app.run import manifest
+from app.settings.fields import Settings
+from app.training import models
+from app.training.loop import Job, make_job, train
+from app.training.numerics import slow_bfloat16
+from app.training.straggler import slowed_on_purpose
+from app.training.usage import UsageSampler
+from app.wire.clock import RunClock
+from app.wire.communicator import Communicator
+
+Say = Callable[[str], None]
+
+
+def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
+    """Take part in a run, as the rank that this process turns out to be."""
+    prepared.check_fit(settings.model, settings.dataset_name)
+    dataset = prepared.load_for(settings)
+    run_folder = folders.RESULTS / (settings.run_name or folders.handed_over())
+    cluster = join(settings, say)
+    torch.set_num_threads(cluster.me.threads)
+    if cluster.rank == 0:
+        clean_ups.append(partial(conclude, run_folder))
+    try:
+        with cluster.until_the_end():
+            finished = take_part(settings, cluster, dataset, run_folder, say)
+    finally:
+        summary = conclude(run_folder) if cluster.rank == 0 else None
+    if summary:
+        say(summary["verdict"]["sentences"][0])
+        say(
+            f"{finished.steps} steps on {cluster.world_size} rank(s) in {finished.seconds:.1f} s. Results: {run_folder}"
+        )
+        say(f"Report: {run_folder / folders.REPORT}")
+
+
+def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder: Path, say: Say) -> Finished:
+    """Train as one rank of a formed group, and leave the records in the run's folder."""
+    links = measure_links(settings, cluster, Communicator(cluster, "while the links were measured"))
+    job = make_job(settings, cluster, dataset, say)
+    _check_same_start(cluster, job.model)
+    run_folder.mkdir(parents=True, exist_ok=True)
+    if cluster.rank == 0:
+        _open_books(job, run_folder, links)
+    insist_on(links, settings, cluster)
+
+    # What a mode does behind the communicator's back, as DistributedDataParallel its first broadcast, is watched here.
+    own = f"{settings.sync_mode}'s own communication"
+    with Recorder(run_folder, cluster.rank) as recorder, job.communicator.watching(own):
+        comparing = Communicator(cluster, "while clocks were compared")
+        clock = RunClock(cluster, comparing)
+        recorder.write(clock.start)
+        with UsageSampler(cluster, clock, recorder, settings.usage_interval):
+            finished = train(job, recorder, clock)
+        recorder.write(clock.compare(comparing))
+        recorder.write(finished)
+    return finished
+
+
+def _open_books(job: Job, run_folder: Path, links: Sequence[Link] | None) -> None:
+    """Write the manifest, and say what readers of the figures must know."""
+    said = [warning] if (warning := oversubscription(job.cluster.members)) else []  # at the join
+    warnings = [
+        *_warnings(job.settings, job.cluster),
+        *(f"a link is not what was asked: {each}" for each in deviations(links or [])),
+    ]
+    manifest.write(run_folder, job.settings, job.cluster, job.plan, job.dataset, job.model, links, [*said, *warnings])
+    for line in [*([describe(links)] if links else []), *(f"warning: {warning}" for warning in warnings)]:
+        job.say(line)
+
+
+def _check_same_start(cluster: Cluster, model: nn.Module) -> None:
+    hashes = cluster.exchange("first-parameters", models.parameters_sha256(model))
+    if different := [rank for rank, each in enumerate(hashes) if each != hashes[0]]:
+        raise LockstepError(
+            f"rank {cluster.rank}: ranks {different} start from other parameters than rank 0, with the same seed. "
+            "Do all run the same image on the same kind of CPU?"
+        )
+
+
+def _warnings(settings: Settings, cluster: Cluster) -> Iterator[str]:
+    """What readers of the figures must know, beside what the join has said."""
+    if warning := slow_bfloat16(settings.precision, cluster.members):
+        yield warning
+    if warning := slowed_on_purpose(settings):
+        yield warning

@@ -1,0 +1,81 @@
+"""Batches: how an epoch is cut into global batches, and those into the ranks' parts, crops and flips included."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from app.datasets import SIDE, Images
+from app.datasets.prepared import DataSet, Part
+from app.training.numerics import FP32, Numerics
+
+PADDING = 4
+
+Indices = npt.NDArray[np.int64]
+
+
+def load_batch(
+    dataset: DataSet,
+    part: Part,
+    samples: Indices,
+    augmentation: "Augmentation | None" = None,
+    numerics: Numerics = FP32,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The samples' images, normalised, as (n, channels, 32, 32), and their labels."""
+    dtype, memory_format = numerics.dtype, numerics.memory_format
+    images = part.images[samples]
+    if augmentation is not None:
+        images = augmentation.apply(images, samples)
+    pixels = torch.from_numpy(images).permute(0, 3, 1, 2).to(dtype, memory_format=memory_format)
+    source = dataset.source
+    mean, deviation = (torch.tensor(each, dtype=dtype).view(1, -1, 1, 1) for each in (source.mean, source.deviation))
+    return pixels.sub_(mean).div_(deviation), torch.from_numpy(part.labels[samples])
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """An epoch's random crops and flips, drawn for every sample of the set.
+
+    A sample's crop follows from (seed, epoch, sample), so that it is the same whichever rank gets it.
+    """
+
+    top: npt.NDArray[np.int8]
+    left: npt.NDArray[np.int8]
+    flip: npt.NDArray[np.bool_]
+
+    def apply(self, images: Images, samples: Indices) -> Images:
+        """Crop 32x32 out of the image with a black border of 4, then flip some from left to right."""
+        border = ((0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0))
+        offsets = np.arange(SIDE)
+        rows = self.top[samples, np.newaxis] + offsets
+        columns = self.left[samples, np.newaxis] + np.where(self.flip[samples, np.newaxis], offsets[::-1], offsets)
+        which = np.arange(len(samples))[:, np.newaxis, np.newaxis]
+        cropped: Images = np.pad(images, border)[which, rows[:, :, np.newaxis], columns[:, np.newaxis, :]]
+        return cropped
+
+
+def draw_augmentation(dataset: DataSet, seed: int, epoch: int) -> Augmentation | None:
+    """Draw an epoch's augmentation, or none for a set that is used as it is."""
+    if not dataset.source.crop_and_flip:
+        return None
+    samples = len(dataset.train)
+    random = np.random.default_rng((seed, epoch, 1))
+    top, left = random.integers(0, 2 * PADDING + 1, size=(2, samples), dtype=np.int8)
+    return Augmentation(top, left, random.random(samples) < 0.5)
+
+
+def global_batches(dataset: DataSet, batch_size: int, seed: int, epoch: int) -> Iterator[Indices]:
+    """Cut an epoch's permutation into global batches; the last one is smaller where they do not divide."""
+    samples = len(dataset.train)
+    order = np.random.default_rng((seed, epoch, 0)).permutation(samples)
+    return (order[start : start + batch_size] for start in range(0, samples, batch_size))
+
+
+def part_of(global_batch: Indices, rank: int, world_size: int) -> Indices:
+    """Every world-size-th sample of the batch. Together the parts are the batch, each sample once.
+
+    A part is empty where the batch has fewer samples than there are ranks.
+    """
+    return global_batch[rank::world_size]

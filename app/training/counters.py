@@ -1,0 +1,77 @@
+"""The kernel's counters of what a rank uses: CPU time, time held back by a quota, bytes on its interface."""
+
+import resource
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from app.cluster.members import Cluster
+from app.machine.cpus import CGROUP, throttled_seconds
+
+INTERFACES = Path("/sys/class/net")
+LOOPBACK = "lo"
+
+
+class Interface:
+    """A network interface: all that crosses it is counted, headers and answers included."""
+
+    def __init__(self, name: str | None) -> None:
+        """Without a name there is nothing to count."""
+        self._counters = None if name is None else INTERFACES / name / "statistics"
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Self:
+        """This rank's own; nothing to count where other traffic than its own passes there as well."""
+        alone = sum(member.address == cluster.me.address for member in cluster.members) == 1
+        return cls(cluster.me.interface if alone and cluster.me.interface != LOOPBACK else None)
+
+    @property
+    def sent(self) -> int | None:
+        """Bytes since the interface was made."""
+        return None if self._counters is None else int((self._counters / "tx_bytes").read_text())
+
+    @property
+    def received(self) -> int | None:
+        """Bytes since the interface was made."""
+        return None if self._counters is None else int((self._counters / "rx_bytes").read_text())
+
+
+@dataclass(frozen=True)
+class Counters:
+    """A reading, or what has been used between two of them; None where the kernel does not tell."""
+
+    seconds: float
+    user_seconds: float
+    system_seconds: float
+    throttled_seconds: float | None
+    sent_bytes: int | None
+    received_bytes: int | None
+
+    @classmethod
+    def read(cls, interface: Interface) -> Self:
+        """Of this process and its control group, since they were made."""
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        return cls(
+            time.monotonic(),
+            own.ru_utime,
+            own.ru_stime,
+            throttled_seconds(CGROUP),
+            interface.sent,
+            interface.received,
+        )
+
+    def since(self, before: "Counters") -> "Counters":
+        """What has been used since an earlier reading."""
+        return Counters(
+            self.seconds - before.seconds,
+            self.user_seconds - before.user_seconds,
+            self.system_seconds - before.system_seconds,
+            _less(self.throttled_seconds, before.throttled_seconds),
+            _less(self.sent_bytes, before.sent_bytes),
+            _less(self.received_bytes, before.received_bytes),
+        )
+
+
+def _less[Number: (int, float)](now: Number | None, before: Number | None) -> Number | None:
+    return None if now is None or before is None else now - before

@@ -1,0 +1,191 @@
+"""The training loop, and the plan that it follows."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from app import gradient_sync
+from app.cluster.members import Cluster
+from app.datasets.prepared import DataSet
+from app.gradient_sync.contract import GradientSync
+from app.records.lines import Finished, Recorder, Step, training_score
+from app.settings.fields import Settings
+from app.training import batches as data
+from app.training import models
+from app.training.batch_norm import LocalBatchNorm2d, SynchronisedBatchNorm2d
+from app.training.batches import Augmentation, Indices
+from app.training.evaluation import EVALUATIONS
+from app.training.meter import Meter, Outcome, StepMeter
+from app.training.models import parameters_sha256
+from app.training.numerics import Numerics
+from app.training.optimiser import Optimiser, Schedule
+from app.training.straggler import Pace, pace_of
+from app.wire.clock import RunClock
+from app.wire.communicator import Communicator
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will do, known before it starts."""
+
+    epochs: int  # the last one may be cut short by MAX_STEPS
+    steps: int
+    steps_per_epoch: int
+    global_batch_size: int
+
+
+def make_plan(settings: Settings, samples: int, world_size: int) -> Plan:
+    """Count the steps."""
+    global_batch_size = settings.global_batch(world_size)
+    steps_per_epoch = math.ceil(samples / global_batch_size)
+    whole = settings.epochs * steps_per_epoch
+    steps = min(whole, settings.max_steps or whole)
+    return Plan(math.ceil(steps / steps_per_epoch), steps, steps_per_epoch, global_batch_size)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that the loop works with."""
+
+    settings: Settings
+    plan: Plan
+    cluster: Cluster
+    communicator: Communicator
+    statistics: Communicator | None  # what batch normalisation exchanges, where it is synchronised
+    sync: GradientSync
+    pace: Pace
+    model: nn.Module
+    numerics: Numerics
+    dataset: DataSet
+    say: Callable[[str], None]
+
+
+def make_job(settings: Settings, cluster: Cluster, dataset: DataSet, say: Callable[[str], None]) -> Job:
+    """Build the model, and all that trains it."""
+    communicator = Communicator(cluster)
+    statistics = communicator.apart() if settings.batch_norm == "synchronised" else None
+    batch_norm = LocalBatchNorm2d if statistics is None else partial(SynchronisedBatchNorm2d, communicator=statistics)
+    numerics = Numerics.of(settings)
+    model = models.build(settings.model, settings.seed, numerics.dtype, batch_norm)
+    return Job(
+        settings,
+        make_plan(settings, len(dataset.train), cluster.world_size),
+        cluster,
+        communicator,
+        statistics,
+        gradient_sync.create(settings, communicator),
+        pace_of(settings, cluster.rank, model, statistics),
+        model,
+        numerics,
+        dataset,
+        say,
+    )
+
+
+def train(job: Job, recorder: Recorder, clock: RunClock) -> Finished:
+    """Train to the end of the plan, with an evaluation after each epoch."""
+    settings, plan = job.settings, job.plan
+    steps = Steps(job)
+    meter = StepMeter(job.cluster, clock, job.communicator, job.statistics)
+    console = Console(settings.log_every, job.say)
+    began, step = time.monotonic(), 0
+
+    for epoch in range(plan.epochs):
+        augmentation = data.draw_augmentation(job.dataset, settings.seed, epoch)
+        order = settings.order_of(epoch)
+        for global_batch in data.global_batches(job.dataset, plan.global_batch_size, settings.seed, order):
+            outcome = steps.take(step, global_batch, augmentation, meter)
+            record = meter.record(epoch, outcome, job.sync.overlap())
+            recorder.write(record)
+            console.add(record)
+            step += 1
+            if step == plan.steps:
+                break
+        console.end_epoch()
+        _evaluate(job, recorder, steps.replica, epoch)
+    return Finished(job.cluster.rank, step, time.monotonic() - began, parameters_sha256(job.model), restarts=0)
+
+
+class Steps:
+    """The steps of a training, one after another."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._parameters = list(job.model.parameters())
+        schedule = Schedule.of(job.settings, job.plan.global_batch_size, job.plan.steps)
+        self._optimiser = Optimiser(self._parameters, job.settings, schedule)
+        self.replica = job.sync.attach(job.model)
+
+    def take(self, step: int, global_batch: Indices, augmentation: Augmentation | None, meter: Meter) -> Outcome:
+        """Train on this rank's part of the batch."""
+        cluster, sync, pace, numerics = self._job.cluster, self._job.sync, self._job.pace, self._job.numerics
+        dataset = self._job.dataset
+        meter.begin(step)
+        pace.begin()
+
+        samples = data.part_of(global_batch, cluster.rank, cluster.world_size)
+        images, labels = data.load_batch(dataset, dataset.train, samples, augmentation, numerics)
+        pace.keep()
+        meter.mark("data")
+
+        self._optimiser.zero_grad()
+        self.replica.train()
+        logits = numerics.forward(self.replica, images)
+        loss_sum = cross_entropy(logits, labels, reduction="sum")
+        pace.keep()
+        meter.mark("forward")
+
+        # So weighted, the mean over the ranks is the mean over the global batch, however uneven the parts.
+        (loss_sum * (cluster.world_size / len(global_batch))).backward()  # type: ignore[no-untyped-call]
+        meter.mark("backward")
+
+        if sync.explicit:
+            meter.wait_for_peers()
+            sync.synchronise(self._parameters)
+            meter.mark("sync")
+
+        pace.begin()
+        update = self._optimiser.step(step)
+        pace.keep()
+        meter.mark("optimiser")
+        return Outcome(len(samples), loss_sum.item(), int((logits.argmax(1) == labels).sum()), update)
+
+
+def _evaluate(job: Job, recorder: Recorder, replica: nn.Module, epoch: int) -> None:
+    if evaluate := EVALUATIONS[job.settings.evaluate]:
+        evaluation = evaluate(replica, job.numerics, job.dataset, job.cluster, job.communicator, epoch)
+        recorder.write(evaluation)
+        job.say(_score_line("Test set", evaluation.loss, evaluation.correct, evaluation.samples))
+
+
+class Console:
+    """The lines that the course knows, of this rank: the loss now and then, the score of an epoch."""
+
+    def __init__(self, log_every: int, say: Callable[[str], None]) -> None:
+        self._log_every, self._say = log_every, say
+        self._seconds: list[float] = []
+        self._epoch: list[Step] = []
+
+    def add(self, record: Step) -> None:
+        """Take a step; every so many, print it, its loss, and the seconds per step since the line before."""
+        self._seconds.append(record.seconds)
+        self._epoch.append(record)
+        if record.step % self._log_every == 0:
+            loss = "no sample" if record.loss is None else f"{record.loss:.4f}"
+            self._say(f"{record.step} loss: {loss} elapsed time: {sum(self._seconds) / len(self._seconds):.3f}")
+            self._seconds.clear()
+
+    def end_epoch(self) -> None:
+        """Print the score on the samples that the epoch was trained on, each as the model took it at that step."""
+        if score := training_score(self._epoch):
+            self._say(_score_line("Training set", score.loss, score.correct, score.samples))
+        self._epoch.clear()
+
+
+def _score_line(part: str, loss: float, correct: int, samples: int) -> str:
+    return f"{part}: Average loss: {loss:.4f}, Accuracy: {correct}/{samples} ({correct / samples:.0%})"

@@ -1,0 +1,187 @@
+"""What is measured in a step: phases by one monotonic clock, payload by the communicator, the wire by the kernel."""
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+from app.cluster.members import Cluster
+from app.errors import LockstepError
+from app.gradient_sync.contract import Overlap
+from app.records.lines import Message, Step
+from app.records.spans import covered
+from app.training.counters import Counters, Interface
+from app.training.optimiser import Update
+from app.wire.clock import RunClock
+from app.wire.communicator import Communicator, Passage
+
+
+class PhaseClock:
+    """Each mark ends a phase and begins the next, so that the phases add up to the step."""
+
+    def __init__(self) -> None:
+        self.began = self._last = time.monotonic()
+        self._seconds: dict[str, float] = {}
+        self._ends: dict[str, float] = {}
+
+    def mark(self, phase: str) -> None:
+        """End the phase that has run since the last mark."""
+        now = time.monotonic()
+        self._seconds[phase] = now - self._last
+        self._ends[phase] = now - self.began
+        self._last = now
+
+    def ended(self, phase: str) -> float:
+        """When a phase was over, in seconds since the step began."""
+        return self._ends[phase]
+
+    def seconds(self, phase: str) -> float:
+        """How long a phase took."""
+        return self._seconds[phase]
+
+    def measured(self, phase: str) -> float | None:
+        """How long a phase took, or None where the step had no such phase."""
+        return self._seconds.get(phase)
+
+    @property
+    def total(self) -> float:
+        """From the beginning to the last mark."""
+        return self._last - self.began
+
+
+def check_finite(rank: int, step: int, loss: float, gradient_norm: float | None) -> None:
+    """End a training of which nothing more can come."""
+    for what, value in (("loss", loss), ("norm of the gradient", gradient_norm)):
+        if value is not None and not math.isfinite(value):
+            raise LockstepError(
+                f"rank {rank}: the {what} at step {step} is {value}: the training has diverged. "
+                "Lower LEARNING_RATE, or raise WARMUP_STEPS."
+            )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a step has computed, over this rank's part of the batch."""
+
+    samples: int
+    loss_sum: float
+    correct: int
+    update: Update
+
+
+class Meter(Protocol):
+    """What the training loop tells its observer."""
+
+    def begin(self, step: int) -> None:
+        """A step begins."""
+
+    def mark(self, phase: str) -> None:
+        """A phase is over."""
+
+    def wait_for_peers(self) -> None:
+        """The gradients lie here; whatever follows is synchronisation."""
+
+
+class StepMeter:
+    """Measures a rank's steps, one after another, and writes each into a record."""
+
+    def __init__(
+        self, cluster: Cluster, clock: RunClock, communicator: Communicator, statistics: Communicator | None
+    ) -> None:
+        """`statistics` is the communicator of synchronised batch normalisation, where there is one."""
+        self._rank, self._run_clock = cluster.rank, clock
+        self._communicator, self._statistics = communicator, statistics
+        self._interface = Interface.of(cluster)
+
+    def begin(self, step: int) -> None:
+        """Set everything to zero."""
+        self._step = step
+        self._communicator.begin_step(step)
+        self._before = Counters.read(self._interface)
+        self._clock = PhaseClock()
+
+    def mark(self, phase: str) -> None:
+        """A phase is over."""
+        self._clock.mark(phase)
+
+    def wait_for_peers(self) -> None:
+        """Let the slowest rank arrive first, so that its lateness is not taken for the cost of synchronisation."""
+        self._communicator.wait_for_peers()
+        self.mark("wait")
+
+    def record(self, epoch: int, outcome: Outcome, overlap: Overlap | None) -> Step:
+        """The step as it was, with what it has computed."""
+        samples, update = outcome.samples, outcome.update
+        check_finite(self._rank, self._step, outcome.loss_sum, update.gradient_norm)
+        clock, traffic = self._clock, self._communicator.traffic
+        statistics = None if self._statistics is None else self._statistics.traffic
+        used = Counters.read(self._interface).since(self._before)
+        hidden = HiddenSync.of(clock, overlap)
+        return Step(
+            rank=self._rank,
+            epoch=epoch,
+            step=self._step,
+            samples=samples,
+            loss=outcome.loss_sum / samples if samples else None,
+            correct=outcome.correct,
+            learning_rate=update.learning_rate,
+            gradient_norm=update.gradient_norm,
+            at_seconds=self._run_clock.since(clock.began),
+            seconds=clock.total,
+            data_seconds=clock.seconds("data"),
+            forward_seconds=clock.seconds("forward") - hidden.before_forward,
+            backward_seconds=clock.seconds("backward") - hidden.behind_backward,
+            wait_seconds=clock.measured("wait"),
+            sync_seconds=clock.measured("sync"),
+            hidden_sync_seconds=hidden.hidden,
+            exposed_sync_seconds=hidden.exposed,
+            optimiser_seconds=clock.seconds("optimiser"),
+            bytes_sent=round(traffic.sent),
+            bytes_received=round(traffic.received),
+            communication_seconds=traffic.seconds,
+            batch_norm_bytes_sent=None if statistics is None else round(statistics.sent),
+            batch_norm_seconds=None if statistics is None else statistics.seconds,
+            interface_bytes_sent=used.sent_bytes,
+            interface_bytes_received=used.received_bytes,
+            throttled_seconds=used.throttled_seconds,
+            buckets=hidden.buckets,
+            buffers=hidden.buffers,
+        )
+
+
+@dataclass(frozen=True)
+class HiddenSync:
+    """A step's communication behind other work: how much of it is hidden, and how much delays the step."""
+
+    before_forward: float = 0.0
+    behind_backward: float = 0.0
+    hidden: float | None = None
+    exposed: float | None = None
+    buckets: list[Message] | None = None
+    buffers: list[Message] | None = None
+
+    @classmethod
+    def of(cls, clock: PhaseClock, overlap: Overlap | None) -> Self:
+        """Backward is over, as far as this rank's own work goes, when its last bucket is ready.
+
+        What follows is exposed, and so is the broadcast of buffers before forward.
+        """
+        if overlap is None:
+            return cls()
+        buckets, buffers = (
+            [_message(passage, clock.began) for passage in passages] for passages in (overlap.buckets, overlap.buffers)
+        )
+        before_forward = sum(message.end_seconds - message.ready_seconds for message in buffers)
+        behind_backward = hidden = 0.0
+        if buckets:
+            last_ready = buckets[-1].ready_seconds
+            behind_backward = clock.ended("backward") - last_ready
+            hidden = covered((each.ready_seconds, min(each.end_seconds, last_ready)) for each in buckets)
+        return cls(before_forward, behind_backward, hidden, before_forward + behind_backward, buckets, buffers)
+
+
+def _message(passage: Passage, began: float) -> Message:
+    ended = passage.ended
+    if ended is None:
+        raise LockstepError("a bucket of gradients was still under way when backward was over.")
+    return Message(passage.bytes, passage.ready - began, ended - began)

@@ -1,0 +1,97 @@
+"""The networks: VGG-11 as the course defines it, LeNet-5 with Tanh and average pooling, ResNet-18 for small images."""
+
+import hashlib
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import nn
+
+from app.datasets import CLASSES
+from app.settings.fields import ModelName
+from app.training.batch_norm import BatchNorm, LocalBatchNorm2d
+
+VGG11_LAYERS = (64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M")
+
+
+class Vgg11(nn.Module):
+    """Eight 3x3 convolutions, each with batch normalisation, and one linear layer; 9,231,114 parameters."""
+
+    def __init__(self, batch_norm: BatchNorm) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        channels = 3
+        for width in VGG11_LAYERS:
+            if isinstance(width, int):
+                layers += [
+                    nn.Conv2d(channels, width, kernel_size=3, padding=1),
+                    batch_norm(width),
+                    nn.ReLU(inplace=True),
+                ]
+                channels = width
+            else:
+                layers.append(nn.MaxPool2d(2))
+        self.features = nn.Sequential(*layers)
+        self.classifier = nn.Linear(channels, CLASSES)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Images (n, 3, 32, 32) to logits (n, 10)."""
+        logits: torch.Tensor = self.classifier(self.features(images).flatten(1))
+        return logits
+
+
+class LeNet5(nn.Module):
+    """Three 5x5 convolutions with Tanh, average pooling between them, two linear layers; 61,706 parameters.
+
+    It has no batch normalisation.
+    """
+
+    def __init__(self, batch_norm: BatchNorm) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 6, kernel_size=5),
+            nn.Tanh(),
+            nn.AvgPool2d(2),
+            nn.Conv2d(6, 16, kernel_size=5),
+            nn.Tanh(),
+            nn.AvgPool2d(2),
+            nn.Conv2d(16, 120, kernel_size=5),
+            nn.Tanh(),
+        )
+        self.classifier = nn.Sequential(nn.Linear(120, 84), nn.Tanh(), nn.Linear(84, CLASSES))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Images (n, 1, 32, 32) to logits (n, 10)."""
+        logits: torch.Tensor = self.classifier(self.features(images).flatten(1))
+        return logits
+
+
+def resnet18(batch_norm: BatchNorm) -> nn.Module:
+    """Torchvision's, with a stem for 32x32 images: one 3x3 convolution and no pooling; 11,173,962 parameters."""
+    from torchvision.models.resnet import BasicBlock, ResNet  # here, because it would delay the start of the others
+
+    model: nn.Module = ResNet(BasicBlock, [2, 2, 2, 2], num_classes=CLASSES, norm_layer=batch_norm)
+    model.conv1 = nn.Conv2d(3, 64, kernel_size=3, padding=1, bias=False)
+    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # as its other convolutions
+    model.maxpool = nn.Identity()
+    return model
+
+
+MODELS: dict[ModelName, Callable[[BatchNorm], nn.Module]] = {"vgg11": Vgg11, "lenet5": LeNet5, "resnet18": resnet18}
+
+
+def build(
+    name: ModelName, seed: int, dtype: torch.dtype = torch.float32, batch_norm: BatchNorm = LocalBatchNorm2d
+) -> nn.Module:
+    """Make the model; the same seed gives the same parameters on every rank, and in every type."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    return MODELS[name](batch_norm).to(dtype)
+
+
+def parameters_sha256(model: nn.Module) -> str:
+    """A fingerprint of the parameters, to the bit."""
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().contiguous().numpy().tobytes())
+    return digest.hexdigest()

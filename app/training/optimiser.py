@@ -1,0 +1,85 @@
+"""SGD, and what large batches ask of it: a scaled learning rate that warms up and decays, and a clipped gradient."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import nn
+
+from app.settings.fields import ScheduleName, Settings
+
+
+def cosine(progress: float) -> float:
+    """From 1 to 0 along half a cosine."""
+    return (1 + math.cos(math.pi * progress)) / 2
+
+
+def staircase(progress: float) -> float:
+    """A tenth of it after half of the way, and again after three quarters."""
+    return 0.1 ** ((progress >= 0.5) + (progress >= 0.75))
+
+
+# The part of the full learning rate, by the part of the way from the end of the warm-up to the end of the run.
+SHAPES: dict[ScheduleName, Callable[[float], float]] = {
+    "constant": lambda progress: 1.0,
+    "cosine": cosine,
+    "step": staircase,
+}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rate of every step of a run. It follows from the step alone, on whatever number of ranks."""
+
+    peak: float
+    warmup_steps: int
+    steps: int
+    shape: Callable[[float], float]
+
+    @classmethod
+    def of(cls, settings: Settings, global_batch_size: int, steps: int) -> Self:
+        """As the settings ask for a run of so many steps."""
+        peak = settings.learning_rate
+        if settings.learning_rate_scaling == "linear":
+            peak *= global_batch_size / settings.base_batch_size
+        return cls(peak, settings.warmup_steps, steps, SHAPES[settings.schedule])
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step, the first one being 0."""
+        if step < self.warmup_steps:
+            return self.peak * ((step + 1) / self.warmup_steps)
+        return self.peak * self.shape((step - self.warmup_steps) / (self.steps - self.warmup_steps))
+
+
+@dataclass(frozen=True)
+class Update:
+    """What an optimiser's step was made with."""
+
+    learning_rate: float
+    gradient_norm: float | None  # of all gradients together, before clipping; None where it was not asked for
+
+
+class Optimiser:
+    """SGD on averaged gradients, so that it does the same on every rank."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], settings: Settings, schedule: Schedule) -> None:
+        self._parameters, self._schedule, self._clip = parameters, schedule, settings.gradient_clip
+        self._sgd = torch.optim.SGD(
+            parameters, lr=schedule.rate(0), momentum=settings.momentum, weight_decay=settings.weight_decay
+        )
+
+    def zero_grad(self) -> None:
+        """Forget the last step's gradients."""
+        self._sgd.zero_grad()
+
+    def step(self, step: int) -> Update:
+        """Clip the gradient, if asked to, and move the parameters."""
+        rate, norm = self._schedule.rate(step), None
+        if self._clip is not None:
+            norm = float(nn.utils.clip_grad_norm_(self._parameters, self._clip))
+        for group in self._sgd.param_groups:
+            group["lr"] = rate
+        self._sgd.step()
+        return Update(rate, norm)

@@ -1,0 +1,79 @@
+"""A rank that is slowed down on purpose: SLOW_RANK, SLOW_FACTOR."""
+
+import time
+from typing import Protocol
+
+from torch import nn
+
+from app.settings.fields import Settings
+from app.wire.communicator import Communicator
+
+
+class Pace(Protocol):
+    """How fast a rank computes."""
+
+    def begin(self) -> None:
+        """Computation starts here."""
+
+    def keep(self) -> None:
+        """Stretch the computation since the last call, or the beginning, to this rank's pace."""
+
+
+class FullSpeed:
+    """As fast as the machine is."""
+
+    def begin(self) -> None:
+        """Nothing to measure."""
+
+    def keep(self) -> None:
+        """Nothing to stretch."""
+
+
+class Slowed:
+    """A processor that takes `factor` times as long: after each piece of work, a pause in proportion to it.
+
+    In backward there is a pause behind each parameter's gradient, so that gradients become ready as late as
+    a slow processor's would. Messages are not slowed: `statistics`, where batch normalisation has some, says how long
+    they took.
+    """
+
+    def __init__(self, factor: float, model: nn.Module, statistics: Communicator | None) -> None:
+        self._pauses = factor - 1
+        self._statistics = statistics
+        self.begin()
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self._behind_a_gradient)  # type: ignore[no-untyped-call]
+
+    def begin(self) -> None:
+        """Count from here."""
+        self._began, self._talked = time.monotonic(), self._talking()
+
+    def keep(self) -> None:
+        """Pause."""
+        worked = time.monotonic() - self._began - (self._talking() - self._talked)
+        time.sleep(max(0.0, worked * self._pauses))
+        self.begin()
+
+    def _behind_a_gradient(self, _: object) -> None:
+        self.keep()
+
+    def _talking(self) -> float:
+        return 0.0 if self._statistics is None else self._statistics.traffic.seconds
+
+
+def pace_of(settings: Settings, rank: int, model: nn.Module, statistics: Communicator | None) -> Pace:
+    """This rank's pace in a run."""
+    if rank != settings.slow_rank or settings.slow_factor == 1:
+        return FullSpeed()
+    return Slowed(settings.slow_factor, model, statistics)
+
+
+def slowed_on_purpose(settings: Settings) -> str | None:
+    """What everyone who reads the figures must know."""
+    if settings.slow_rank is None or settings.slow_factor == 1:
+        return None
+    return (
+        f"rank {settings.slow_rank} is slowed down on purpose: its computation takes {settings.slow_factor:g} times as "
+        "long (SLOW_RANK, SLOW_FACTOR)."
+    )

@@ -1,0 +1,80 @@
+"""Clocks of different ranks: how far each is ahead of rank 0's, and one clock for a whole run."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.cluster.members import Cluster
+from app.records import lines as records
+from app.wire.communicator import CENTRE, Communicator
+from app.wire.messages import give, take
+
+QUESTIONS = 20
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A rank's clock against rank 0's."""
+
+    at: float  # by that clock
+    ahead_seconds: float  # negative: behind
+    uncertainty_seconds: float
+
+
+class RunClock:
+    """Seconds since the run began, the same on all ranks within the uncertainty of their comparison.
+
+    Every host's own clock starts anywhere and runs at a speed of its own. So each rank takes rank 0's for the zero, and
+    compares again at the end: between the two, what its clock has gained is taken to have grown evenly.
+    """
+
+    def __init__(self, cluster: Cluster, communicator: Communicator) -> None:
+        """All ranks make theirs together."""
+        self._rank = cluster.rank
+        centre: float = cluster.exchange("clock", time.monotonic())[CENTRE]
+        difference = compare_clocks(communicator, time.monotonic)
+        self._zero = centre + difference.ahead_seconds
+        self.start = records.Clock(self._rank, self.since(difference.at), 0.0, difference.uncertainty_seconds)
+
+    def since(self, moment: float) -> float:
+        """A moment of `time.monotonic` in seconds since the run began."""
+        return moment - self._zero
+
+    def compare(self, communicator: Communicator) -> records.Clock:
+        """How far this rank's clock has come to be ahead of rank 0's; all ranks ask together."""
+        difference = compare_clocks(communicator, lambda: self.since(time.monotonic()))
+        return records.Clock(self._rank, difference.at, difference.ahead_seconds, difference.uncertainty_seconds)
+
+
+def compare_clocks(communicator: Communicator, now: Callable[[], float]) -> Difference:
+    """This rank's clock against rank 0's; one rank after the other asks, and all take part."""
+    own = Difference(now(), 0.0, 0.0)  # rank 0 is the reference
+    for rank in range(1, communicator.world_size):
+        own = compare_clock(communicator, rank, now) or own
+    return own
+
+
+def compare_clock(communicator: Communicator, rank: int, now: Callable[[], float]) -> Difference | None:
+    """Compare a rank's clock with rank 0's; every rank calls this, and only that rank has the answer.
+
+    As NTP does it: rank 0's time is taken to be from the middle of the round trip, which can be wrong by half of it.
+    """
+    difference = None
+    if communicator.rank == rank:
+        samples = [_ask_for_the_time(communicator, now) for _ in range(QUESTIONS)]
+        difference = min(samples, key=lambda sample: sample.uncertainty_seconds)
+    elif communicator.rank == CENTRE:
+        for _ in range(QUESTIONS):
+            take(communicator, rank)
+            give(communicator, rank, now())
+    communicator.wait_for_peers()
+    return difference
+
+
+def _ask_for_the_time(communicator: Communicator, now: Callable[[], float]) -> Difference:
+    asked = now()
+    give(communicator, CENTRE, 0)
+    central = take(communicator, CENTRE)
+    answered = now()
+    middle = (asked + answered) / 2
+    return Difference(middle, middle - central, (answered - asked) / 2)

@@ -1,0 +1,221 @@
+"""The only door to the wire: what passes is counted, limited in time, and fails with an error that names ranks."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from app.cluster.members import Cluster
+from app.costs.bandwidth import all_reduce_share
+from app.errors import PeerLostError
+
+CENTRE = 0  # the rank in the middle of gather and scatter
+
+
+@dataclass
+class Passage:
+    """An operation behind other work: from the moment when this rank had what it gives, by its own clock."""
+
+    bytes: int
+    ready: float
+    ended: float | None = None
+
+
+class Traffic:
+    """Payload of one rank since its step began, and the seconds in which some of it was under way."""
+
+    def __init__(self) -> None:
+        self.sent = 0.0
+        self.received = 0.0
+        self.passages: list[Passage] = []  # of those operations that others may hide
+        self._seconds = 0.0
+        self._under_way = 0
+        self._since = 0.0
+        self._lock = threading.Lock()  # the backend's threads end what the training thread has begun
+
+    @property
+    def seconds(self) -> float:
+        """Operations that were under way together count once."""
+        return self._seconds
+
+    def begin(self, sent: float, received: float) -> None:
+        """Count an operation that starts now."""
+        with self._lock:
+            self.sent += sent
+            self.received += received
+            if self._under_way == 0:
+                self._since = time.monotonic()
+            self._under_way += 1
+
+    def end(self) -> None:
+        """One operation is over."""
+        with self._lock:
+            self._under_way -= 1
+            if self._under_way == 0:
+                self._seconds += time.monotonic() - self._since
+
+
+class Communicator:
+    """The process group of a formed cluster. Its limit on every wait is PEER_TIMEOUT."""
+
+    def __init__(self, cluster: Cluster, moment: str = "before the first step", ranks: int | None = None) -> None:
+        """Count from zero; `moment` is how errors say when something happened.
+
+        With `ranks` it is a group of the first so many. All ranks make it, and only those use it.
+        """
+        self._cluster = cluster
+        self._moment = moment
+        self._apart: list[Communicator] = []
+        self.world_size = ranks or cluster.world_size
+        # Messages go straight to the group: dist.isend's own checks take longer than a small message.
+        self.group: dist.ProcessGroup = dist.distributed_c10d._get_default_group()
+        if ranks:
+            self.group = dist.new_group(list(range(ranks)), timeout=timedelta(seconds=cluster.peer_timeout))
+        self.traffic = Traffic()
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+        return self._cluster.rank
+
+    def apart(self) -> "Communicator":
+        """The same door for what is not gradients, which is counted apart from them."""
+        other = Communicator(self._cluster, self._moment)
+        self._apart.append(other)
+        return other
+
+    def begin_step(self, step: int) -> None:
+        """Count anew, and name this step in errors."""
+        self._moment = f"at step {step}"
+        self.traffic = Traffic()
+        for other in self._apart:
+            other.begin_step(step)
+
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        """Replace the tensor, on every rank, by the sum over all ranks."""
+        share = all_reduce_share(tensor.nbytes, self.world_size)
+        with self._passing(f"all-reduce of {tensor.nbytes} bytes", share, share):
+            dist.all_reduce(tensor, group=self.group)
+
+    def start_all_reduce(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+        """Begin to replace the tensor by the sum over all ranks; the future gives the tensor back."""
+        traffic, share = self.traffic, all_reduce_share(tensor.nbytes, self.world_size)
+        passage = Passage(tensor.nbytes, time.monotonic())
+        traffic.passages.append(passage)
+        traffic.begin(share, share)
+
+        def finish(done: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+            passage.ended = time.monotonic()
+            traffic.end()
+            return done.value()[0]
+
+        reduced: torch.futures.Future[torch.Tensor] = (
+            dist.all_reduce(tensor, group=self.group, async_op=True).get_future().then(finish)
+        )
+        return reduced
+
+    def broadcast(self, tensor: torch.Tensor) -> None:
+        """Replace the tensor, on every rank, by rank 0's; which rank passes it on to whom is the backend's affair."""
+        others = (self.world_size - 1) * tensor.nbytes
+        sent, received = (others, 0) if self.rank == CENTRE else (0, tensor.nbytes)
+        passage = Passage(tensor.nbytes, time.monotonic())
+        self.traffic.passages.append(passage)
+        with self._passing(f"broadcast of {tensor.nbytes} bytes", sent, received):
+            dist.broadcast(tensor, CENTRE, group=self.group)
+        passage.ended = time.monotonic()
+
+    def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Every rank's tensor, by rank, on every rank."""
+        others = (self.world_size - 1) * tensor.nbytes
+        everyones = [torch.empty_like(tensor) for _ in range(self.world_size)]
+        with self._passing(f"all-gather of {tensor.nbytes} bytes from each rank", others, others):
+            dist.all_gather(everyones, tensor, group=self.group)
+        return everyones
+
+    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Every rank's tensor, by rank, on rank 0; nothing on the others."""
+        others = (self.world_size - 1) * tensor.nbytes
+        central = self.rank == CENTRE
+        everyones = [torch.empty_like(tensor) for _ in range(self.world_size)] if central else []
+        sent, received = (0, others) if central else (tensor.nbytes, 0)
+        with self._passing(f"gather of {tensor.nbytes} bytes from each rank", sent, received):
+            dist.gather(tensor, everyones if central else None, dst=CENTRE, group=self.group)
+        return everyones
+
+    def scatter(self, tensor: torch.Tensor, parts: Sequence[torch.Tensor]) -> None:
+        """Fill the tensor, on every rank, with its own of the parts that rank 0 gives; the others give none."""
+        others = (self.world_size - 1) * tensor.nbytes
+        central = self.rank == CENTRE
+        sent, received = (others, 0) if central else (0, tensor.nbytes)
+        with self._passing(f"scatter of {tensor.nbytes} bytes to each rank", sent, received):
+            dist.scatter(tensor, list(parts) if central else None, src=CENTRE, group=self.group)
+
+    def start_send(self, tensor: torch.Tensor, to: int, tag: int = 0) -> "Transfer":
+        """Begin to send; the tensor must stay as it is until the transfer is over."""
+        operation = f"send of {tensor.nbytes} bytes to rank {to}"
+        with self.watching(operation):
+            work = self.group.send([tensor], to, tag)
+        return Transfer(self, operation, work, tensor.nbytes, 0)
+
+    def start_receive(self, tensor: torch.Tensor, source: int, tag: int = 0) -> "Transfer":
+        """Begin to receive into the tensor."""
+        operation = f"receive of {tensor.nbytes} bytes from rank {source}"
+        with self.watching(operation):
+            work = self.group.recv([tensor], source, tag)
+        return Transfer(self, operation, work, 0, tensor.nbytes)
+
+    def wait_for_peers(self) -> None:
+        """Return when every rank has arrived here; its few bytes are not payload."""
+        with self.watching("barrier"):
+            dist.barrier(self.group)
+
+    @contextmanager
+    def watching(self, operation: str) -> Iterator[None]:
+        """Turn the backend's failure into an error that says which rank was lost, and when."""
+        try:
+            yield
+        except RuntimeError as error:
+            if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+                raise
+            raise self._lost(operation, error) from error
+
+    @contextmanager
+    def _passing(self, operation: str, sent: float, received: float) -> Iterator[None]:
+        traffic = self.traffic
+        traffic.begin(sent, received)
+        try:
+            with self.watching(operation):
+                yield
+        finally:
+            traffic.end()
+
+    def _lost(self, operation: str, error: RuntimeError) -> PeerLostError:
+        lost = self._cluster.find_lost()
+        names = ", ".join(member.title for member in lost) or "a peer"
+        cause = str(error).splitlines()[0]
+        return PeerLostError(
+            f"rank {self._cluster.rank}: lost {names} during {operation} {self._moment}: {cause}\n"
+            "What that rank printed last says why it went: docker compose logs"
+        )
+
+
+class Transfer:
+    """A message between two ranks, on its way."""
+
+    def __init__(self, communicator: Communicator, operation: str, work: dist.Work, sent: int, received: int) -> None:
+        self._communicator, self._operation, self._work = communicator, operation, work
+        self._traffic = communicator.traffic
+        self._traffic.begin(sent, received)
+
+    def wait(self) -> None:
+        """Return when the message has left this rank, or has come."""
+        try:
+            with self._communicator.watching(self._operation):
+                self._work.wait()
+        finally:
+            self._traffic.end()
