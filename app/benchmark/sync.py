@@ -12,7 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from app.benchmark import plain
 from app.cluster.members import Cluster
-from app.gradient_sync import MODES, mode_class
+from app.gradient_sync import mode_class
+from app.modes import MODES
 from app.settings.fields import Settings
 from app.training import models
 from app.training.numerics import DTYPES

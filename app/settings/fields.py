@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from app.errors import SettingError
-from app.gradient_sync import MODES
+from app.modes import MODES
 from app.settings import link_rates as asked
 
 ModelName = Literal["vgg11", "lenet5", "resnet18"]

@@ -1,6 +1,5 @@
 """Every mode on four containers: the same training, and on the wire what its formula says."""
 
-import ast
 import re
 from collections.abc import Iterator
 from itertools import pairwise
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.modes import MODES
 from tests.containers.cluster import ROOT, Clone
 
 README = ROOT / "README.md"
@@ -29,18 +29,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
     shared.remove()
 
 
-def modes() -> list[str]:
-    """The table of modes, read and not imported: the host has no torch."""
-    tree = ast.parse((ROOT / "app/gradient_sync/__init__.py").read_text())
-    (table,) = [
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MODES" and isinstance(node.value, ast.Dict)
-    ]
-    return [ast.literal_eval(key) for key in table.keys if key is not None]
-
-
-SYNCHRONISING = [mode for mode in modes() if mode != "none"]
+SYNCHRONISING = [mode for mode in MODES if mode != "none"]
 
 
 def messages_per_step(mode: str, rank: int) -> int | None:
@@ -67,7 +56,7 @@ def check_wire(rank: dict[str, Any], most: float) -> None:
 
 def test_all_modes_train_the_same_model(clone: Clone) -> None:
     runs = {}
-    for mode in modes():
+    for mode in MODES:
         clone.up(SYNC_MODE=mode, MAX_STEPS="20", EVALUATE="never")
         run = runs[mode] = clone.summary()
         assert run["sync_mode"] == mode

@@ -8,7 +8,7 @@ import pytest
 from app.benchmark.choice import OPERATION_NAMES
 from app.benchmark.collectives import OPERATIONS
 from app.cluster.members import Cluster
-from app.gradient_sync import MODES
+from app.modes import MODES
 from app.settings.fields import Settings
 from app.wire.communicator import Communicator
 from tests.processes import group

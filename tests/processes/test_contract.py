@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from app import gradient_sync
 from app.cluster.members import Cluster
 from app.costs.bandwidth import all_reduce_share
-from app.gradient_sync import MODES, mode_class
+from app.gradient_sync import mode_class
 from app.gradient_sync.ring_all_reduce import RingAllReduce
+from app.modes import MODES
 from app.settings.fields import Settings
 from app.wire.communicator import Communicator
 from tests.processes.conftest import GroupOf

@@ -12,7 +12,7 @@ import pytest
 from app.cluster.members import Cluster
 from app.datasets import SOURCES, shapes
 from app.datasets.prepared import DataSet, Part
-from app.gradient_sync import MODES
+from app.modes import MODES
 from app.run.rank import take_part
 from app.settings.fields import Settings
 from app.summary import numbers as summary

@@ -12,7 +12,7 @@ import pytest
 
 from app.cluster.members import Cluster
 from app.errors import PeerLostError
-from app.gradient_sync import MODES
+from app.modes import MODES
 from tests.processes import group
 from tests.processes.group import Ranks, run_group
 

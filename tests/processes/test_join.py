@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.gradient_sync import MODES
+from app.modes import MODES
 from tests.processes import group
 from tests.processes.group import Ranks
 

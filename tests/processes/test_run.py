@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.gradient_sync import MODES
+from app.modes import MODES
 from app.summary import run_records
 from tests.processes import group
 

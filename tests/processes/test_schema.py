@@ -11,8 +11,8 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from jsonschema import Draft202012Validator
 
-from app.gradient_sync import MODES
 from app.link.measured import Direction, Link, RoundTrip
+from app.modes import MODES
 from app.records import lines as records
 from app.report.conclusion import conclude
 from app.summary import verdict

@@ -14,8 +14,8 @@ import torch
 from app.cluster.members import Cluster
 from app.datasets import SOURCES, prepared, shapes
 from app.datasets.prepared import DataSet, Part
-from app.gradient_sync import MODES
 from app.machine.folders import DATA, PREPARED
+from app.modes import MODES
 from app.run.rank import take_part
 from app.settings.fields import DatasetName, ModelName, Settings
 from app.summary import numbers as summary

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from app.cluster.members import Cluster
-from app.gradient_sync import MODES
+from app.modes import MODES
 from app.report.conclusion import conclude
 from app.training.numerics import Numerics
 from tests.processes.conftest import GroupOf

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from app.costs.bandwidth import LinkSpeed, all_reduce_seconds, all_reduce_share, gather_seconds, scatter_seconds
-from app.gradient_sync import MODES, mode_class
+from app.gradient_sync import mode_class
+from app.modes import MODES
 
 SIZE = 1000
 SPEED = st.floats(1, 1e10)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import SettingError
-from app.gradient_sync import MODES
+from app.modes import MODES
 from app.settings import fields as settings
 
 ROOT = Path(__file__).parents[2]

@@ -1,0 +1,11 @@
+"""The names of the modes, and the class of each: a table that imports nothing, so that settings can read it too."""
+
+# To add a mode, add its file to app/gradient_sync/ and its line here. The contract suite reads this table.
+MODES = {
+    "none": "NoSync",
+    "gather_scatter": "GatherScatter",
+    "send_recv": "SendRecv",
+    "all_reduce": "AllReduce",
+    "ring_all_reduce": "RingAllReduce",
+    "ddp": "Ddp",
+}
