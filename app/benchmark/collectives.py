@@ -12,11 +12,11 @@ from torch import nn
 
 from app.benchmark.choice import Choice
 from app.cluster.members import Cluster
-from app.costs.bandwidth import LinkSpeed, all_reduce_seconds, gather_seconds, scatter_seconds
+from app.costs.bandwidth import CENTRE, LinkSpeed, all_reduce_seconds, gather_seconds, scatter_seconds
 from app.gradient_sync.ring_all_reduce import RingAllReduce
 from app.link.measurement import measure_links
 from app.settings.fields import Settings
-from app.wire.communicator import CENTRE, Communicator
+from app.wire.communicator import Communicator
 
 ELEMENT_BYTES = 4
 DISTINCT = 1000  # numbers that a message is made of, small enough for sums to be exact

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+CENTRE = 0  # the rank in the middle of gather and scatter
+
 
 class LinkSpeed(NamedTuple):
     """Payload that a rank's link carries, in bytes per second."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from app.cluster.members import Cluster
-from app.wire.communicator import CENTRE, Communicator
+from app.costs.bandwidth import CENTRE
+from app.wire.communicator import Communicator
 
 ELEMENTS = 8192  # 64 KiB from each rank
 REPETITIONS = 5

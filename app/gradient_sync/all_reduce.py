@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from app.costs.bandwidth import LinkSpeed, all_reduce_seconds, all_reduce_share
-from app.gradient_sync.contract import ExplicitSync, gradient_bytes, gradients_of
+from app.costs.patterns import ALL_REDUCE
+from app.gradient_sync.contract import GradientSync, gradients_of
 
 
-class AllReduce(ExplicitSync):
+class AllReduce(GradientSync):
     """The backend's all-reduce, one parameter after another.
 
     Formula: grad = (1/N) * sum of all ranks' grad.
@@ -17,18 +17,10 @@ class AllReduce(ExplicitSync):
     Equivalent to `gather_scatter` and `send_recv`, within rounding: the sum is taken in another order.
     """
 
+    cost = ALL_REDUCE
+
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
         """Sum and divide, in the same order on all ranks."""
         for gradient in gradients_of(parameters):
             self._communicator.all_reduce(gradient)
             gradient /= self._communicator.world_size
-
-    @staticmethod
-    def bytes_sent_per_step(parameters: Sequence[nn.Parameter], rank: int, world_size: int) -> float:
-        """The all-reduce's share of each gradient."""
-        return all_reduce_share(gradient_bytes(parameters), world_size)
-
-    @staticmethod
-    def seconds_at_least(parameters: Sequence[nn.Parameter], links: Sequence[LinkSpeed]) -> float:
-        """Every rank's share, in both directions at once."""
-        return all_reduce_seconds(gradient_bytes(parameters), links)

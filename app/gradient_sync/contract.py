@@ -1,13 +1,15 @@
 """What each mode promises, and what it may count on."""
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 from torch import nn
 
 from app.costs.bandwidth import LinkSpeed
+from app.costs.patterns import Cost, Size
 from app.settings.fields import Settings
 from app.wire.communicator import Communicator, Passage
 
@@ -20,70 +22,56 @@ class Overlap:
     buffers: list[Passage]  # what rank 0 gives to all before forward
 
 
-class GradientSync(Protocol):
+class GradientSync(ABC):
     """One way to average gradients over all ranks.
 
     After `synchronise`, every rank holds bitwise the same gradients, equal to the mean over the ranks
     within rounding. (`none` alone promises nothing.) Every byte goes through the communicator.
     A parameter has a gradient on all ranks or on none; one without is left alone.
+
+    A mode of the plain kind has a `cost` and a `synchronise`, and nothing else.
     """
 
-    explicit: ClassVar[bool]
-    """Whether all communication happens inside `synchronise`, where it can be timed."""
-
-    def __init__(self, communicator: Communicator, settings: Settings) -> None: ...
-
-    def attach(self, model: nn.Module) -> nn.Module:
-        """Prepare the model before training; what comes back is called in its place."""
-        ...
-
-    def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
-        """After backward: make every `.grad` the mean over all ranks."""
-        ...
-
-    def overlap(self) -> Overlap | None:
-        """What this step has sent outside `synchronise`; None for a mode that sends nothing there."""
-        ...
-
-    @staticmethod
-    def bytes_sent_per_step(parameters: Sequence[nn.Parameter], rank: int, world_size: int) -> float:
-        """The formula: payload that this rank sends in a step to average these parameters' gradients."""
-        ...
-
-    @staticmethod
-    def seconds_at_least(parameters: Sequence[nn.Parameter], links: Sequence[LinkSpeed]) -> float:
-        """The time of a step's messages if the ranks' links were all that costs time."""
-        ...
-
-
-class ExplicitSync:
-    """What those modes share whose communication all happens inside `synchronise`."""
+    cost: ClassVar[Cost]
+    """Its formulas: the bytes that a rank sends, and the least time on given links."""
 
     explicit: ClassVar[bool] = True
+    """Whether all communication happens inside `synchronise`, where it can be timed."""
 
     def __init__(self, communicator: Communicator, settings: Settings) -> None:
         """Talk through this communicator."""
         self._communicator = communicator
 
     def attach(self, model: nn.Module) -> nn.Module:
-        """Leave the model as it is."""
+        """Prepare the model before training; what comes back is called in its place."""
         return model
 
+    @abstractmethod
+    def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
+        """After backward: make every `.grad` the mean over all ranks."""
+
     def overlap(self) -> Overlap | None:
-        """Nothing is sent behind other work."""
+        """What this step has sent outside `synchronise`; None for a mode that sends nothing there."""
         return None
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What the mode remembers from one step to the next, by name; most remember nothing."""
+        return {}
+
+    def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Go on from what `state` gave."""
+        if state:
+            raise ValueError(f"{type(self).__name__} remembers nothing, and was given {', '.join(state)}")
+
+    @classmethod
+    def bytes_sent_per_step(cls, parameters: Sequence[nn.Parameter], rank: int, world_size: int) -> float:
+        """Payload that this rank sends in a step to average these parameters' gradients, by the formula."""
+        return cls.cost.bytes_sent(size_of(parameters), rank, world_size)
 
     @classmethod
     def seconds_at_least(cls, parameters: Sequence[nn.Parameter], links: Sequence[LinkSpeed]) -> float:
-        """What every rank sends has to pass its link; a mode knows more where messages wait for each other."""
-        return max(
-            cls.bytes_sent_per_step(parameters, rank, len(links)) / link.sends for rank, link in enumerate(links)
-        )
-
-    @staticmethod
-    def bytes_sent_per_step(parameters: Sequence[nn.Parameter], rank: int, world_size: int) -> float:
-        """Each mode has a formula of its own."""
-        raise NotImplementedError
+        """The time of a step's messages if the ranks' links were all that costs time."""
+        return cls.cost.seconds_at_least(size_of(parameters), links)
 
 
 def gradients_of(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:
@@ -94,6 +82,15 @@ def gradients_of(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
 
-def gradient_bytes(parameters: Sequence[nn.Parameter]) -> int:
-    """Size of the gradients that these parameters get: S in the formulas."""
-    return sum(parameter.nbytes for parameter in parameters if parameter.requires_grad)
+def mean_of(everyones: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The elementwise mean, summed up in the order of the ranks, in the first one's memory."""
+    mean, *others = everyones
+    for other in others:
+        mean += other
+    return mean.div_(len(everyones))
+
+
+def size_of(parameters: Sequence[nn.Parameter]) -> Size:
+    """Size of the gradients that these parameters get."""
+    learned = [parameter for parameter in parameters if parameter.requires_grad]
+    return Size(sum(parameter.numel() for parameter in learned), sum(parameter.nbytes for parameter in learned))

@@ -8,15 +8,15 @@ from torch import nn
 from torch.distributed import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
-from app.costs.bandwidth import LinkSpeed, all_reduce_seconds, all_reduce_share
-from app.gradient_sync.contract import Overlap, gradient_bytes
+from app.costs.patterns import ALL_REDUCE
+from app.gradient_sync.contract import GradientSync, Overlap
 from app.settings.fields import Settings
 from app.wire.communicator import Communicator
 
 MEBIBYTE = 1 << 20
 
 
-class Ddp:
+class Ddp(GradientSync):
     """DistributedDataParallel with its own buckets and overlap; BUCKET_BYTES sets their size.
 
     Formula: grad = sum over the ranks of grad/N, bucket by bucket, as its gradients become ready.
@@ -26,11 +26,11 @@ class Ddp:
     normalisation's running statistics) go to all ranks as well; those bytes are not gradients and counted apart.
     """
 
+    cost = ALL_REDUCE
     explicit: ClassVar[bool] = False
 
     def __init__(self, communicator: Communicator, settings: Settings) -> None:
-        """Talk through this communicator."""
-        self._communicator = communicator
+        super().__init__(communicator, settings)
         self._apart = communicator.apart()
         self._bucket_bytes = settings.bucket_bytes
 
@@ -65,13 +65,3 @@ class Ddp:
     def _average(self, state: None, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """DDP's own recipe, divide and then sum, so that the results are its results to the bit."""
         return self._communicator.start_all_reduce(bucket.buffer().div_(self._communicator.world_size))
-
-    @staticmethod
-    def bytes_sent_per_step(parameters: Sequence[nn.Parameter], rank: int, world_size: int) -> float:
-        """The all-reduce's share of all buckets together."""
-        return all_reduce_share(gradient_bytes(parameters), world_size)
-
-    @staticmethod
-    def seconds_at_least(parameters: Sequence[nn.Parameter], links: Sequence[LinkSpeed]) -> float:
-        """Every rank's share, in both directions at once."""
-        return all_reduce_seconds(gradient_bytes(parameters), links)

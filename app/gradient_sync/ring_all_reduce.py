@@ -3,19 +3,19 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import cycle, islice, pairwise
+from itertools import cycle, islice
 from typing import ClassVar, Self
 
 import torch
 from torch import nn
 
-from app.costs.bandwidth import LinkSpeed, all_reduce_seconds
-from app.gradient_sync.contract import ExplicitSync, gradient_bytes, gradients_of
+from app.costs.patterns import RING, cut
+from app.gradient_sync.contract import GradientSync, gradients_of
 from app.settings.fields import Settings
 from app.wire.communicator import Communicator, Transfer
 
 
-class RingAllReduce(ExplicitSync):
+class RingAllReduce(GradientSync):
     """All gradients as one buffer of N chunks, which travel round the ring of ranks twice, less two steps.
 
     Every rank sends to the next one and receives from the one before, in 2(N-1) steps; in step t (from 0) rank r
@@ -33,6 +33,8 @@ class RingAllReduce(ExplicitSync):
     Messages per rank and step: 2(N-1) * the pieces of a chunk, whatever the number of parameters.
     Equivalent to `all_reduce`, within rounding.
     """
+
+    cost = RING
 
     piece_bytes: ClassVar[int] = 4 << 20  # smaller ones cost more wake-ups than their overlap saves
     receives_ahead: ClassVar[int] = 4  # so that the sender never waits for a place to put the next piece
@@ -105,27 +107,6 @@ class RingAllReduce(ExplicitSync):
         if not self._places or len(self._places[0]) < longest:
             self._places = [buffer.new_empty(longest) for _ in range(self.receives_ahead)]
         return self._places
-
-    @staticmethod
-    def bytes_sent_per_step(parameters: Sequence[nn.Parameter], rank: int, world_size: int) -> float:
-        """All chunks in both phases, but for the one that a rank only receives."""
-        learned = [parameter for parameter in parameters if parameter.requires_grad]
-        if not learned:
-            return 0.0
-        chunks = cut(range(sum(parameter.numel() for parameter in learned)), world_size)
-        sent = 2 * sum(map(len, chunks)) - len(chunks[(rank + 1) % world_size]) - len(chunks[(rank + 2) % world_size])
-        return float(sent * learned[0].element_size())
-
-    @staticmethod
-    def seconds_at_least(parameters: Sequence[nn.Parameter], links: Sequence[LinkSpeed]) -> float:
-        """Every rank's chunks, in both directions at once."""
-        return all_reduce_seconds(gradient_bytes(parameters), links)
-
-
-def cut(whole: range, parts: int) -> list[range]:
-    """Stretches of a range that are as even as can be: some are longer by one where it does not divide."""
-    edges = [whole.start + len(whole) * index // max(1, parts) for index in range(parts + 1)]
-    return [range(*edge) for edge in pairwise(edges)]
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from app.costs.bandwidth import LinkSpeed
-from app.gradient_sync.contract import ExplicitSync, gradient_bytes, gradients_of
-from app.gradient_sync.gather_scatter import mean_of, star_bytes_sent, star_seconds_at_least
-from app.wire.communicator import CENTRE
+from app.costs.bandwidth import CENTRE
+from app.costs.patterns import STAR
+from app.gradient_sync.contract import GradientSync, gradients_of, mean_of
 
 
-class SendRecv(ExplicitSync):
+class SendRecv(GradientSync):
     """Non-blocking sends and receives, one parameter after another, all transfers of a parameter in flight at once.
 
     Formula: on rank 0, mean = (1/N) * (grad of rank 0 + grad of rank 1 + ...), which all ranks take.
@@ -19,6 +18,8 @@ class SendRecv(ExplicitSync):
     Messages per parameter: a worker sends one, rank 0 sends N-1.
     Equivalent to `gather_scatter` to the bit, and to `all_reduce` within rounding.
     """
+
+    cost = STAR
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
         """Workers send and await the mean; rank 0 receives from all at once, and answers all at once."""
@@ -38,13 +39,3 @@ class SendRecv(ExplicitSync):
         mean_of([gradient, *theirs])
         for transfer in [self._communicator.start_send(gradient, rank) for rank in workers]:
             transfer.wait()
-
-    @staticmethod
-    def bytes_sent_per_step(parameters: Sequence[nn.Parameter], rank: int, world_size: int) -> float:
-        """Everything once from each worker, and once to each."""
-        return star_bytes_sent(gradient_bytes(parameters), rank, world_size)
-
-    @staticmethod
-    def seconds_at_least(parameters: Sequence[nn.Parameter], links: Sequence[LinkSpeed]) -> float:
-        """All gradients to rank 0, and then all means from it."""
-        return star_seconds_at_least(gradient_bytes(parameters), links)

@@ -16,7 +16,7 @@ import app
 from app import gradient_sync
 from app.cluster.members import Cluster
 from app.datasets.prepared import DataSet
-from app.gradient_sync.contract import gradient_bytes
+from app.gradient_sync.contract import size_of
 from app.link.measured import Link
 from app.machine.cpus import fair_share
 from app.machine.source import source_sha256
@@ -60,7 +60,7 @@ def write(
         "plan": asdict(plan),
         "dataset": dataset.source.title,
         "parameters": sum(map(torch.numel, parameters)),
-        "gradient_bytes": gradient_bytes(parameters),
+        "gradient_bytes": size_of(parameters).bytes,
         "sync_seconds_at_least": mode.seconds_at_least(parameters, speeds) if speeds else None,
         "ranks": [
             {

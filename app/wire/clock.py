@@ -5,8 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.cluster.members import Cluster
+from app.costs.bandwidth import CENTRE
 from app.records import lines as records
-from app.wire.communicator import CENTRE, Communicator
+from app.wire.communicator import Communicator
 from app.wire.messages import give, take
 
 QUESTIONS = 20

@@ -11,10 +11,8 @@ import torch
 import torch.distributed as dist
 
 from app.cluster.members import Cluster
-from app.costs.bandwidth import all_reduce_share
+from app.costs.bandwidth import CENTRE, all_reduce_share
 from app.errors import PeerLostError
-
-CENTRE = 0  # the rank in the middle of gather and scatter
 
 
 @dataclass

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from app.costs.patterns import Cost
 from app.gradient_sync.all_reduce import AllReduce
 from app.gradient_sync.contract import GradientSync, gradients_of
 from app.gradient_sync.gather_scatter import GatherScatter
@@ -55,9 +56,7 @@ class SendsWholeTensorsRound(RingAllReduce):
 class SumsInItsOwnOrder(SendsWholeTensorsRound):
     """Each rank starts the sum with its own gradient: replicas that agree within rounding, and drift apart."""
 
-    @staticmethod
-    def bytes_sent_per_step(parameters: Sequence[nn.Parameter], rank: int, world_size: int) -> float:
-        return float((world_size - 1) * sum(parameter.nbytes for parameter in parameters))
+    cost = Cost(lambda size, rank, world_size: float((world_size - 1) * size.bytes))
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
         world_size, rank = self._communicator.world_size, self._communicator.rank
