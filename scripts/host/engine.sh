@@ -3,6 +3,7 @@
 
 TRIXIE_PACKAGES='docker.io docker-cli docker-compose docker-buildx'
 ENGINE_PATIENCE_SECONDS=60
+LEAST_COMPOSE=2.22 # the first that merges the two documents of compose.yaml
 
 # Docker as this user can reach it: directly, or through sudo.
 # shellcheck disable=SC2032,SC2033  # sudo runs the program, not this function
@@ -27,7 +28,15 @@ ready_engine() {
             fail "the Docker engine does not answer. Its log: journalctl -u docker, or /var/log/docker.log."
     fi
     docker compose version >/dev/null 2>&1 || install_packages compose
+    check_compose_version
     docker buildx version >/dev/null 2>&1 || install_packages buildx
+}
+
+check_compose_version() {
+    local version
+    version=$(docker compose version --short)
+    printf '%s\n' "$LEAST_COMPOSE" "${version#v}" | sort --version-sort --check=quiet ||
+        fail "Docker Compose $version is too old: $LEAST_COMPOSE or newer is needed. Update Docker's Compose plug-in, then start again."
 }
 
 engine_answers() { command -v docker >/dev/null && docker info >/dev/null 2>&1; }

@@ -82,3 +82,13 @@ def test_elsewhere_it_says_what_to_install(system: str, distribution: str, advic
     code, output = bash(f"{stand_ins}; install_packages engine")
     assert code == 1
     assert advice in output
+
+
+@pytest.mark.parametrize(
+    ("version", "accepted"),
+    [("2.21.0", False), ("v2.9.0", False), ("2.22.0", True), ("2.26.1-4", True), ("v2.40.3", True), ("5.0.0", True)],
+)
+def test_a_compose_that_cannot_read_the_cluster_is_refused(version: str, accepted: bool) -> None:
+    code, output = bash(f"docker() {{ echo {version}; }}; check_compose_version")
+    assert (code, output == "") == (0, True) if accepted else (1, False)
+    assert accepted or f"Docker Compose {version} is too old: 2.22 or newer is needed." in output
