@@ -1,12 +1,11 @@
 """The manual of grid files, made from the definitions of their fields and of the views."""
 
-import types
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from app.experiment.plan.grid import BLOCK_FIELDS, FIELDS, QUICK_FIELDS
+from app.experiment.plan.grid_file import Block, GridFile, Quick
+from app.experiment.plan.kinds import kind
 from app.experiment.views import VIEWS
 from app.experiment.views.view import Published
 
@@ -49,13 +48,13 @@ def text() -> str:
 
 
 def _lines() -> Iterator[str]:
-    for title, fields in (
-        ("Fields of the file", FIELDS),
-        ("Fields of a `[[grid]]`, beside its settings", BLOCK_FIELDS),
-        ("Fields of `[quick]`", QUICK_FIELDS),
+    for title, model in (
+        ("Fields of the file", GridFile),
+        ("Fields of a `[[grid]]`, beside its settings", Block),
+        ("Fields of `[quick]`", Quick),
     ):
         yield f"## {title}\n"
-        yield from _table(fields)
+        yield from _table({name: field.description or "" for name, field in model.model_fields.items()})
     yield "## Views\n"
     yield "What a `[[show]]` can ask for. In brackets: what holds where an option is not given.\n"
     for name, view in VIEWS.items():
@@ -76,20 +75,6 @@ def _table(rows: Mapping[str, str]) -> Iterator[str]:
 
 def _options(model: type[BaseModel]) -> dict[str, str]:
     return {
-        name: f"{field.description} ({_kind(field.annotation)}{', must be given' if field.is_required() else ''})"
+        name: f"{field.description} ({kind(field.annotation)}{', must be given' if field.is_required() else ''})"
         for name, field in model.model_fields.items()
     }
-
-
-def _kind(annotation: Any) -> str:
-    """A type in words."""
-    origin, inside = get_origin(annotation), get_args(annotation)
-    if origin in (Union, types.UnionType):
-        return " or ".join(_kind(each) for each in inside if each is not types.NoneType)
-    if origin is Literal:
-        return " or ".join(f"`{each}`" for each in inside)
-    if origin is list:
-        return f"list of {_kind(inside[0])}s"
-    if origin is dict or (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-        return "table"
-    return {str: "text", int: "whole number", float: "number", bool: "true or false"}.get(annotation, "text")

@@ -27,22 +27,23 @@ def views_of(grid: Grid) -> list[View]:
     """The views that the grid file asks for, checked as far as that goes without a run."""
     cells = [cell.name for cell in grid.cells]
     found = []
-    for show in grid.show:
+    for number, show in enumerate(grid.show):
+        place = ("show", number)
         if show.view not in VIEWS:
-            raise grid.refusal((*show.place, "view"), f"'{show.view}' is no view. {nearest(show.view, list(VIEWS))}")
+            raise grid.lines.refusal((*place, "view"), f"'{show.view}' is no view. {nearest(show.view, list(VIEWS))}")
         try:
             view = VIEWS[show.view](**show.options)
         except ValidationError as error:
             detail = error.errors()[0]
             options = ", ".join(VIEWS[show.view].model_fields)
-            raise grid.refusal(
-                (*show.place, *detail["loc"]),
+            raise grid.lines.refusal(
+                (*place, *detail["loc"]),
                 f"view '{show.view}': {'.'.join(map(str, detail['loc']))}: {detail['msg']}. Its options: {options}.",
             ) from None
         for name in view.named_cells():
             if name not in cells and not grid.quick:
-                raise grid.refusal(
-                    show.place, f"view '{show.view}': '{name}' is no cell of this grid. Its cells: {', '.join(cells)}."
+                raise grid.lines.refusal(
+                    place, f"view '{show.view}': '{name}' is no cell of this grid. Its cells: {', '.join(cells)}."
                 )
         found.append(view)
     return found

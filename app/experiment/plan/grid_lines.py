@@ -1,6 +1,9 @@
-"""Where in a TOML file each key stands, so that an error can name its line."""
+"""Where in a grid file each key stands, so that an error can name its line."""
 
 import re
+from pathlib import Path
+
+from app.errors import SettingError
 
 Place = tuple[str | int, ...]  # of a table: its keys, and its number where it is one of several
 
@@ -11,7 +14,9 @@ KEY = re.compile(r"\s*(?:\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+))\s*=")
 class Lines:
     """The line numbers of tables and keys; a key inside a value has the line of the whole value."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, file: Path, text: str) -> None:
+        """Of a file, as users know it, and what it holds."""
+        self._file = file
         self._lines: dict[Place, int] = {}
         table: Place = ()
         numbers: dict[Place, int] = {}
@@ -30,8 +35,8 @@ class Lines:
                 name = next(group for group in key.groups() if group is not None)
                 self._lines.setdefault((*table, name), number)
 
-    def of(self, place: Place) -> int:
-        """The line of a key or a table; of what it stands in, where it has none of its own."""
+    def refusal(self, place: Place, message: str) -> SettingError:
+        """An error that names file and line: of a key or a table, or of what it stands in where it has no line."""
         while place and place not in self._lines:
             place = place[:-1]
-        return self._lines.get(place, 1)
+        return SettingError(f"{self._file}, line {self._lines.get(place, 1)}: {message}")
