@@ -7,34 +7,36 @@ import sys
 from app.benchmark.choice import Choice
 from app.errors import LockstepError
 from app.machine.interrupt import end_on_signal
-from app.settings import fields as settings
+from app.settings import environment, explanations, texts
 
 COMMANDS = {
     "train": "take part in a run, as the rank that this process turns out to be",
     "prepare": "check the settings, make the data set, open the run's folder; once before `train`",
     "doctor": "examine the cluster, as one of its ranks: the machines, each link, the collective programs",
-    "report": "make the report of a run anew, or one page of several runs side by side",
-    "compare": "runs side by side on the terminal, the fastest first",
-    "experiment": "plan an experiment, tell its next run, make its page; scripts/experiment runs them",
+    "report": "make the report of a run again, or one page that compares several runs",
+    "compare": "compare runs on the terminal, the fastest first",
+    "experiment": "plan an experiment, print its next run, make its page; scripts/experiment runs them",
     "benchmark": "as one of the cluster's ranks: time a part of the program against plain code",
     "shape-link": "as root, before one of the others: shape this rank's link as the LINK_ settings ask",
     "check": "refuse wrong settings, and a wrong command line that follows, and do nothing else",
     "progress": "follow a run on a terminal: rank 0's lines on standard input, a bar below them",
+    "nearest": "print the setting whose name is most like the given one, if any is like it",
     "env-example": "print the text of .env.example",
+    "settings-table": "print the text of scripts/host/settings.table",
 }
 
 EXPERIMENT_STEPS = {
-    "list": "all experiments",
-    "plan": "check a grid file and write down which runs it is made of",
+    "list": "print all experiments",
+    "plan": "check a grid file and write the list of its runs",
     "next": "note how the last run ended, and print the next one's settings",
-    "page": "make the page of what is finished",
+    "page": "make the page from the finished runs",
     "manual": "print the text of scripts/experiments/README.md",
 }
 
 BENCHMARKS = {
     "sync": "every mode beside the plainest correct code of its pattern",
-    "collectives": "collective operations over a range of sizes, through the communicator and straight",
-    "overhead": "a training step with all that is measured in it, and what that costs",
+    "collectives": "collective operations over a range of sizes, through the communicator and without it",
+    "overhead": "a training step with all measurements, and what those cost",
 }
 
 
@@ -55,23 +57,25 @@ def _run(arguments: argparse.Namespace) -> int:
             clean_ups = end_on_signal()
             from app.run.rank import run
 
-            run(settings.load(), _say, clean_ups)
+            run(environment.load(), _say, clean_ups)
         case "prepare":
             clean_ups = end_on_signal()
             from app.run.prepare import prepare
 
-            prepare(settings.load(), _say, clean_ups)
+            _warn_of_misspelt(arguments.variables)
+            prepare(environment.load(), _say, clean_ups)
         case "doctor":
             end_on_signal()
             from app.doctor.checkup import check_up
 
-            return check_up(settings.load(), _say)
+            return check_up(environment.load(), _say)
         case "shape-link":
             from app.link import shaping
 
-            (shaping.rehearse if arguments.rehearse else shaping.shape_link)(settings.load())
+            (shaping.rehearse if arguments.rehearse else shaping.shape_link)(environment.load())
         case "check":
-            settings.load()
+            _warn_of_misspelt(arguments.variables)
+            environment.load()
             if arguments.command_line:
                 _parser().parse_args(arguments.command_line)
         case "report":
@@ -92,9 +96,14 @@ def _run(arguments: argparse.Namespace) -> int:
             end_on_signal()
             from app.benchmark.take_part import benchmark
 
-            benchmark(arguments.name, Choice.of(arguments), settings.load(), _say)
+            benchmark(arguments.name, Choice.of(arguments), environment.load(), _say)
+        case "nearest":
+            if name := explanations.nearest(arguments.name, explanations.names()):
+                print(name)
         case "env-example":
-            print(settings.env_example(), end="")
+            print(texts.env_example(), end="")
+        case "settings-table":
+            print(texts.settings_table(), end="")
     return 0
 
 
@@ -124,6 +133,11 @@ def _experiment(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _warn_of_misspelt(variables: str) -> None:
+    for warning in explanations.misspelt(variables.split(",")):
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
+
+
 def _say(line: str) -> None:
     print(line, flush=True)
 
@@ -132,7 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m app",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=f"settings, from the environment (name, default, meaning):\n{settings.help_text()}",
+        epilog=f"settings, from the environment (name, default, meaning):\n{texts.help_text()}",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, what in COMMANDS.items():
@@ -144,10 +158,17 @@ def _parser() -> argparse.ArgumentParser:
         if name in ("report", "compare"):
             many, what = ("*", " [the present run]") if name == "report" else ("+", "")
             command.add_argument("runs", nargs=many, metavar="RUN", help=f"name in results/, or its folder{what}")
+        if name in ("prepare", "check"):
+            told = "variables of the caller, A,B,C: warn of those that look like a misspelt setting"
+            command.add_argument("--variables", default="", metavar="NAMES", help=told)
         if name == "check":
             command.add_argument("command_line", nargs=argparse.REMAINDER, help="another command to check as well")
+        if name == "nearest":
+            command.add_argument("name", metavar="NAME", help="that is not a setting")
         if name == "shape-link":
-            command.add_argument("--rehearse", action="store_true", help="only try it, on the loop device, and undo it")
+            command.add_argument(
+                "--rehearse", action="store_true", help="only try it on the loopback device, and undo it"
+            )
     return parser
 
 
@@ -158,15 +179,15 @@ def _add_experiments(command: argparse.ArgumentParser) -> None:
         if name in ("list", "manual"):
             continue
         many = "+" if name == "plan" else None
-        step.add_argument("name", nargs=many, metavar="NAME", help="of a grid file")
-        step.add_argument("--quick", action="store_true", help="its quick version")
+        step.add_argument("name", nargs=many, metavar="NAME", help="name of a grid file")
+        step.add_argument("--quick", action="store_true", help="take its quick version")
         if name == "next":
-            step.add_argument("--ended", nargs=3, metavar=("TRIAL", "CODE", "SECONDS"), help="how the last one ended")
+            step.add_argument("--ended", nargs=3, metavar=("TRIAL", "CODE", "SECONDS"), help="how the last run ended")
             continue
-        step.add_argument("--set", nargs="+", default=[], metavar="NAME=value", help="in place of the grid file's")
+        step.add_argument("--set", nargs="+", default=[], metavar="NAME=value", help="replaces the grid file's value")
         if name == "plan":
-            step.add_argument("--fresh", action="store_true", help="forget what is finished")
-            step.add_argument("--dry-run", action="store_true", help="only tell")
+            step.add_argument("--fresh", action="store_true", help="forget finished runs")
+            step.add_argument("--dry-run", action="store_true", help="print the plan only")
 
 
 def _add_benchmarks(command: argparse.ArgumentParser) -> None:

@@ -17,7 +17,7 @@ from app.experiment.views import VIEWS
 from app.experiment.views.view import Section, View
 from app.machine import folders
 from app.report import files
-from app.settings.fields import nearest
+from app.settings.explanations import hint
 
 MOST_WARNINGS = 8
 SUMMARY = "experiment.json"  # what the index needs to know of a page
@@ -30,7 +30,7 @@ def views_of(grid: Grid) -> list[View]:
     for number, show in enumerate(grid.show):
         place = ("show", number)
         if show.view not in VIEWS:
-            raise grid.lines.refusal((*place, "view"), f"'{show.view}' is no view. {nearest(show.view, list(VIEWS))}")
+            raise grid.lines.refusal((*place, "view"), f"'{show.view}' is no view. {hint(show.view, list(VIEWS))}")
         try:
             view = VIEWS[show.view](**show.options)
         except ValidationError as error:

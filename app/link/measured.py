@@ -7,7 +7,7 @@ from statistics import median_high
 from typing import NamedTuple
 
 from app.costs.bandwidth import LinkSpeed
-from app.settings.link_rates import Asked
+from app.settings.links import Asked
 
 TOLERANCE = 0.10
 EXCESS = 1.5  # of a short exchange with all others; a direction that is not shaped carries twice as much or more

@@ -17,7 +17,7 @@ from app.cluster.members import Cluster
 from app.errors import LockstepError
 from app.link.measured import Flow, Link, Star, deviations, links_of
 from app.settings.fields import Settings
-from app.settings.link_rates import Asked
+from app.settings.links import Asked
 from app.wire.communicator import Communicator, Transfer
 from app.wire.messages import answer_pings, ping
 

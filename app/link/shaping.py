@@ -10,7 +10,7 @@ from pathlib import Path
 from app.cluster.identity import identify, interface_of
 from app.errors import SettingError
 from app.settings.fields import Settings
-from app.settings.link_rates import Asked
+from app.settings.links import Asked
 
 INCOMING = "ifb0"  # the kernel queues only what leaves, so what arrives is led through a device that it leaves by
 LOOP = "lo"

@@ -1,12 +1,7 @@
-"""What LINK_RATE, LINK_RATE_BY_RANK, LINK_DELAY and LINK_LOSS ask of a rank's link."""
+"""Reads the rates, delays and losses that the LINK_ settings name."""
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    from app.settings.fields import Settings
 
 RATE_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}  # bits per second
 DELAY_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -20,36 +15,6 @@ RATE_WORDS = "a number with kbit, mbit or gbit (per second), from 1mbit to 100gb
 RATE_BY_RANK_WORDS = "ranks with their rates, each rank once, such as 2=100mbit or 1=1gbit,2=100mbit"
 DELAY_WORDS = "a number with us, ms or s, more than 0 and at most 10s, such as 200us or 1.5ms"
 LOSS_WORDS = "a number with %, more than 0 % and at most 50 %, such as 0.1%"
-
-
-@dataclass(frozen=True)
-class Asked:
-    """One rank's link; None where nothing is asked."""
-
-    bits_per_second: float | None = None  # in each direction, headers included
-    delay_seconds: float | None = None  # of each packet on its way out, and again on its way in
-    loss: float | None = None  # probability for each packet, in each direction
-
-    @classmethod
-    def of(cls, settings: "Settings", rank: int) -> Self:
-        """What the settings ask of this rank's link."""
-        rates = read_rate_by_rank(settings.link_rate_by_rank) if settings.link_rate_by_rank else {}
-        usual = read_rate(settings.link_rate) if settings.link_rate else None
-        return cls(
-            rates.get(rank, usual),
-            read_delay(settings.link_delay) if settings.link_delay else None,
-            read_loss(settings.link_loss) if settings.link_loss else None,
-        )
-
-    @classmethod
-    def somewhere(cls, settings: "Settings") -> Self:
-        """What is asked of all ranks, or, where it is asked of some alone, of one of those."""
-        named = read_rate_by_rank(settings.link_rate_by_rank) if settings.link_rate_by_rank else {}
-        return cls.of(settings, next(iter(named), 0))
-
-    def __bool__(self) -> bool:
-        """Whether anything is asked."""
-        return self != Asked()
 
 
 def read_rate(text: str) -> float:

@@ -4,7 +4,6 @@
 # Everything before the image: NAME=value arguments, the settings that Compose consumes, the engine.
 ready_cluster() {
     take_arguments "$@"
-    warn_of_near_misses
     check_compose_settings
     ready_engine
     check_against_engine
@@ -14,7 +13,7 @@ ready_cluster() {
 # RANK_CPUS above what the engine has would fail after the build, and a taken network in Docker's own words.
 check_against_engine() {
     local cpus has
-    cpus=$(setting RANK_CPUS '')
+    cpus=$(setting RANK_CPUS)
     has=$(docker info --format '{{.NCPU}}')
     if [[ $cpus ]] && awk "BEGIN { exit !($cpus > $has) }"; then
         refuse "RANK_CPUS=$cpus: not allowed. Allowed: more than 0 and at most $has, the CPUs that this engine has."
@@ -29,7 +28,7 @@ project_name() { docker compose config | sed -n 's/^name: //p'; }
 run_cluster() {
     claim_project
     build_image
-    run_ranks "$@"
+    run_ranks "${1%% *} --variables=$(variables)${1#"${1%% *}"}" "$2"
 }
 
 # Refuses while a run goes on; what is left of one that failed goes.
@@ -49,8 +48,8 @@ run_ranks() {
 
     # Known from the start, so that `prepare` can refuse a rank that there will not be, and rank 0 misses a worker that
     # died before it counted them.
-    WORLD_SIZE=$(setting WORLD_SIZE $((10#$(setting WORKERS 3) + 1)))
-    export WORLD_SIZE
+    WORLD_SIZE=$(given WORLD_SIZE)
+    export WORLD_SIZE=${WORLD_SIZE:-$(number_of_ranks)}
     start prepare
     attend docker logs --follow "$(container_of prepare)"
     code=$(docker wait "$(container_of prepare)")

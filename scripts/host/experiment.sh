@@ -80,7 +80,7 @@ leave_experiment() {
 warn_of_unused_settings() {
     local name
     for name in $(known_settings); do
-        if [[ $name != NETWORK_PREFIX && $(setting "$name" '') ]]; then
+        if [[ $name != NETWORK_PREFIX && $(given "$name") ]]; then
             warn "$name is set, and not used: an experiment takes settings from its file and from arguments alone."
         fi
     done

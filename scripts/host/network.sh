@@ -4,7 +4,7 @@
 # Refuses a NETWORK_PREFIX that another cluster, or this host itself, already uses.
 check_network_is_free() {
     local project=$1 prefix owner number
-    prefix=$(setting NETWORK_PREFIX 10.77.1)
+    prefix=$(setting NETWORK_PREFIX)
     owner=$(owner_of "$prefix" "$project")
     [[ $owner ]] || return 0
     for number in {1..254}; do

@@ -108,9 +108,11 @@ def test_a_wrong_value_in_dotenv_is_found_as_well(clone: Clone) -> None:
 
 
 def test_a_variable_one_letter_off_gets_a_warning(clone: Clone) -> None:
+    (clone.folder / ".env").write_text("SEEDS=7\n")
     output = clone.up(SYNC_MODES="none", LEARNING_RAET="3")
     assert "warning: SYNC_MODES is set, and is not a setting. Was SYNC_MODE meant?" in output
     assert "warning: LEARNING_RAET is set, and is not a setting. Was LEARNING_RATE meant?" in output
+    assert "warning: SEEDS is set, and is not a setting. Was SEED meant?" in output
 
 
 def test_ctrl_c_stops_the_cluster_and_exits_130(clone: Clone) -> None:

@@ -11,9 +11,10 @@ from app.errors import SettingError
 from app.link import shaping
 from app.link.measured import Flow, Link, Star, deviations, links_of, payload_rate
 from app.link.measurement import describe
+from app.settings import environment
 from app.settings import link_rates as asked
 from app.settings.fields import Settings
-from app.settings.link_rates import Asked
+from app.settings.links import Asked
 
 MTU = 1500
 PAYLOAD = 1448 / 1514 / 8  # bytes of payload in a bit on the wire
@@ -63,18 +64,16 @@ def test_another_rate_is_refused(text: str) -> None:
         ("LINK_LOSS", "0.1", "such as 0.1%"),
         ("LINK_LOSS", "51%", "at most 50 %"),
         ("LINK_CHECK", "lax", "strict, warn, off"),
-        ("SLOW_FACTOR", "0.5", "1 or more"),
+        ("SLOW_FACTOR", "0.5", "1 to 100"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_examples(
     name: str, value: str, example: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from app.settings import fields as settings
-
     monkeypatch.setenv("SLOW_RANK", "0")
     monkeypatch.setenv(name, value)
     with pytest.raises(SettingError, match=f"^{name}={value}: not allowed.") as caught:
-        settings.load()
+        environment.load()
     assert example in str(caught.value)
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from app.settings import environment, explanations, texts
+
 ROOT = Path(__file__).parents[2]
 PARTS = "; ".join(f". scripts/host/{part}.sh" for part in ("messages", "engine", "settings", "network"))
 
@@ -21,18 +23,54 @@ def bash(command: str, **environment: str) -> tuple[int, str]:
     return result.returncode, result.stdout + result.stderr
 
 
+def test_the_scripts_table_is_generated_from_the_settings() -> None:
+    assert (ROOT / "scripts/host/settings.table").read_text() == texts.settings_table(), (
+        "regenerate: see CONTRIBUTING.md"
+    )
+
+
+def test_the_scripts_take_the_settings_that_the_program_has() -> None:
+    assert bash("known_settings")[1].split() == explanations.names()
+
+
+@pytest.mark.parametrize("argument", ["SYNC_MOD=ddp", "sync_mode=ddp", "SYNC_MODE.=ddp", "--fast", "fast", "=1"])
+def test_every_other_argument_is_refused_without_docker(argument: str) -> None:
+    code, output = bash(f"take_arguments '{argument}'")
+    assert code == 2
+    assert "is not a setting" in output
+    assert "--help lists all" in output
+
+
 @pytest.mark.parametrize(
-    ("name", "setting"),
-    [("SYNC_MODES", "SYNC_MODE"), ("SYNC_MDOE", "SYNC_MODE"), ("SYNCMODE", "SYNC_MODE"), ("WORKERZ", "WORKERS")],
+    ("name", "values"),
+    [
+        ("WORKERS", "0 3 007 100 101 1000 -1 1.5 ten 3x"),
+        ("RANK_CPUS", "0.5 2 2. .25 10.05 0 0.0 . -1 half 1,5"),
+        ("RANK_MEMORY", "128m 127m 131072k 131071k 1g 2GB 600mb 0g 1m 1.5g 2x 2 much g"),
+        (
+            "NETWORK_PREFIX",
+            "10.77.1 192.168.0 223.255.255 10.77 10.77.1.0 10.77.256 0.1.2 127.0.0 224.0.0 10.077.1 a.b.c",
+        ),
+    ],
 )
-def test_a_name_one_letter_off_is_warned_of(name: str, setting: str) -> None:
-    code, output = bash("warn_of_near_misses", **{name: "x"})
-    assert (code, output) == (0, f"warning: {name} is set, and is not a setting. Was {setting} meant?\n")
+def test_scripts_and_program_refuse_the_same_values_in_the_same_words(name: str, values: str) -> None:
+    for value in values.split():
+        code, output = bash("check_compose_settings", **{name: value})
+        told = environment.problems({name: value})
+        assert (code, output) == ((2, f"error: {told[name]}\n") if told else (0, "")), value
 
 
-@pytest.mark.parametrize("name", ["SYNC_MODE", "HOME", "SYNCHRONISATION", "WORKSHOP"])
-def test_other_names_are_left_in_peace(name: str) -> None:
-    assert bash("warn_of_near_misses", **{name: "x"}) == (0, "")
+def test_world_size_must_agree_with_workers() -> None:
+    code, output = bash("check_compose_settings", WORKERS="1", WORLD_SIZE="4")
+    assert code == 2
+    assert "WORLD_SIZE=4 with WORKERS=1: that makes 2 ranks" in output
+    assert bash("check_compose_settings", WORKERS="3", WORLD_SIZE="4") == (0, "")
+
+
+def test_the_program_is_given_the_names_of_all_variables() -> None:
+    code, output = bash("variables", SYNC_MODES="x", LANG="C")
+    assert code == 0
+    assert {"SYNC_MODES", "LANG", "PATH"} <= set(output.strip().split(","))
 
 
 @pytest.mark.parametrize(
@@ -49,16 +87,6 @@ def test_other_names_are_left_in_peace(name: str) -> None:
 )
 def test_subnets_that_share_an_address_are_told_from_others(one: str, other: str, common: bool) -> None:
     assert (bash(f"overlap {one} {other}")[0] == 0) is common
-
-
-@pytest.mark.parametrize("prefix", ["10.77.1", "192.168.0", "10.10.10"])
-def test_a_network_prefix(prefix: str) -> None:
-    assert bash(f"is_prefix {prefix}")[0] == 0
-
-
-@pytest.mark.parametrize("prefix", ["10.77", "10.77.1.0", "10.77.256", "0.1.2", "127.0.0", "224.0.0", "a.b.c", "''"])
-def test_no_network_prefix(prefix: str) -> None:
-    assert bash(f"is_prefix {prefix}")[0] != 0
 
 
 @pytest.mark.parametrize("distribution", ["debian 12", "debian 13", "ubuntu 22.04", "ubuntu 24.04"])

@@ -4,25 +4,29 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.errors import SettingError
 from app.modes import MODES
-from app.settings import fields as settings
+from app.settings import environment, explanations, texts
+from app.settings.fields import CONSUMED_BY_COMPOSE, Settings
+from app.settings.numerals import numerals
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in settings.Settings.model_fields:
+    for name in Settings.model_fields:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-def refusal(monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
-    for name, value in environment.items():
+def refusal(monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SettingError) as caught:
-        settings.load()
+        environment.load()
     assert caught.value.exit_code == 2
     return str(caught.value)
 
@@ -41,8 +45,12 @@ def test_a_wrong_word_is_answered_with_the_allowed_ones_and_the_nearest(monkeypa
         ("LEARNING_RATE", "nan", "a number, more than 0"),
         ("LEARNING_RATE", "inf", "a number, more than 0"),
         ("MOMENTUM", "1", "a number, 0 or more, less than 1"),
-        ("SEED", "-1", "a whole number, 0 or more, at most 9223372036854775807"),
-        ("MASTER_PORT", "80", "a whole number, 1024 or more, at most 65535"),
+        ("SEED", "-1", "a whole number, 0 to 9223372036854775807"),
+        ("MASTER_PORT", "80", "a whole number, 1024 to 65535"),
+        ("WORKERS", "101", "a whole number, 0 to 100."),
+        ("RANK_CPUS", "0", "a number, more than 0."),
+        ("RANK_MEMORY", "1m", "such as 2g, and at least 128m."),
+        ("NETWORK_PREFIX", "10.77", "the first three numbers of an IPv4 network, such as 10.77.1."),
         ("RUN_NAME", "../elsewhere", "letters, digits"),
         ("RUN_NAME", "latest", "not 'latest'"),
         ("MODEL", "vgg", "vgg11, lenet5, resnet18. Did you mean vgg11?"),
@@ -62,7 +70,7 @@ def test_all_wrong_settings_are_told_at_once(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    "environment",
+    "variables",
     [
         {"GLOBAL_BATCH_SIZE": "8", "BATCH_SIZE_PER_RANK": "2"},
         {"RANK": "0"},
@@ -70,26 +78,26 @@ def test_all_wrong_settings_are_told_at_once(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(
-    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
 ) -> None:
-    message = refusal(monkeypatch, **environment)
-    assert all(f"{name}={value}" in message for name, value in environment.items())
+    message = refusal(monkeypatch, **variables)
+    assert all(f"{name}={value}" in message for name, value in variables.items())
 
 
 def test_an_empty_variable_is_an_unset_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SYNC_MODE", "")
     monkeypatch.setenv("MAX_STEPS", "")
-    assert settings.load() == settings.Settings()
+    assert environment.load() == Settings()
 
 
 def test_the_batch_follows_the_ranks_only_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert settings.load().global_batch(world_size=7) == 256
+    assert environment.load().global_batch(world_size=7) == 256
     monkeypatch.setenv("BATCH_SIZE_PER_RANK", "32")
-    assert settings.load().global_batch(world_size=7) == 224
+    assert environment.load().global_batch(world_size=7) == 224
 
 
 def test_env_example_is_made_from_the_settings() -> None:
-    assert (ROOT / ".env.example").read_text() == settings.env_example()
+    assert (ROOT / ".env.example").read_text() == texts.env_example(), "regenerate: see CONTRIBUTING.md"
 
 
 def test_compose_passes_every_setting_and_no_other() -> None:
@@ -99,9 +107,63 @@ def test_compose_passes_every_setting_and_no_other() -> None:
     rows = [row.partition(" #")[0] for row in block[1].splitlines()]
     passed = [entry.strip(' "').partition("=")[0] for row in rows for entry in row.split(",") if entry.strip()]
     assert len(passed) == len(set(passed))
-    assert set(passed) == {name.upper() for name in settings.Settings.model_fields} - {"RANK"}
+    assert set(passed) == {name.upper() for name in Settings.model_fields} - {
+        "RANK",
+        "WORKERS",
+        "RANK_MEMORY",
+        "NETWORK_PREFIX",
+    }
+
+
+def test_compose_has_the_defaults_of_the_settings() -> None:
+    """Those that Compose itself reads; 0 is its word for no limit."""
+    written = set(re.findall(r"\$\{([A-Z_]+):-([^}]*)\}", (ROOT / "compose.yaml").read_text()))
+    for name in CONSUMED_BY_COMPOSE:
+        default = explanations.default_text(Settings.model_fields[name]) or "0"
+        assert {value for each, value in written if each == name.upper()} == {default}
+
+
+def test_what_only_compose_needs_is_in_no_record() -> None:
+    """The ranks find how many they are, and may be more than WORKERS says: docker compose up --scale worker=5."""
+    assert Settings.model_fields.keys() - Settings().model_dump() == {"workers", "rank_memory", "network_prefix"}
 
 
 def test_help_names_every_setting() -> None:
-    for name in (*settings.Settings.model_fields, *settings.CONSUMED_BY_COMPOSE):
-        assert f"  {name.upper()} " in settings.help_text()
+    for name in Settings.model_fields:
+        assert f"  {name.upper()} " in texts.help_text()
+
+
+@given(st.integers(0, 2**20), st.integers(0, 2**20) | st.none(), st.integers(0, 2**20))
+def test_numerals_match_what_lies_between_their_bounds(least: int, most: int | None, number: int) -> None:
+    if most is not None and most < least:
+        least, most = most, least
+    for each in (least, number, most or number, least - 1, (most or number) + 1):
+        within = least <= each and (most is None or each <= most)
+        assert bool(re.fullmatch(numerals(least, most), str(each))) is within
+
+
+@pytest.mark.parametrize(
+    ("variable", "setting"),
+    [
+        ("SYNC_MODES", "SYNC_MODE"),
+        ("SYNC_MDOE", "SYNC_MODE"),
+        ("SYNCMODE", "SYNC_MODE"),
+        ("sync_mode", "SYNC_MODE"),
+        ("WORKERZ", "WORKERS"),
+        ("SEDE", "SEED"),
+        ("XSEED", "SEED"),
+    ],
+)
+def test_a_variable_one_letter_off_is_warned_of(variable: str, setting: str) -> None:
+    (warning,) = explanations.misspelt([variable])
+    assert warning == f"{variable} is set, and is not a setting. Was {setting} meant?"
+
+
+def test_other_variables_are_left_in_peace() -> None:
+    others = ["SYNC_MODE", "HOME", "SYNCHRONISATION", "WORKSHOP", "LOCAL_RANK", "SEEDLY", "DEES", ""]
+    assert list(explanations.misspelt([*explanations.names(), *others])) == []
+
+
+@pytest.mark.parametrize(("name", "near"), [("SYNCMODE", "SYNC_MODE"), ("max_step", "MAX_STEPS"), ("QQ", None)])
+def test_the_nearest_setting(name: str, near: str | None) -> None:
+    assert explanations.nearest(name, explanations.names()) == near

@@ -13,7 +13,7 @@ from app.datasets import CLASSES, SIDE, SOURCES
 from app.datasets.prepared import MODEL_CHANNELS
 from app.experiment.plan.trials import FIRST_SEED, Trial
 from app.machine.cpus import look
-from app.settings import fields as settings
+from app.settings import environment
 from app.settings.fields import ModelName, Settings
 from app.settings.link_rates import read_rate
 from app.training import models
@@ -30,9 +30,8 @@ START_CPU_SECONDS, START_SECONDS = 4.0, 8.0
 
 def expected_seconds(trial: Trial) -> float:
     """The whole run, containers and all."""
-    own = {name: value for name, value in trial.settings.items() if name not in ("WORKERS", "RANK_MEMORY")}
-    asked = settings.of(own)
-    ranks = int(trial.settings["WORKERS"]) + 1
+    asked = environment.of(trial.settings)
+    ranks = asked.workers + 1
     source = SOURCES[asked.dataset_name]
     plan = make_plan(asked, asked.train_samples or source.train_samples, ranks)
     cpus = _cpus(asked, ranks)

@@ -11,7 +11,7 @@ from app.experiment.plan import grid_file
 from app.experiment.plan.cells import Cell, known, problems, world_size
 from app.experiment.plan.grid_file import Block, Choices, GridFile, Show
 from app.experiment.plan.grid_lines import Lines, Place
-from app.settings import fields as settings
+from app.settings.explanations import hint
 
 GRIDS = Path("experiments")  # in the image's working directory: the host's scripts/experiments
 SHOWN_AS = Path("scripts/experiments")  # how users know it
@@ -87,7 +87,7 @@ class _Cells:
     def _check_given(self) -> None:
         for name, value in self._given.items():
             if name not in known():
-                raise SettingError(f"{name} is not a setting that experiments take. {settings.nearest(name, known())}")
+                raise SettingError(f"{name} is not a setting that experiments take. {hint(name, known())}")
             if name in self._varied:
                 raise SettingError(f"{name}={value}: the experiment '{self._name}' varies {name} itself.")
 

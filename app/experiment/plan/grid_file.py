@@ -13,7 +13,7 @@ from app.errors import SettingError
 from app.experiment.plan.cells import NOT_IN_A_GRID, known
 from app.experiment.plan.grid_lines import Lines, Place
 from app.experiment.plan.kinds import allowed
-from app.settings import fields as settings
+from app.settings.explanations import hint
 
 MOST_REPEATS = 100
 
@@ -144,7 +144,7 @@ def _wrong_name(name: str) -> str | None:
     """What is wrong with the name of a setting."""
     if name in NOT_IN_A_GRID:
         return f"{name} is not for a grid: the experiment or the machine gives it."
-    return None if name in known() else f"{name} is not a setting. {settings.nearest(name, known())}"
+    return None if name in known() else f"{name} is not a setting. {hint(name, known())}"
 
 
 def _explain(detail: ErrorDetails) -> str:

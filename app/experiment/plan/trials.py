@@ -63,7 +63,7 @@ def trials(grid: Grid) -> Iterator[Trial]:
 def _trial(cell: Cell, number: int) -> Trial:
     name = f"{cell.slug}-{number}"
     seed = int(cell.settings.get("SEED", FIRST_SEED)) + number - 1
-    own = {"WORKERS": "3"} | cell.settings
+    own = {"WORKERS": str(cell.world_size - 1)} | cell.settings
     settings = own | {"SEED": str(seed), "RUN_NAME": name, "WORLD_SIZE": str(cell.world_size)}
     return Trial(name, cell.name, number, settings, attempts=1 if cell.may_fail else 2)
 

@@ -1,0 +1,113 @@
+"""Explanations of settings in words: their defaults, what is allowed, what is wrong, which name was probably meant."""
+
+import difflib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import get_args
+
+from pydantic import AfterValidator
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from app.settings.fields import OUTSIDE_COMPOSE, Settings
+from app.settings.kinds import Form, OneOf
+
+LIKENESS = 0.5  # of two words, from which on one is suggested for the other
+
+
+def names() -> list[str]:
+    """The settings that Compose takes, or passes on, as their variables."""
+    return [name.upper() for name in Settings.model_fields if name not in OUTSIDE_COMPOSE]
+
+
+def default_text(field: FieldInfo) -> str:
+    """A setting's default as a user would write it; empty where the default follows from something else."""
+    return "" if field.default is None else str(field.default)
+
+
+def allowed_values(field: FieldInfo) -> str:
+    """What a setting can be, in words made from its own definition."""
+    if words := _choices(field):
+        return ", ".join(words)
+    if form := rule_of(field, Form):
+        return form.words
+    types = types_of(field)
+    kind = "a whole number" if int in types else "a number" if float in types else "text"
+    return ", ".join([kind, *_bound_words(field)])
+
+
+def rule_of[Rule](field: FieldInfo, kind: type[Rule]) -> Rule | None:
+    """The validator of this kind that a setting has."""
+    functions = [rule.func for rule in field.metadata if isinstance(rule, AfterValidator)]
+    return next((function for function in functions if isinstance(function, kind)), None)
+
+
+def types_of(field: FieldInfo) -> set[object]:
+    """The types that a setting can have."""
+    return {field.annotation, *get_args(field.annotation)}
+
+
+def bounds_of(field: FieldInfo) -> dict[str, float]:
+    """A number's bounds: gt, ge, lt, le."""
+    return {
+        name: bound
+        for rule in field.metadata
+        for name in ("gt", "ge", "lt", "le")
+        if (bound := getattr(rule, name, None)) is not None
+    }
+
+
+def explain(detail: ErrorDetails) -> str:
+    """What is wrong with a value, what is allowed, and the nearest allowed word."""
+    name, got = str(detail["loc"][0]), str(detail["input"])
+    field = Settings.model_fields[name]
+    message = f"{name.upper()}={got}: not allowed. Allowed: {allowed_values(field)}."
+    near = nearest(got, _choices(field))
+    return f"{message} Did you mean {near}?" if near else message
+
+
+def nearest(word: str, known: Sequence[str]) -> str | None:
+    """The known word that is most like this one, if any is like it at all."""
+    by_small_letters = {each.lower(): each for each in known}
+    found = difflib.get_close_matches(word.lower(), list(by_small_letters), n=1, cutoff=LIKENESS)
+    return by_small_letters[found[0]] if found else None
+
+
+def hint(word: str, known: Sequence[str]) -> str:
+    """A sentence for an unknown word: the nearest known one, else all of them."""
+    near = nearest(word, known)
+    return f"Did you mean {near}?" if near else f"Known: {', '.join(known)}."
+
+
+def misspelt(variables: Iterable[str]) -> Iterator[str]:
+    """A warning for each variable that is no setting, but would be one after a single correction."""
+    known = names()
+    for variable in variables:
+        if variable not in known:
+            meant = [name for name in known if _is_one_edit_away(variable.upper(), name)]
+            yield from (f"{variable} is set, and is not a setting. Was {name} meant?" for name in meant[:1])
+
+
+def _is_one_edit_away(one: str, other: str) -> bool:
+    """Whether two words differ by one letter added, left out or changed, by two that swapped places, or not at all."""
+    same = len(os.path.commonprefix([one, other]))
+    one, other = one[same:], other[same:]
+    swapped = one[:2] == other[1::-1] and one[2:] == other[2:]
+    return swapped or one[1:] == other[1:] or one[1:] == other or one == other[1:]
+
+
+def _choices(field: FieldInfo) -> list[str]:
+    """The words that a setting can be; none where it takes a number or free text."""
+    if one_of := rule_of(field, OneOf):
+        return list(one_of.choices)
+    options = [field.annotation, *get_args(field.annotation)]
+    return [word for option in options for word in get_args(option) if isinstance(word, str)]
+
+
+def _bound_words(field: FieldInfo) -> Iterator[str]:
+    bounds = bounds_of(field)
+    if {"ge", "le"} <= bounds.keys():
+        yield f"{bounds['ge']} to {bounds['le']}"
+        return
+    words = {"gt": "more than {}", "ge": "{} or more", "lt": "less than {}", "le": "at most {}"}
+    yield from (words[name].format(bound) for name, bound in bounds.items())

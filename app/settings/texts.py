@@ -1,0 +1,71 @@
+"""Texts generated from the settings: the command line's help, .env.example, and the table that the scripts read."""
+
+import textwrap
+from collections.abc import Iterator
+
+from pydantic.fields import FieldInfo
+
+from app.settings.explanations import allowed_values, bounds_of, default_text, names, rule_of, types_of
+from app.settings.fields import CONSUMED_BY_COMPOSE, Settings
+from app.settings.kinds import Pattern
+from app.settings.numerals import POSITIVE, numerals
+
+WIDTH = 120
+
+
+def help_text() -> str:
+    """The table of all settings for `python -m app --help`."""
+    return "\n".join(
+        f"  {name.upper():<22} {default_text(field):<12} {field.description} ({allowed_values(field)})"
+        for name, field in Settings.model_fields.items()
+    )
+
+
+def env_example() -> str:
+    """The text of .env.example: every setting that Compose takes or passes on, commented out, at its default."""
+    others = [name for name in names() if name.lower() not in CONSUMED_BY_COMPOSE]
+    lines = [
+        "# Every setting of Lockstep with its default. Copy this file to .env and uncomment what you change,",
+        "# or give a setting on the command line: SYNC_MODE=all_reduce scripts/up",
+        "# Made by `python -m app env-example`.",
+        *(line for name in others for line in _entry(name)),
+        "",
+        "# Docker Compose itself reads the next four.",
+        *(line for name in CONSUMED_BY_COMPOSE for line in _entry(name.upper())),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _entry(name: str) -> Iterator[str]:
+    field = Settings.model_fields[name.lower()]
+    yield ""
+    meaning = f"{field.description} ({allowed_values(field)})"
+    yield from textwrap.wrap(meaning, WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
+    yield f"#{name}={default_text(field)}"
+
+
+def settings_table() -> str:
+    """The text of scripts/host/settings.table: all names, and the rules of what is checked before there is an image."""
+    lines = [
+        "# The settings, for scripts/host/settings.sh. Made by `python -m app settings-table`.",
+        "# Of those that Compose itself reads, separated by tabs: default, allowed pattern, what is allowed in words.",
+        *(_row(name) for name in names()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(name: str) -> str:
+    if name.lower() not in CONSUMED_BY_COMPOSE:
+        return name
+    field = Settings.model_fields[name.lower()]
+    return "\t".join([name, default_text(field), _pattern(field), allowed_values(field)])
+
+
+def _pattern(field: FieldInfo) -> str:
+    """What a setting can be, as a POSIX extended regular expression."""
+    if rule := rule_of(field, Pattern):
+        return rule.pattern
+    if int in types_of(field):
+        bounds = bounds_of(field)
+        return f"0*{numerals(int(bounds['ge']), int(bounds['le']))}"
+    return POSITIVE
