@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The base image: pulled where a registry answers, else made from Debian's packages under the same name.
+# The base image: pulled if a registry answers, otherwise made from Debian's packages under the same name.
 
 BASE_IMAGE=debian:trixie-slim
 REGISTRY_PATIENCE_SECONDS=8
@@ -10,7 +10,7 @@ ready_base_image() {
     pull_base_image || make_base_image
 }
 
-# The first line of a pull comes with the registry's answer; after that it may take the time it needs.
+# The first line of a pull shows that the registry answers. After that line the pull may take as long as it needs.
 pull_base_image() {
     local log pull deadline=$((SECONDS + REGISTRY_PATIENCE_SECONDS)) pulled=no
     log=$(mktemp)
@@ -32,13 +32,13 @@ make_base_image() {
         case $(distribution) in
             'debian '* | 'ubuntu '*) can_be_root ;;
             *) false ;;
-        esac || fail "mmdebstrap is needed for that. Install it, or run 'docker pull $BASE_IMAGE' where a registry answers."
+        esac || fail "this needs mmdebstrap. Install it, or run 'docker pull $BASE_IMAGE' where a registry answers."
         quietly install_from_distribution mmdebstrap debian-archive-keyring || fail 'mmdebstrap could not be installed; the reason stands above.'
     fi
-    # On other distributions mmdebstrap knows the way to Debian by itself.
+    # On other distributions mmdebstrap finds a mirror itself.
     [[ $(distribution) != 'debian '* ]] || mirror=("$(debian_mirror)")
     quietly bootstrap "${mirror[@]}" ||
-        fail "$BASE_IMAGE could not be made; the reason stands above. Where a registry answers, 'docker pull $BASE_IMAGE' does instead."
+        fail "$BASE_IMAGE could not be made; the reason stands above. If a registry answers, run 'docker pull $BASE_IMAGE' instead."
 }
 
 bootstrap() {

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# One run of the cluster, from the image to rank 0's exit code, and what is left of it after its end.
+# One run of the cluster, from the image to rank 0's exit code and the removal of its containers.
 
 # Everything before the image: NAME=value arguments, the settings that Compose consumes, the engine.
 ready_cluster() {
@@ -10,7 +10,8 @@ ready_cluster() {
     ready_base_image
 }
 
-# RANK_CPUS above what the engine has would fail after the build, and a taken network in Docker's own words.
+# Without this, RANK_CPUS above the engine's CPUs would fail only after the build, and a taken network with Docker's
+# own message.
 check_against_engine() {
     local cpus has
     cpus=$(setting RANK_CPUS)
@@ -23,15 +24,15 @@ check_against_engine() {
 
 project_name() { docker compose config | sed -n 's/^name: //p'; }
 
-# Runs a command of the image on every rank, after another one that runs once: 'prepare', or 'check' where the
-# ranks need no data set. Ends with rank 0's exit code.
+# Runs a command of the image on every rank, after another one that runs once: 'prepare', or 'check' if the ranks need
+# no data set. Ends with rank 0's exit code.
 run_cluster() {
     claim_project
     build_image
     run_ranks "${1%% *} --variables=$(variables)${1#"${1%% *}"}" "$2"
 }
 
-# Refuses while a run goes on; what is left of one that failed goes.
+# Refuses to start while the project has a run in progress. Removes the remains of a failed run.
 claim_project() {
     if [[ $(docker compose ps --quiet --status running) ]]; then
         refuse "project $(project_name) has a run in progress. Wait for it, or end it with scripts/down, or use another project: COMPOSE_PROJECT_NAME=other NETWORK_PREFIX=10.77.2 $0"
@@ -46,8 +47,8 @@ run_ranks() {
     trap 'end_early 130' INT
     trap 'end_early 143' TERM HUP
 
-    # Known from the start, so that `prepare` can refuse a rank that there will not be, and rank 0 misses a worker that
-    # died before it counted them.
+    # With the world size given, `prepare` can refuse a rank that will not exist, and rank 0 notices a worker that died
+    # before rank 0 counted them.
     WORLD_SIZE=$(given WORLD_SIZE)
     export WORLD_SIZE=${WORLD_SIZE:-$(number_of_ranks)}
     start prepare
@@ -67,8 +68,8 @@ start() { attend docker compose --progress quiet up --detach --no-build --no-dep
 
 container_of() { docker compose ps --all --quiet "$1"; }
 
-# The name belongs to every checkout on this machine. So that a build in another one changes nothing here, what was
-# built is known by its number from then on.
+# All checkouts on this machine share the image's name. From here on the image goes by its ID, so a build in another
+# checkout changes nothing here.
 build_image() {
     local image=lockstep
     export LOCKSTEP_IMAGE=$image
@@ -83,7 +84,7 @@ build_image() {
     LOCKSTEP_IMAGE=$(docker image inspect --format '{{.Id}}' "$image")
 }
 
-# A command of the image over finished runs, whose folders are given as the host or the image names them.
+# A command of the image over finished runs, whose folders may be given as paths on the host or in the image.
 read_runs() {
     local command=$1
     shift
@@ -93,13 +94,13 @@ read_runs() {
     of_image --volume "$PWD/results:/lockstep/results" "$LOCKSTEP_IMAGE" "$command" "${@#"$PWD/"}"
 }
 
-# Without a network, and with no more rights than the entrypoint needs to give all of them up.
+# Without a network, and with only the rights that the entrypoint needs to drop all rights.
 of_image() {
     docker run --rm --network none --read-only --tmpfs /tmp --security-opt no-new-privileges \
         --cap-drop ALL --cap-add SETUID --cap-add SETGID --cap-add SETPCAP "$@"
 }
 
-# Rank 0's lines, and below those of a training run, on a terminal, a bar.
+# Rank 0's lines. On a terminal, a training run gets a progress bar below them.
 follow() {
     if [[ $RANK_COMMAND != train || ! -t 1 ]]; then
         docker logs --follow "$1"
@@ -113,13 +114,13 @@ follow() {
             --env "COLUMNS=$columns" --env TERM --entrypoint python3 "$LOCKSTEP_IMAGE" -m app progress
 }
 
-# Runs a command so that a signal to this script is answered at once, and not when the command ends.
+# Runs a command. A signal to this script is answered at once, not only when the command ends.
 attend() {
     begin "$@"
     wait "$ATTENDED"
 }
 
-# Starts a command as a process group of its own (set -m), so that it can be ended with all its children.
+# Starts a command as its own process group (set -m), which can be ended with all its children.
 begin() {
     set -m
     "$@" &
@@ -139,8 +140,8 @@ end_early() {
 
 remove_containers() { quietly docker compose --progress quiet down --remove-orphans; }
 
-# The containers of a run stay, stopped, so that their output can be read. Others do not: their workers speak only
-# of what broke, and that is shown here.
+# After a training run the stopped containers stay, and their output can be read. After other commands they do not:
+# their workers print only errors, which are shown here.
 explain_failure() {
     local code=$1 container
     quietly docker compose --progress quiet stop
@@ -154,7 +155,7 @@ explain_failure() {
         done
         return
     fi
-    # Rank 0 itself may have been the one that was killed, and others have written more since it gave up.
+    # Rank 0 itself may have been killed, and the others may have written more since it gave up.
     of_image --volumes-from "$(container_of rank0)" "$LOCKSTEP_IMAGE" report || true
     say "Rank 0 ended with exit code $code. All ranks' output: docker compose logs. To remove the containers: scripts/down"
     exit "$code"

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# A working Docker Engine with Compose v2 and buildx: left alone where it works, installed and started where not.
+# A working Docker Engine with Compose and buildx: left untouched if it works, otherwise installed and started.
 
 TRIXIE_PACKAGES='docker.io docker-cli docker-compose docker-buildx'
 ENGINE_PATIENCE_SECONDS=60
@@ -56,14 +56,14 @@ as_root() {
     if [[ $EUID -eq 0 ]]; then "$@"; else sudo "$@"; fi
 }
 
-# What this distribution is: "debian 12", "ubuntu 24.04"; empty where it does not say.
+# This distribution: "debian 12", "ubuntu 24.04"; empty if it does not say.
 distribution() {
     [[ -r /etc/os-release ]] || return 0
     # shellcheck disable=SC1091
     (. /etc/os-release && printf '%s %s\n' "${ID:-}" "${VERSION_ID:-}")
 }
 
-# The packages for a part (engine, compose or buildx) on a distribution; fails where it is not known here.
+# The packages for a part (engine, compose or buildx) on a distribution; fails on an unknown distribution.
 packages_for() {
     local part=$1 distribution=$2
     case "$part on $distribution" in
@@ -93,7 +93,7 @@ install_from_distribution() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$@"
 }
 
-# Debian 12 has no Compose v2, and trixie's packages run on it. Only the four are ever taken from there.
+# Debian 12 has no Compose v2, but trixie's packages run on it. Only these four are ever taken from trixie.
 add_trixie_source() {
     local mirror package
     [[ ! -e /etc/apt/sources.list.d/lockstep-trixie.sources ]] || return 0
@@ -113,7 +113,7 @@ add_trixie_source() {
     } | as_root tee /etc/apt/preferences.d/lockstep-trixie >/dev/null
 }
 
-# Where this machine itself gets Debian from.
+# The mirror from which this machine installs Debian.
 debian_mirror() {
     # shellcheck disable=SC2016
     apt-get indextargets --format '$(SITE) $(REPO_URI) $(COMPONENT)' 'Created-By: Packages' |
@@ -137,7 +137,7 @@ start_engine() {
     done
 }
 
-# The init script raises limits first, and dies where this machine may not raise them.
+# The init script raises limits first, and fails on a machine that may not raise them.
 start_engine_without_systemd() {
     as_root service docker start >/dev/null 2>&1 && return
     grep -qs '^ulimit()' /etc/default/docker ||
@@ -145,7 +145,7 @@ start_engine_without_systemd() {
     quietly as_root service docker start || fail 'the Docker engine could not be started; the reason stands above.'
 }
 
-# A machine that was switched off hard keeps them, and the engine takes them for a running one's.
+# They survive a power cut, and the engine mistakes them for those of a running engine.
 remove_stale_pid_files() {
     local file pid
     for file in /run/docker.pid /run/docker-ssd.pid /run/docker/containerd/containerd.pid; do
@@ -157,7 +157,7 @@ remove_stale_pid_files() {
     done
 }
 
-# Ends with what a person has to do where these scripts may not, or cannot, do it.
+# Ends with instructions for what these scripts may not or cannot do themselves.
 explain_installation() {
     local advice=${1:-}
     if [[ -z $advice ]]; then
@@ -169,8 +169,8 @@ explain_installation() {
             *) advice='install Docker Engine, the Compose v2 plug-in and the buildx plug-in, and start the engine' ;;
         esac
     fi
-    fail "Lockstep needs a running Docker Engine with Compose v2 and buildx, and cannot set them up here by itself.
+    fail "Lockstep needs a running Docker Engine with Compose v2 and buildx, and cannot set them up here.
 Do this, then start again:
   $advice
-Where the engine runs but this user may not use it: sudo usermod -aG docker $(id -un), then log in again."
+If the engine runs but this user may not use it: sudo usermod -aG docker $(id -un), then log in again."
 }

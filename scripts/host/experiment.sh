@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# An experiment's runs, one after the other: the image says which, and what came of them.
+# An experiment's runs, one after the other: the image says which run comes next, and reads the results.
 
 REFRESH_SECONDS=1
 
-# All runs of one experiment that are not finished yet. To be called where errors end the script (set -e).
+# Makes all unfinished runs of one experiment. To be called where errors end the script (set -e).
 make_runs() {
     local name=$1 folder trial log began code settings ended=()
     folder=results/experiments/$name/full
@@ -30,14 +30,14 @@ make_runs() {
     done
 }
 
-# The image's part. It sees the grid files, and of results/ what other runs have left.
+# The part that runs in the image. It sees the grid files and results/.
 of_experiment() {
-    # It is over in seconds and writes files whole or not at all: Ctrl-C ends the waiting for it, and not the thing itself.
+    # It takes seconds and writes files whole or not at all: Ctrl-C ends the wait for it, but not the command itself.
     of_image --sig-proxy=false --volume "$PWD/results:/lockstep/results" \
         --volume "$PWD/scripts/experiments:/lockstep/experiments:ro" "$LOCKSTEP_IMAGE" experiment "$@"
 }
 
-# One run of the cluster with these settings and no others, whatever the environment and .env hold.
+# One run of the cluster with exactly these settings, whatever the environment and .env hold.
 run_trial() {
     local folder=$1 settings=$2 name
     for name in $(known_settings); do
@@ -50,7 +50,7 @@ run_trial() {
     run_ranks prepare train
 }
 
-# On a terminal: how far the run is that is being attended.
+# On a terminal: shows the progress of the current run.
 tell_while_running() {
     local records=$1 began=$2 steps
     [[ -t 2 ]] || return 0
@@ -63,7 +63,7 @@ tell_while_running() {
     printf '\r\033[K' >&2
 }
 
-# Ends the run that is going on as scripts/up would be ended. It counts as not made.
+# Ends the current run as Ctrl-C ends scripts/up. The run counts as not made.
 leave_experiment() {
     local code=$1
     trap '' INT TERM HUP
@@ -76,12 +76,12 @@ leave_experiment() {
     exit "$code"
 }
 
-# Settings that stand outside the grid file would make an experiment another one unnoticed.
+# A setting from outside the grid file would silently change the experiment.
 warn_of_unused_settings() {
     local name
     for name in $(known_settings); do
         if [[ $name != NETWORK_PREFIX && $(given "$name") ]]; then
-            warn "$name is set, and not used: an experiment takes settings from its file and from arguments alone."
+            warn "$name is set, and not used: an experiment takes settings only from its file and from arguments."
         fi
     done
 }

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the scripts say, and how they end.
+# Messages of the scripts, and exit codes.
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -16,7 +16,7 @@ fail() {
     exit 1
 }
 
-# Runs a long command without its output, which is shown only where it fails.
+# Runs a long command and shows its output only if it fails.
 quietly() {
     local log
     log=$(mktemp)

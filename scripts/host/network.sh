@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Whether the ranks' private network is free to take, here and now.
+# Checks that nothing else uses the subnet of the ranks' private network.
 
-# Refuses a NETWORK_PREFIX that another cluster, or this host itself, already uses.
+# Refuses a NETWORK_PREFIX that another cluster or this host already uses.
 check_network_is_free() {
     local project=$1 prefix owner number
     prefix=$(setting NETWORK_PREFIX)
@@ -13,7 +13,7 @@ check_network_is_free() {
     refuse "NETWORK_PREFIX=$prefix: $prefix.0/24 is taken by $owner. Choose another one, such as NETWORK_PREFIX=10.77.$number, or remove that network."
 }
 
-# Who uses a prefix, other than this project; nothing where it is free.
+# Who uses a prefix, other than this project; nothing if it is free.
 owner_of() {
     local prefix=$1 project=$2 subnet owner
     while read -r subnet owner; do
@@ -24,14 +24,14 @@ owner_of() {
     done < <(taken_subnets "$project")
 }
 
-# A line per subnet that is in use: the subnet, and by whom.
+# One line per subnet in use: the subnet, and who uses it.
 taken_subnets() {
     local project=$1
     # shellcheck disable=SC2046
     docker network inspect $(docker network ls --quiet) --format \
         '{{$n := .}}{{range .IPAM.Config}}{{.Subnet}} {{index $n.Labels "com.docker.compose.project"}}! the Docker network {{$n.Name}}{{"\n"}}{{end}}' |
         sed -n "/ $project! /d; s/ [^ ]*! / /p"
-    # Docker would accept a subnet that the host routes, and hide the host's from it. Bridges are Docker's own.
+    # Docker accepts a subnet that the host already routes, and hides that route. Bridges are Docker's own.
     if command -v ip >/dev/null; then
         ip -4 route show | awk '$1 ~ /^[1-9]/ && $3 !~ /^(br-|docker)/ {
             if ($1 !~ /\//) $1 = $1 "/32"

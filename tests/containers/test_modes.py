@@ -10,7 +10,7 @@ import pytest
 from app.modes import MODES
 from tests.containers.cluster import ROOT, Clone
 
-README = ROOT / "README.md"
+PROOFS = ROOT / "docs/proofs.md"
 RANKS = 4
 LENET5_PARAMETERS = 10
 
@@ -84,9 +84,9 @@ def test_vgg_11_puts_the_bytes_of_the_formula_on_the_wire(used_clone: Clone, mod
         check_wire(rank, rank["formula_bytes_sent_per_step"] * 1.03)
 
 
-def test_the_readme_s_two_commands_show_that_four_ranks_are_one_process(used_clone: Clone) -> None:
+def test_the_two_commands_of_the_proof_show_that_four_ranks_are_one_process(used_clone: Clone) -> None:
     """VGG-11 with synchronised batch normalisation in fp64."""
-    commands = re.findall(r"^(scripts/up .*PRECISION=fp64.*?)(?: +#.*)?$", README.read_text(), re.MULTILINE)
+    commands = re.findall(r"^(scripts/up .*PRECISION=fp64.*?)(?: +#.*)?$", PROOFS.read_text(), re.MULTILINE)
     losses = {}
     for command in commands:
         code, output = used_clone.run(*command.split(), EVALUATE="never")
