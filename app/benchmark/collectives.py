@@ -14,6 +14,7 @@ from app.benchmark.choice import Choice
 from app.cluster.members import Cluster
 from app.costs.bandwidth import CENTRE, LinkSpeed, all_reduce_seconds, gather_seconds, scatter_seconds
 from app.gradient_sync.ring_all_reduce import RingAllReduce
+from app.link.measured import speed_of
 from app.link.measurement import measure_links
 from app.settings.fields import Settings
 from app.wire.communicator import Communicator
@@ -90,7 +91,7 @@ class Bench:
     def measure(self) -> list[LinkSpeed]:
         """What the links carry now; nothing where they are not measured."""
         measured = measure_links(self._settings, self._cluster, self._communicator)
-        self._links = [link.speed for link in measured or []]
+        self._links = [speed_of(link) for link in measured or []]
         return self._links
 
     def row(self, operation: Operation, size: int) -> str:

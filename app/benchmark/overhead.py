@@ -19,9 +19,10 @@ from app.cluster.members import Cluster
 from app.datasets import CLASSES, SIDE, SOURCES
 from app.datasets.prepared import DataSet, Part
 from app.records.lines import Recorder, Usage
+from app.records.manifest import Plan
 from app.settings.fields import DEFAULT_DATASETS, Settings
 from app.training import batches as data
-from app.training.loop import Job, Plan, Steps, make_job
+from app.training.loop import Job, Steps, make_job
 from app.training.meter import Meter, Outcome, StepMeter
 from app.training.usage import UsageSampler
 from app.wire.clock import RunClock

@@ -57,10 +57,10 @@ def write(grid: Grid, plan: Plan) -> Path:
     folder = page_folder(grid.name)
     files.write_parts(folder, [t for s in sections for t in s.tables], [f for s in sections for f in s.figures])
     summary = _summary(grid, plan, results, sections)
-    files.replace(folder / SUMMARY, json.dumps(summary, indent=2) + "\n")
+    folders.replace_file(folder / SUMMARY, json.dumps(summary, indent=2) + "\n")
     content = {"grid": grid, "summary": summary, "sections": sections, "results": results, "plan": plan}
     content["attempts"] = plan.attempts_made()
-    files.replace(folder / folders.REPORT, files.render("experiment.html", content))
+    folders.replace_file(folder / folders.REPORT, files.render("experiment.html", content))
     return folder / folders.REPORT
 
 
@@ -77,7 +77,7 @@ def write_index() -> Path:
         pages.append({"name": name, "grid": grid, "wrong": wrong, "summary": summary})
     path = folders.RESULTS / "experiments" / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.replace(path, files.render("experiments.html", {"pages": pages}))
+    folders.replace_file(path, files.render("experiments.html", {"pages": pages}))
     return path
 
 
@@ -105,11 +105,11 @@ def _summary(grid: Grid, plan: Plan, results: Results, sections: list[Section]) 
 def _warnings(results: Results) -> Iterator[str]:
     """What readers of the comparisons must know, and what the runs themselves warn of."""
     manifests = [run.manifest for run in results.all_runs]
-    if len({tuple(sorted({rank["host_boot_id"] for rank in each["ranks"]})) for each in manifests}) > 1:
+    if len({tuple(sorted({rank.host_boot_id for rank in each.ranks})) for each in manifests}) > 1:
         yield "The runs were made on different machines, or with a restart of the machine between them: ratios may lie."
-    if len({each["image"]["source_sha256"] for each in manifests}) > 1:
+    if len({each.image.source_sha256 for each in manifests}) > 1:
         yield "The runs were made by different versions of the program: what differs may be the program."
-    told = Counter(warning for run in results.all_runs for warning in run.summary["warnings"])
+    told = Counter(warning for run in results.all_runs for warning in run.summary.warnings)
     for warning, times in told.most_common(MOST_WARNINGS):
         yield f"{warning} (in {times} of {len(manifests)} runs)"
     if len(told) > MOST_WARNINGS:

@@ -7,6 +7,7 @@ from statistics import median_high
 from typing import NamedTuple
 
 from app.costs.bandwidth import LinkSpeed
+from app.records.manifest import Direction, Link, RoundTrip
 from app.settings.links import Asked
 
 TOLERANCE = 0.10
@@ -34,38 +35,9 @@ class Star:
     received: float
 
 
-@dataclass(frozen=True)
-class Direction:
-    """One direction of a rank's link; bytes are payload."""
-
-    asked_bits_per_second: float | None  # headers included
-    expected_bytes_per_second: float | None  # what then can pass, also through the links of the ranks at the other end
-    measured_bytes_per_second: float
-    error: float | None  # of the measured against the expected; null where nothing is asked
-
-
-@dataclass(frozen=True)
-class RoundTrip:
-    """To the next rank and back."""
-
-    asked_seconds: float | None
-    measured_seconds: float
-    error: float | None
-
-
-@dataclass(frozen=True)
-class Link:
-    """A rank's link, as measured."""
-
-    sent: Direction
-    received: Direction
-    round_trip: RoundTrip
-    asked_loss: float | None
-
-    @property
-    def speed(self) -> LinkSpeed:
-        """What it carries."""
-        return LinkSpeed(self.sent.measured_bytes_per_second, self.received.measured_bytes_per_second)
+def speed_of(link: Link) -> LinkSpeed:
+    """What a link carries."""
+    return LinkSpeed(link.sent.measured_bytes_per_second, link.received.measured_bytes_per_second)
 
 
 def links_of(

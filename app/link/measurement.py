@@ -15,7 +15,8 @@ import torch
 
 from app.cluster.members import Cluster
 from app.errors import LockstepError
-from app.link.measured import Flow, Link, Star, deviations, links_of
+from app.link.measured import Flow, Star, deviations, links_of
+from app.records.manifest import Link
 from app.settings.fields import Settings
 from app.settings.links import Asked
 from app.wire.communicator import Communicator, Transfer

@@ -40,6 +40,13 @@ def check_writable(folder: Path) -> None:
         ) from None
 
 
+def replace_file(path: Path, content: str | bytes) -> None:
+    """Write a file in place of one that may be there: whole, or not at all."""
+    half_written = path.with_name(f".{path.name}.new")
+    half_written.write_bytes(content.encode() if isinstance(content, str) else content)
+    half_written.replace(path)
+
+
 @contextmanager
 def scratch_in(parent: Path, clean_ups: CleanUps) -> Iterator[Path]:
     """A new folder for what is half made. It is gone afterwards, also where a signal ends the program."""

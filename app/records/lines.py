@@ -1,4 +1,7 @@
-"""The records of a run: typed, one JSON object a line, units in the names, null for what was not measured."""
+"""What a rank writes while it runs: one JSON object a line, units in the names, null for what was not measured.
+
+`attempt` counts how often a run began: 0 until runs can be resumed.
+"""
 
 import json
 import threading
@@ -53,6 +56,7 @@ class Step:
     throttled_seconds: float | None  # held back by a CPU quota, summed over CPUs; null where the kernel does not say
     buckets: list[Message] | None  # of gradients that were averaged behind backward
     buffers: list[Message] | None  # of rank 0's buffers, before forward
+    attempt: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ class Usage:
     memory_bytes: int  # resident, at the end
     network_sent_bytes: int | None  # by the kernel; null where the interface is shared
     network_received_bytes: int | None
+    attempt: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,7 @@ class Clock:
     at_seconds: float
     ahead_seconds: float  # negative: behind
     uncertainty_seconds: float
+    attempt: int = 0
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,7 @@ class Evaluation:
     correct: int
     samples: int
     accuracy: float
+    attempt: int = 0
 
 
 @dataclass(frozen=True)
@@ -105,6 +112,7 @@ class Finished:
     seconds: float
     parameters_sha256: str
     restarts: int
+    attempt: int = 0
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from app.errors import LockstepError
 from app.machine import folders
 from app.report import comparison, page
 from app.report.conclusion import conclude
-from app.report.run import Run, find
+from app.summary.run import Run, find
 
 Say = Callable[[str], None]
 
@@ -23,10 +23,10 @@ def report(names: Sequence[str], say: Say) -> None:
     found = _find(names or [folders.handed_over()])
     try:
         if len(found) == 1:
-            conclude(found[0])
-            path = found[0] / folders.REPORT
+            conclude(found[0].folder)
+            path = found[0].folder / folders.REPORT
         else:
-            path = page.write_comparison([Run.read(folder) for folder in found])
+            path = page.write_comparison(found)
     except OSError as error:
         raise LockstepError(
             f"the report cannot be written: {error}. Give results/ to the user who runs this."
@@ -36,7 +36,7 @@ def report(names: Sequence[str], say: Say) -> None:
 
 def compare(names: Sequence[str], say: Say) -> None:
     """Lay runs side by side, the fastest first."""
-    runs = [Run.read(folder) for folder in _find(names)]
+    runs = _find(names)
     table = comparison.compared(runs)
     grid = Grid(box=None, pad_edge=False, header_style="")
     shown = [place for place in range(len(table.columns)) if any(row[place] is not None for row in table.rows)]
@@ -51,12 +51,12 @@ def compare(names: Sequence[str], say: Say) -> None:
     for each in comparison.differences(runs):
         say(f"differs: {each}")
     for run in runs:
-        say(f"{run.name}: {run.summary['verdict']['sentences'][0]}")
+        say(f"{run.name}: {run.summary.verdict.sentences[0]}")
 
 
-def _find(names: Sequence[str]) -> list[Path]:
+def _find(names: Sequence[str]) -> list[Run]:
     """Each once, in the order given."""
-    return list(dict.fromkeys(find(name) for name in names))
+    return list({run.folder: run for run in map(find, names)}.values())
 
 
 def _from_here(path: Path) -> Path:

@@ -1,10 +1,10 @@
 """Several runs side by side: the table of them, and in what they differ."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from app.report.run import Run
+from app.records.summary import Spread
 from app.report.table import Column, Table, Value, digits, megabytes, percent, plain
+from app.summary.run import Run
 
 
 def compared(runs: Sequence[Run]) -> Table:
@@ -29,8 +29,8 @@ def compared(runs: Sequence[Run]) -> Table:
         Column("test", "accuracy", percent),
         Column("complete", "complete", plain),
     ]
-    ordered = sorted(runs, key=lambda run: -(run.summary["run"]["images_per_second"] or 0.0))
-    fastest = ordered[0].summary["run"]["images_per_second"] if ordered else None
+    ordered = sorted(runs, key=lambda run: -(run.summary.run.images_per_second or 0.0))
+    fastest = ordered[0].summary.run.images_per_second if ordered else None
     return Table(
         "compared",
         "Side by side, the fastest first",
@@ -42,23 +42,23 @@ def compared(runs: Sequence[Run]) -> Table:
 
 
 def _comparison(run: Run, columns: Sequence[Column], fastest: float | None) -> list[Value]:
-    figures = run.summary["run"]
-    speed = figures["images_per_second"]
-    known: dict[str, Any] = {
+    figures = run.summary.run
+    speed = figures.images_per_second
+    known: dict[str, Value] = {
         **{
-            name: run.summary[name]
+            name: getattr(run.summary, name)
             for name in ("sync_mode", "model", "world_size", "global_batch_size", "steps", "complete")
         },
-        **{name: figures[name] for name in ("images_per_second", "bytes_sent_per_step", "loss", "accuracy")},
+        **{name: getattr(figures, name) for name in ("images_per_second", "bytes_sent_per_step", "loss", "accuracy")},
         **{
-            f"{field}_{which}": each[which]
-            for field, each in figures.items()
-            if field.endswith("seconds") and isinstance(each, dict)
+            f"{field}_{which}": getattr(each, which)
+            for field, each in vars(figures).items()
+            if isinstance(each, Spread)
             for which in ("mean", "median")
         },
         "run": run.name,
         "times_slower": fastest / speed if fastest and speed else None,
-        "utilisation": (figures["bandwidth"] or {}).get("utilisation"),
+        "utilisation": figures.bandwidth.utilisation if figures.bandwidth else None,
     }
     return [known.get(column.name) for column in columns]
 
@@ -67,13 +67,13 @@ def differences(runs: Sequence[Run]) -> list[str]:
     """In what else than the mode the runs differ, so that nobody takes one thing's effect for another's."""
     own = {"run_name", "sync_mode"}
     found = []
-    for name in dict.fromkeys(name for run in runs for name in run.manifest["settings"] if name not in own):
-        values = [str(run.manifest["settings"].get(name)) for run in runs]
+    for name in dict.fromkeys(name for run in runs for name in run.manifest.settings if name not in own):
+        values = [str(run.manifest.settings.get(name)) for run in runs]
         if len(set(values)) > 1:
             found.append(
                 f"{name.upper()}: " + ", ".join(f"{run.name} {value}" for run, value in zip(runs, values, strict=True))
             )
-    hosts = {tuple(sorted({rank["host_boot_id"] for rank in run.manifest["ranks"]})) for run in runs}
+    hosts = {tuple(sorted({rank.host_boot_id for rank in run.manifest.ranks})) for run in runs}
     if len(hosts) > 1:
         found.append("the runs were made on different machines, or with a restart between them")
     return found

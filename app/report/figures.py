@@ -1,18 +1,18 @@
 """The figures of a run, and those that lay several runs side by side."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from app.records.summary import PHASES, Figures
 from app.report import theme
 from app.report.drawing import Drawing, Missing, draw
-from app.report.run import Run
 from app.report.series import Series, of_records, series
 from app.report.timeline import timeline
+from app.summary.run import Run
 from app.summary.run_records import RankRecords
 
 
@@ -51,67 +51,76 @@ def of_runs(runs: Sequence[Run]) -> list[Drawing]:
 
 
 def _phases_by_rank(run: Run) -> tuple[Figure, str]:
-    rows = [(f"rank {rank['rank']}", rank) for rank in run.summary["ranks"]]
+    rows = [(f"rank {rank.rank}", mean_seconds(rank)) for rank in run.summary.ranks]
     return stacked_phases(rows), (
         "Mean seconds of each phase over all steps but the first. "
         "Wait is the time until the slowest rank had arrived; sync is what then was left to do."
-        + (" Violet: synchronisation hidden behind backward." if run.summary["run"]["hidden_sync_seconds"] else "")
+        + (" Violet: synchronisation hidden behind backward." if run.summary.run.hidden_sync_seconds else "")
     )
 
 
 def _phases_by_run(runs: Sequence[Run]) -> tuple[Figure, str]:
-    rows = [(run.name, run.summary["run"]) for run in runs]
+    rows = [(run.name, mean_seconds(run.summary.run)) for run in runs]
     return stacked_phases(rows), "Mean seconds of each phase over all ranks and all steps but the first."
 
 
-def stacked_phases(rows: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
+MeanSeconds = Mapping[str, float | None]  # of each phase, of `hidden_sync`, and of the whole `step`
+
+
+def mean_seconds(figures: Figures) -> MeanSeconds:
+    """The means of a summary."""
+    spreads = {phase: figures.seconds_of(phase) for phase in (*PHASES, "hidden_sync")} | {"step": figures.seconds}
+    return {name: None if spread is None else spread.mean for name, spread in spreads.items()}
+
+
+def stacked_phases(rows: Sequence[tuple[str, MeanSeconds]]) -> Figure:
     """A bar for each name, made of the mean seconds of its phases, what hides in backward inside."""
-    if not any(row["seconds"] for _, row in rows):
+    if not any(row["step"] for _, row in rows):
         raise Missing("no step but the first is there.")
     figure = theme.new_figure(1.3 + 0.36 * len(rows))
     axes = figure.subplots()
     places = np.arange(len(rows))
     left = np.zeros(len(rows))
     for phase, colour in theme.PHASES.items():
-        means = np.array([_mean(row, f"{phase}_seconds") for _, row in rows])
+        means = np.array([_number(row[phase]) for _, row in rows])
         if not np.isnan(means).all():
             axes.barh(places, np.nan_to_num(means), left=left, height=0.62, color=colour, label=phase)
             left += np.nan_to_num(means)
     for place, (_, row) in enumerate(rows):
-        hidden, before = _mean(row, "hidden_sync_seconds"), sum(_mean(row, f"{p}_seconds") for p in ("data", "forward"))
-        end = before + _mean(row, "backward_seconds")
+        hidden = _number(row["hidden_sync"])
+        end = sum(_number(row[phase]) for phase in ("data", "forward", "backward"))
         if hidden > 0:
             axes.barh(place, hidden, left=end - hidden, height=0.2, color=theme.HIDDEN)
         if left[place]:
-            text = f"{_mean(row, 'seconds'):.3g} s"
+            text = f"{_number(row['step']):.3g} s"
             axes.annotate(text, (left[place], place), (4, 0), textcoords="offset points", va="center")
     axes.set_yticks(places, theme.shorten([name for name, _ in rows]))
     axes.invert_yaxis()
     axes.set_xlim(0, left.max() * 1.12)
     axes.set_xlabel("seconds per step")
     axes.grid(visible=False, axis="y")
-    if any(_mean(row, "hidden_sync_seconds") > 0 for _, row in rows):
+    if any(_number(row["hidden_sync"]) > 0 for _, row in rows):
         axes.barh(0, 0, color=theme.HIDDEN, label="hidden sync")
     theme.legend_above(axes, 4)
     return figure
 
 
-def _mean(row: dict[str, Any], figure: str) -> float:
-    """A mean of the summary; no number where there is none."""
-    return row[figure]["mean"] if row[figure] else float("nan")
+def _number(value: float | None) -> float:
+    """What was not measured is no number."""
+    return float("nan") if value is None else value
 
 
 def _step_times(run: Run) -> tuple[Figure, str]:
     lines = [of_records(f"rank {rank.rank}", rank.warm, "step", "seconds") for rank in run.ranks]
     figure, axes = _lines(lines, "step", "seconds", "no step but the first is there.")
     axes.set_ylim(bottom=0)
-    firsts = [rank["first_step"]["seconds"] for rank in run.summary["ranks"] if rank["first_step"]]
+    firsts = [rank.first_step.seconds for rank in run.summary.ranks if rank.first_step]
     return figure, f"Without the first step, which sets everything up and took {max(firsts):.3g} s on the slowest rank."
 
 
 def _loss(run: Run) -> tuple[Figure, str]:
     if run.synchronised:
-        lines = [series("all ranks", range(len(run.summary["losses"])), run.summary["losses"])]
+        lines = [series("all ranks", range(len(run.summary.losses)), run.summary.losses)]
     else:
         lines = [of_records(f"rank {rank.rank}", rank.steps, "step", "loss") for rank in run.ranks]
     figure, _ = _lines(lines, "step", "loss", "no step has a loss from all ranks.")
@@ -119,10 +128,10 @@ def _loss(run: Run) -> tuple[Figure, str]:
 
 
 def _accuracy(run: Run) -> tuple[Figure, str]:
-    epochs = run.summary["run"]["epochs"]
-    numbers = [epoch["epoch"] + 1 for epoch in epochs]
+    epochs = run.summary.run.epochs
+    numbers = [epoch.epoch + 1 for epoch in epochs]
     lines = [
-        series(name, numbers, [_percent(epoch[figure]) for epoch in epochs])
+        series(name, numbers, [_percent(getattr(epoch, figure)) for epoch in epochs])
         for name, figure in (("training", "training_accuracy"), ("test", "accuracy"))
     ]
     figure, axes = _lines(lines, "epoch", "% right", "no epoch has a score.", marker="o")
@@ -137,30 +146,28 @@ def _percent(share: float | None) -> float | None:
 
 
 def _bytes(run: Run) -> tuple[Figure, str]:
-    ranks = run.summary["ranks"]
+    ranks = run.summary.ranks
     kinds = {
         "formula": "formula_bytes_sent_per_step",
         "counted": "bytes_sent_per_step",
         "seen by the kernel": "interface_bytes_sent_per_step",
     }
-    if not any(rank[field] for rank in ranks for field in kinds.values()):
+    if not any(getattr(rank, field) for rank in ranks for field in kinds.values()):
         raise Missing("this mode sends nothing between ranks.")
     figure = theme.new_figure()
     axes = figure.subplots()
     width = 0.8 / len(kinds)
     for place, (kind, field) in enumerate(kinds.items()):
-        measured = [(rank["rank"], rank[field] / 1e6) for rank in ranks if rank[field] is not None]
+        measured = [(rank.rank, size / 1e6) for rank in ranks if (size := getattr(rank, field)) is not None]
         if measured:
             at = [rank + (place - 1) * width for rank, _ in measured]
             axes.bar(at, [size for _, size in measured], width * 0.92, label=kind, color=theme.colour(place))
-    axes.set_xticks(range(len(ranks)), [f"rank {rank['rank']}" for rank in ranks])
+    axes.set_xticks(range(len(ranks)), [f"rank {rank.rank}" for rank in ranks])
     axes.grid(visible=False, axis="x")
     axes.set_ylabel("MB sent per step")
     theme.legend_above(axes, len(kinds))
     return figure, "The kernel's count has headers and answers in it" + (
-        "."
-        if ranks[0]["interface_bytes_sent_per_step"] is not None
-        else "; here ranks share an interface: not measured."
+        "." if ranks[0].interface_bytes_sent_per_step is not None else "; here ranks share an interface: not measured."
     )
 
 
@@ -177,14 +184,14 @@ def _bandwidths(runs: Sequence[Run]) -> tuple[Figure, str]:
 
 def _bandwidth_bars(runs: Sequence[Run]) -> Figure:
     kinds = {"algorithm": "algorithm", "bus": "bus", "slowest link": "link"}
-    shown = [run for run in runs if run.summary["run"]["bandwidth"]]
+    shown = [run for run in runs if run.summary.run.bandwidth]
     if not shown:
         raise Missing("no step has its synchronisation measured on all ranks.")
     figure = theme.new_figure(1.4 + 0.6 * len(shown))
     axes = figure.subplots()
     height = 0.8 / len(kinds)
     for place, (kind, name) in enumerate(kinds.items()):
-        speeds = [run.summary["run"]["bandwidth"][f"{name}_bytes_per_second"] for run in shown]
+        speeds = [getattr(run.summary.run.bandwidth, f"{name}_bytes_per_second") for run in shown]
         measured = [(at, speed / 1e6) for at, speed in enumerate(speeds) if speed is not None]
         if measured:
             at = [number + (place - 1) * height for number, _ in measured]
@@ -251,8 +258,7 @@ def usage_line(rank: RankRecords, field: str, scale: float) -> Series:
 def _losses(runs: Sequence[Run]) -> tuple[Figure, str]:
     names = theme.shorten([run.name for run in runs])
     lines = [
-        series(name, range(len(run.summary["losses"])), run.summary["losses"])
-        for name, run in zip(names, runs, strict=True)
+        series(name, range(len(run.summary.losses)), run.summary.losses) for name, run in zip(names, runs, strict=True)
     ]
     figure, _ = _lines(lines, "step", "loss", "no step has a loss from all ranks.")
     return figure, "Of each step's global batch; without synchronisation, the mean over the ranks' own models."

@@ -7,6 +7,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app import __version__
+from app.machine.folders import replace_file
 from app.report import theme
 from app.report.drawing import Drawing
 from app.report.table import Table
@@ -24,14 +25,7 @@ def write_parts(folder: Path, tables: Sequence[Table], figures: Sequence[Drawing
                 if f"{part}/{path.name}" not in own:
                     path.unlink()
     for name, content in own.items():
-        replace(folder / name, content)
-
-
-def replace(path: Path, content: str | bytes) -> None:
-    """Write a file in place of one that may be there."""
-    half_written = path.with_name(f".{path.name}")
-    half_written.write_bytes(content.encode() if isinstance(content, str) else content)
-    half_written.replace(path)
+        replace_file(folder / name, content)
 
 
 def render(template: str, content: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.machine import folders
 from app.report import comparison, figures, files, tables
-from app.report.run import Run
+from app.summary.run import Run
 
 LONGEST_NAME = 200
 
@@ -41,5 +41,5 @@ def _comparison_folder(runs: Sequence[Run]) -> Path:
 def _write(folder: Path, content: dict[str, Any]) -> Path:
     own = content["compared"] or content["pages"][0]
     files.write_parts(folder, own["tables"], own["figures"])
-    files.replace(folder / folders.REPORT, files.render("page.html", content))
+    folders.replace_file(folder / folders.REPORT, files.render("page.html", content))
     return folder / folders.REPORT

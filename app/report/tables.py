@@ -1,7 +1,8 @@
 """The tables of one run."""
 
-from app.report.run import Run
+from app.records.summary import Figures
 from app.report.table import Column, Table, Value, digits, megabytes, percent, plain
+from app.summary.run import Run
 
 
 def of_run(run: Run) -> list[Table]:
@@ -42,22 +43,22 @@ def _times(run: Run) -> Table:
         Column("images/s", "images_per_second", digits),
     ]
     rows: list[list[Value]] = []
-    for name, each in [*((f"rank {rank['rank']}", rank) for rank in run.summary["ranks"]), ("all", run.summary["run"])]:
-        first = each.get("first_step")
-        rows.append(
-            [
-                name,
-                each.get("steps", run.summary["steps"]),
-                first["seconds"] if first else None,
-                *(each[field][which] if each[field] else None for _, field, which in TIMES),
-                each["images_per_second"],
-            ]
-        )
+    summary = run.summary
+    for rank in summary.ranks:
+        first = rank.first_step.seconds if rank.first_step else None
+        rows.append([f"rank {rank.rank}", rank.steps, first, *_time_values(rank)])
+    rows.append(["all", summary.steps, None, *_time_values(summary.run)])
     note = (
         "Seconds per step, the first one left out: mean, median and 95th percentile of the whole step, means of its "
         "phases. Data to optimiser add up to the step; hidden sync runs behind backward."
     )
     return Table("times", "Times", columns, rows, note)
+
+
+def _time_values(figures: Figures) -> list[Value]:
+    spreads = [getattr(figures, field) for _, field, _ in TIMES]
+    values = [getattr(spread, which) if spread else None for spread, (*_, which) in zip(spreads, TIMES, strict=True)]
+    return [*values, figures.images_per_second]
 
 
 def _wire(run: Run) -> Table:
@@ -70,22 +71,22 @@ def _wire(run: Run) -> Table:
         Column("batch norm", "batch_norm_bytes_sent_per_step", megabytes),
     ]
     rows: list[list[Value]] = []
-    for rank in run.summary["ranks"]:
-        counted, seen = rank["bytes_sent_per_step"], rank["interface_bytes_sent_per_step"]
+    for rank in run.summary.ranks:
+        counted, seen = rank.bytes_sent_per_step, rank.interface_bytes_sent_per_step
         excess = seen / counted - 1 if counted and seen is not None else None
         rows.append(
             [
-                f"rank {rank['rank']}",
-                *(rank[f"{field}_per_step"] for field in fields),
+                f"rank {rank.rank}",
+                *(getattr(rank, f"{field}_per_step") for field in fields),
                 excess,
-                rank["batch_norm_bytes_sent_per_step"],
+                rank.batch_norm_bytes_sent_per_step,
             ]
         )
     return Table("bytes", "Bytes against the formula", columns, rows, "MB per step of each rank.")
 
 
 def _bandwidth(run: Run) -> Table:
-    figures = run.summary["run"]["bandwidth"] or {}
+    figures = run.summary.run.bandwidth
     columns = [
         Column("sync s", "sync_seconds", digits),
         Column("least s on these links", "sync_seconds_at_least", digits),
@@ -98,7 +99,7 @@ def _bandwidth(run: Run) -> Table:
         "Sync: median over the steps of the slowest rank's synchronisation; of what hides in backward, the time in "
         "which messages were under way that all ranks had ready. Used: bus bandwidth by the slowest link."
     )
-    rows = [[figures.get(column.name) for column in columns]]
+    rows: list[list[Value]] = [[getattr(figures, column.name, None) for column in columns]]
     return Table("bandwidth", "Bandwidth", columns, rows if figures else [], note)
 
 
@@ -118,22 +119,22 @@ def _links(run: Run) -> Table:
         Column("round trip ms", "round_trip_seconds", lambda value: f"{float(value or 0) * 1e3:.2f}"),
     ]
     rows: list[list[Value]] = []
-    for rank, use in zip(run.manifest["ranks"], run.summary["ranks"], strict=True):
-        if link := rank["link"]:
+    for rank, use in zip(run.manifest.ranks, run.summary.ranks, strict=True):
+        if link := rank.link:
             rows.append(
                 [
-                    f"rank {rank['rank']}",
+                    f"rank {rank.rank}",
                     *(
                         value
                         for way in ("sent", "received")
                         for value in (
-                            link[way]["expected_bytes_per_second"],
-                            link[way]["measured_bytes_per_second"],
-                            link[way]["error"],
-                            use["link"][f"{way}_utilisation"],
+                            link.direction(way).expected_bytes_per_second,
+                            link.direction(way).measured_bytes_per_second,
+                            link.direction(way).error,
+                            use.link.direction(way),
                         )
                     ),
-                    link["round_trip"]["measured_seconds"],
+                    link.round_trip.measured_seconds,
                 ]
             )
     return Table(
@@ -151,12 +152,13 @@ def _scores(run: Run) -> Table:
         Column("test accuracy", "accuracy", percent),
     ]
     rows: list[list[Value]] = []
-    parties = [("all", run.summary["run"]), *((f"rank {rank['rank']}", rank) for rank in run.summary["ranks"])]
-    for number in range(len(run.summary["run"]["epochs"])):
+    parties: list[tuple[str, Figures]] = [("all", run.summary.run)]
+    parties += [(f"rank {rank.rank}", rank) for rank in run.summary.ranks]
+    for number in range(len(run.summary.run.epochs)):
         for name, party in parties:
-            if number < len(party["epochs"]):
-                epoch = party["epochs"][number]
-                rows.append([epoch["epoch"] + 1, name, *(epoch[column.name] for column in columns[2:])])
+            if number < len(party.epochs):
+                epoch = party.epochs[number]
+                rows.append([epoch.epoch + 1, name, *(getattr(epoch, column.name) for column in columns[2:])])
     return Table("scores", "Scores", columns, rows)
 
 
@@ -171,8 +173,7 @@ def _usage(run: Run) -> Table:
     )
     columns = [Column("", "rank", plain), *(Column(*field) for field in fields)]
     rows: list[list[Value]] = [
-        [f"rank {rank['rank']}", *((rank["usage"] or {}).get(name) for _, name, _ in fields)]
-        for rank in run.summary["ranks"]
+        [f"rank {rank.rank}", *(getattr(rank.usage, name, None) for _, name, _ in fields)] for rank in run.summary.ranks
     ]
     return Table("usage", "Usage", columns, rows, "Means over the run, evaluation included. 100 % is one CPU.")
 
@@ -186,7 +187,7 @@ def _ranks(run: Run) -> Table:
         Column("host", "host_boot_id", lambda value: str(value)[:8]),
     ]
     rows: list[list[Value]] = [
-        [f"rank {rank['rank']}", *(rank.get(column.name) for column in columns[1:])] for rank in run.manifest["ranks"]
+        [f"rank {rank.rank}", *(getattr(rank, column.name) for column in columns[1:])] for rank in run.manifest.ranks
     ]
     return Table("ranks", "Ranks", columns, rows, "Cores are shared by all ranks of a host.")
 
@@ -198,11 +199,11 @@ def _exact(value: Value) -> str:
 def _settings(run: Run) -> Table:
     columns = [Column("", "name", plain), Column("", "value", _exact)]
     about = [
-        ("started", run.manifest["started_at"]),
-        ("parameters", run.manifest["parameters"]),
-        ("steps", run.manifest["plan"]["steps"]),
-        *((f"version of {name}", value) for name, value in run.manifest["versions"].items()),
-        *((f"image: {name}", value) for name, value in run.manifest["image"].items()),
+        ("started", run.manifest.started_at),
+        ("parameters", run.manifest.parameters),
+        ("steps", run.manifest.plan.steps),
+        *((f"version of {name}", value) for name, value in vars(run.manifest.versions).items()),
+        *((f"image: {name}", value) for name, value in vars(run.manifest.image).items()),
     ]
-    rows: list[list[Value]] = [[name.upper(), value] for name, value in run.manifest["settings"].items()]
+    rows: list[list[Value]] = [[name.upper(), value] for name, value in run.manifest.settings.items()]
     return Table("settings", "Settings and environment", columns, [*rows, *([name, value] for name, value in about)])

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from app.records.lines import Step
 from app.report import theme
 from app.report.drawing import Missing
-from app.report.run import Run
+from app.summary.run import Run
 
 STEPS_SHOWN = 3
 

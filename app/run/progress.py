@@ -1,11 +1,10 @@
 """A run followed on a terminal: rank 0's own lines, and below them a bar with loss, images per second and time left."""
 
-import json
 import queue
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -13,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from app.machine import folders
 from app.records import lines as records
 from app.records.lines import Step
+from app.records.manifest import Manifest
 
 REFRESH_SECONDS = 0.5
 
@@ -39,10 +39,10 @@ def follow(lines: TextIO) -> None:
             if manifest is None:
                 continue
             if task is None:
-                total = manifest["plan"]["steps"]
-                task = bar.add_task(manifest["settings"]["sync_mode"], total=total, loss="-", speed="-")
+                total = manifest.plan.steps
+                task = bar.add_task(str(manifest.settings["sync_mode"]), total=total, loss="-", speed="-")
             if steps := tail.new_steps():
-                speed = sum(s.samples for s in steps) / sum(s.seconds for s in steps) * manifest["world_size"]
+                speed = sum(s.samples for s in steps) / sum(s.seconds for s in steps) * manifest.world_size
                 loss = steps[-1].loss
                 bar.update(
                     task,
@@ -69,11 +69,11 @@ class _Tail:
         return [record for record in found if isinstance(record, Step)]
 
 
-def _manifest(run_folder: Path) -> Any:
+def _manifest(run_folder: Path) -> Manifest | None:
     """The manifest, once it is there and whole."""
     try:
-        return json.loads((run_folder / "manifest.json").read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
+        return Manifest.read(run_folder)
+    except (FileNotFoundError, ValueError):
         return None
 
 

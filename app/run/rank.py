@@ -12,11 +12,12 @@ from app.cluster.members import Cluster
 from app.datasets import prepared
 from app.datasets.prepared import DataSet
 from app.errors import LockstepError
-from app.link.measured import Link, deviations
+from app.link.measured import deviations
 from app.link.measurement import describe, insist_on, measure_links
 from app.machine import folders
 from app.machine.interrupt import CleanUps
 from app.records.lines import Finished, Recorder
+from app.records.manifest import Link
 from app.report.conclusion import conclude
 from app.run import manifest
 from app.settings.fields import Settings
@@ -46,7 +47,7 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
     finally:
         summary = conclude(run_folder) if cluster.rank == 0 else None
     if summary:
-        say(summary["verdict"]["sentences"][0])
+        say(summary.verdict.sentences[0])
         say(
             f"{finished.steps} steps on {cluster.world_size} rank(s) in {finished.seconds:.1f} s. Results: {run_folder}"
         )
@@ -83,7 +84,9 @@ def _open_books(job: Job, run_folder: Path, links: Sequence[Link] | None) -> Non
         *_warnings(job.settings, job.cluster),
         *(f"a link is not what was asked: {each}" for each in deviations(links or [])),
     ]
-    manifest.write(run_folder, job.settings, job.cluster, job.plan, job.dataset, job.model, links, [*said, *warnings])
+    every = [*said, *warnings]
+    run = run_folder.name
+    manifest.gather(run, job.settings, job.cluster, job.plan, job.dataset, job.model, links, every).write(run_folder)
     for line in [*([describe(links)] if links else []), *(f"warning: {warning}" for warning in warnings)]:
         job.say(line)
 

@@ -1,35 +1,29 @@
-"""A run in figures: summary.json, made from the manifest and the records alone."""
+"""A run in figures: its summary, made from the manifest and the records alone."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import fields, replace
 
 import numpy as np
 
 from app.costs.bandwidth import all_reduce_share
 from app.records.lines import Step
+from app.records.manifest import WAYS, Link, Manifest
+from app.records.summary import (
+    Bandwidth,
+    Figures,
+    FirstStep,
+    GroupFigures,
+    LinkUse,
+    RankFigures,
+    Shares,
+    Spread,
+    Straggler,
+    Summary,
+    UsageFigures,
+    Verdict,
+)
 from app.summary import scores, verdict
 from app.summary.run_records import RankRecords, RunRecords, transfer_seconds
-
-TIMES = (
-    "seconds",
-    "data_seconds",
-    "forward_seconds",
-    "backward_seconds",
-    "wait_seconds",
-    "sync_seconds",
-    "hidden_sync_seconds",
-    "exposed_sync_seconds",
-    "optimiser_seconds",
-    "communication_seconds",
-    "batch_norm_seconds",
-    "throttled_seconds",
-)
-
-PHASES = ("data", "forward", "backward", "wait", "sync", "optimiser")  # they add up to the step
-
-PAYLOAD_BYTES = ("bytes_sent", "bytes_received", "batch_norm_bytes_sent")
-WAYS = ("sent", "received")  # the directions of a link
-INTERFACE_BYTES = ("interface_bytes_sent", "interface_bytes_received")
 
 # A straggler needs so many times as long for its own work as the others, and is the last so many times as often as
 # ranks that take turns would be.
@@ -37,92 +31,115 @@ SLOWER_BY = 1.2
 LAST_MORE_OFTEN = 1.5
 
 
-def summarise(run: RunRecords) -> dict[str, Any]:
+def summarise(run: RunRecords) -> Summary:
     """The summary of a run that has ended, well or not."""
     manifest, ranks = run.manifest, run.ranks
     hashes = [rank.finished.parameters_sha256 if rank.finished else None for rank in ranks]
-    planned = manifest["plan"]["steps"]
-    formulas = [rank["formula_bytes_sent_per_step"] for rank in manifest["ranks"]]
-    losses = scores.losses(ranks)
+    planned = manifest.plan.steps
     sync_seconds = _sync_seconds(ranks)
-    content: dict[str, Any] = {
-        "run_name": manifest["run"],
-        "sync_mode": manifest["settings"]["sync_mode"],
-        "model": manifest["settings"]["model"],
-        "dataset": manifest["settings"]["dataset"],
-        "world_size": manifest["world_size"],
-        "global_batch_size": manifest["plan"]["global_batch_size"],
-        "steps_planned": planned,
-        "steps": min(len(rank.steps) for rank in ranks),
-        "complete": all(rank.finished is not None and rank.finished.steps == planned for rank in ranks),
-        "replicas_identical": None if None in hashes else len(set(hashes)) == 1,
-        "run": {
-            **_times([step for rank in ranks for step in rank.warm]),
-            "shares": _shares([step for rank in ranks for step in rank.warm]),
-            "straggler": _straggler(ranks),
-            "clock_uncertainty_seconds": max(
-                (clock.uncertainty_seconds for rank in ranks[1:] for clock in rank.clocks), default=None
-            ),
-            "images_per_second": _group_speed(ranks),
-            **_bytes(ranks, float(np.mean(formulas))),
-            "bandwidth": _bandwidth(sync_seconds, manifest),
-            "loss": losses[-1] if losses else None,
-            **scores.last(ranks),
-            "epochs": scores.epochs(ranks),
-        },
-        "ranks": [
-            {
-                "rank": rank.rank,
-                "steps": len(rank.steps),
-                "finished": rank.finished is not None,
-                "parameters_sha256": hashes[rank.rank],
-                "first_step": _first_step(rank),
-                **_times(rank.warm),
-                "shares": _shares(rank.warm),
-                "work_seconds": _median(map(own_work, rank.warm)),
-                "usage": _usage(rank),
-                "images_per_second": _speed(sum(s.samples for s in rank.warm), sum(s.seconds for s in rank.warm)),
-                **_bytes([rank], formulas[rank.rank]),
-                "link": _link_use(rank, sync_seconds, manifest["ranks"][rank.rank]["link"]),
-                "loss": rank.steps[-1].loss if rank.steps else None,
-                **scores.last([rank]),
-                "epochs": scores.epochs([rank]),
-            }
-            for rank in ranks
-        ],
-        "losses": losses,
-    }
-    return content | {
-        "warnings": [*manifest["warnings"], *verdict.warnings(content, manifest)],
-        "verdict": verdict.reach(content, manifest),
-    }
+    summary = Summary(
+        run_name=manifest.run,
+        sync_mode=str(manifest.settings["sync_mode"]),
+        model=str(manifest.settings["model"]),
+        dataset=str(manifest.settings["dataset"]),
+        world_size=manifest.world_size,
+        global_batch_size=manifest.plan.global_batch_size,
+        steps_planned=planned,
+        steps=min(len(rank.steps) for rank in ranks),
+        complete=all(rank.finished is not None and rank.finished.steps == planned for rank in ranks),
+        replicas_identical=None if None in hashes else len(set(hashes)) == 1,
+        run=_group_figures(run, sync_seconds),
+        ranks=[_rank_figures(rank, manifest, sync_seconds) for rank in ranks],
+        losses=scores.losses(ranks),
+        warnings=manifest.warnings,
+        verdict=Verdict(None, []),
+    )
+    return replace(
+        summary,
+        warnings=[*manifest.warnings, *verdict.warnings(summary, manifest)],
+        verdict=verdict.reach(summary, manifest),
+    )
 
 
-def _times(steps: Sequence[Step]) -> dict[str, dict[str, float] | None]:
-    return {name: _spread(getattr(step, name) for step in steps) for name in TIMES}
+def _group_figures(run: RunRecords, sync_seconds: float | None) -> GroupFigures:
+    ranks = run.ranks
+    losses = scores.losses(ranks)
+    formula = float(np.mean([rank.formula_bytes_sent_per_step for rank in run.manifest.ranks]))
+    uncertainties = [clock.uncertainty_seconds for rank in ranks[1:] for clock in rank.clocks]
+    return GroupFigures(
+        **vars(_figures(ranks, losses[-1] if losses else None, _group_speed(ranks), formula)),
+        straggler=_straggler(ranks),
+        clock_uncertainty_seconds=max(uncertainties, default=None),
+        bandwidth=_bandwidth(sync_seconds, run.manifest),
+    )
 
 
-def _spread(values: Iterable[float | None]) -> dict[str, float] | None:
+def _rank_figures(rank: RankRecords, manifest: Manifest, sync_seconds: float | None) -> RankFigures:
+    participant, warm = manifest.ranks[rank.rank], rank.warm
+    loss = rank.steps[-1].loss if rank.steps else None
+    speed = _speed(sum(step.samples for step in warm), sum(step.seconds for step in warm))
+    return RankFigures(
+        rank=rank.rank,
+        steps=len(rank.steps),
+        finished=rank.finished is not None,
+        parameters_sha256=rank.finished.parameters_sha256 if rank.finished else None,
+        first_step=_first_step(rank),
+        **vars(_figures([rank], loss, speed, participant.formula_bytes_sent_per_step)),
+        work_seconds=_median(map(own_work, warm)),
+        usage=_usage(rank),
+        link=_link_use(rank, sync_seconds, participant.link),
+    )
+
+
+def _figures(ranks: Sequence[RankRecords], loss: float | None, speed: float | None, formula: float) -> Figures:
+    """What is measured alike of one rank and of all together."""
+    steps = [step for rank in ranks for step in rank.steps]
+    warm = [step for rank in ranks for step in rank.warm]
+    return Figures(
+        seconds=_spread(step.seconds for step in warm),
+        data_seconds=_spread(step.data_seconds for step in warm),
+        forward_seconds=_spread(step.forward_seconds for step in warm),
+        backward_seconds=_spread(step.backward_seconds for step in warm),
+        wait_seconds=_spread(step.wait_seconds for step in warm),
+        sync_seconds=_spread(step.sync_seconds for step in warm),
+        hidden_sync_seconds=_spread(step.hidden_sync_seconds for step in warm),
+        exposed_sync_seconds=_spread(step.exposed_sync_seconds for step in warm),
+        optimiser_seconds=_spread(step.optimiser_seconds for step in warm),
+        communication_seconds=_spread(step.communication_seconds for step in warm),
+        batch_norm_seconds=_spread(step.batch_norm_seconds for step in warm),
+        throttled_seconds=_spread(step.throttled_seconds for step in warm),
+        shares=_shares(warm),
+        images_per_second=speed,
+        bytes_sent_per_step=_mean(step.bytes_sent for step in steps),
+        bytes_received_per_step=_mean(step.bytes_received for step in steps),
+        batch_norm_bytes_sent_per_step=_mean(step.batch_norm_bytes_sent for step in steps),
+        # In the first step the kernel may still see what was sent to set the run up.
+        interface_bytes_sent_per_step=_mean(step.interface_bytes_sent for step in warm),
+        interface_bytes_received_per_step=_mean(step.interface_bytes_received for step in warm),
+        formula_bytes_sent_per_step=formula,
+        loss=loss,
+        **vars(scores.last(ranks)),
+        epochs=scores.epochs(ranks),
+    )
+
+
+def _spread(values: Iterable[float | None]) -> Spread | None:
     """Mean, median and 95th percentile; None where a value was not measured, or there are none."""
     measured = [value for value in values if value is not None]
     if not measured:
         return None
     array = np.array(measured)
-    return {
-        "mean": float(array.mean()),
-        "median": float(np.median(array)),
-        "p95": float(np.percentile(array, 95)),
-    }
+    return Spread(float(array.mean()), float(np.median(array)), float(np.percentile(array, 95)))
 
 
-def _first_step(rank: RankRecords) -> dict[str, float | None] | None:
+def _first_step(rank: RankRecords) -> FirstStep | None:
     """The step that is left out of the times, because it sets everything up."""
     if not rank.steps:
         return None
-    return {name: getattr(rank.steps[0], name) for name in ("seconds", *(f"{phase}_seconds" for phase in PHASES))}
+    return FirstStep(**{field.name: getattr(rank.steps[0], field.name) for field in fields(FirstStep)})
 
 
-def _shares(steps: Sequence[Step]) -> dict[str, float | None] | None:
+def _shares(steps: Sequence[Step]) -> Shares | None:
     """What part of the steps' time each phase is; they add up to 1."""
     if any(step.wait_seconds is not None for step in steps):
         # The last steps of a run that broke off may be there from some ranks only, with waiting not told apart.
@@ -130,11 +147,19 @@ def _shares(steps: Sequence[Step]) -> dict[str, float | None] | None:
     total = sum(step.seconds for step in steps)
     if not total:
         return None
-    shares: dict[str, float | None] = {}
-    for phase in PHASES:
-        measured = [seconds for step in steps if (seconds := getattr(step, f"{phase}_seconds")) is not None]
-        shares[phase] = sum(measured) / total if measured else None
-    return shares
+    return Shares(
+        data=sum(step.data_seconds for step in steps) / total,
+        forward=sum(step.forward_seconds for step in steps) / total,
+        backward=sum(step.backward_seconds for step in steps) / total,
+        wait=_part((step.wait_seconds for step in steps), total),
+        sync=_part((step.sync_seconds for step in steps), total),
+        optimiser=sum(step.optimiser_seconds for step in steps) / total,
+    )
+
+
+def _part(seconds: Iterable[float | None], total: float) -> float | None:
+    measured = [each for each in seconds if each is not None]
+    return sum(measured) / total if measured else None
 
 
 def own_work(step: Step) -> float:
@@ -143,7 +168,7 @@ def own_work(step: Step) -> float:
     return computing - (step.batch_norm_seconds or 0.0)
 
 
-def _straggler(ranks: Sequence[RankRecords]) -> dict[str, Any] | None:
+def _straggler(ranks: Sequence[RankRecords]) -> Straggler | None:
     """The rank that the others have to wait for; None where all take about as long, or take turns."""
     together = list(zip(*(rank.warm for rank in ranks), strict=False))
     if len(ranks) == 1 or not together:
@@ -156,34 +181,31 @@ def _straggler(ranks: Sequence[RankRecords]) -> dict[str, Any] | None:
     if last[slowest] < LAST_MORE_OFTEN / len(ranks) or ratio < SLOWER_BY:
         return None
     waits = {rank: _mean(steps[rank].wait_seconds for steps in together) for rank in range(len(ranks))}
-    return {
-        "rank": slowest,
-        "last_in": float(last[slowest]),  # this part of the steps
-        "work_ratio": ratio,
-        "wait_seconds": waits[slowest],
-        "others_wait_seconds": _mean(waits[rank] for rank in others),
-    }
+    return Straggler(
+        rank=slowest,
+        last_in=float(last[slowest]),
+        work_ratio=ratio,
+        wait_seconds=waits[slowest],
+        others_wait_seconds=_mean(waits[rank] for rank in others),
+    )
 
 
-def _usage(rank: RankRecords) -> dict[str, float | None] | None:
+def _usage(rank: RankRecords) -> UsageFigures | None:
     """Means over the run, and the most memory."""
-    seconds = sum(sample.seconds for sample in rank.usage)
+    samples = rank.usage
+    seconds = sum(sample.seconds for sample in samples)
     if not seconds:
         return None
-    return {
-        "seconds": seconds,
-        **{
-            name: sum(getattr(sample, name) * sample.seconds for sample in rank.usage) / seconds
-            for name in ("cpu_user_percent", "cpu_system_percent")
-        },
-        "throttled_seconds": _total([sample.throttled_seconds for sample in rank.usage]),
-        "most_memory_bytes": max(sample.memory_bytes for sample in rank.usage),
-        **{
-            f"network_{way}_bytes_per_second": None if total is None else total / seconds
-            for way in WAYS
-            for total in [_total([getattr(sample, f"network_{way}_bytes") for sample in rank.usage])]
-        },
-    }
+    sent, received = (_total([getattr(sample, f"network_{way}_bytes") for sample in samples]) for way in WAYS)
+    return UsageFigures(
+        seconds=seconds,
+        cpu_user_percent=sum(sample.cpu_user_percent * sample.seconds for sample in samples) / seconds,
+        cpu_system_percent=sum(sample.cpu_system_percent * sample.seconds for sample in samples) / seconds,
+        throttled_seconds=_total([sample.throttled_seconds for sample in samples]),
+        most_memory_bytes=max(sample.memory_bytes for sample in samples),
+        network_sent_bytes_per_second=None if sent is None else sent / seconds,
+        network_received_bytes_per_second=None if received is None else received / seconds,
+    )
 
 
 def _total(amounts: Sequence[float | None]) -> float | None:
@@ -201,17 +223,6 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return float(np.mean(measured)) if measured else None
 
 
-def _bytes(ranks: Sequence[RankRecords], formula: float) -> dict[str, float | None]:
-    """A rank's bytes in a step: the payload counted and by formula, and all that the kernel saw pass."""
-    # In the first step the kernel may still see what was sent to set the run up.
-    steps = {name: [step for rank in ranks for step in rank.steps] for name in PAYLOAD_BYTES}
-    steps |= {name: [step for rank in ranks for step in rank.warm] for name in INTERFACE_BYTES}
-    return {
-        **{f"{name}_per_step": _mean(getattr(step, name) for step in chosen) for name, chosen in steps.items()},
-        "formula_bytes_sent_per_step": formula,
-    }
-
-
 def _sync_seconds(ranks: Sequence[RankRecords]) -> float | None:
     """The median over the steps of the time in which gradients were on their way; None where none were."""
     if not any(step.bytes_sent for rank in ranks for step in rank.warm):
@@ -220,34 +231,34 @@ def _sync_seconds(ranks: Sequence[RankRecords]) -> float | None:
     return float(np.median(taken)) if taken else None
 
 
-def _bandwidth(sync_seconds: float | None, manifest: dict[str, Any]) -> dict[str, float | None] | None:
-    """A step's gradients by the time of their synchronisation, as the field counts; None where nothing was sent."""
+def _bandwidth(sync_seconds: float | None, manifest: Manifest) -> Bandwidth | None:
+    """How fast a step's gradients were averaged; None where nothing was sent."""
     if sync_seconds is None:
         return None
-    size, world_size = manifest["gradient_bytes"], manifest["world_size"]
-    bus = all_reduce_share(size, world_size) / sync_seconds
-    links = [rank["link"] for rank in manifest["ranks"] if rank["link"]]
-    slowest = min((link[way]["measured_bytes_per_second"] for link in links for way in WAYS), default=None)
-    return {
-        "sync_seconds": sync_seconds,
-        "sync_seconds_at_least": manifest["sync_seconds_at_least"],
-        "algorithm_bytes_per_second": size / sync_seconds,
-        "bus_bytes_per_second": bus,
-        "link_bytes_per_second": slowest,
-        "utilisation": bus / slowest if slowest else None,
-    }
+    size = manifest.gradient_bytes
+    bus = all_reduce_share(size, manifest.world_size) / sync_seconds
+    links = [rank.link for rank in manifest.ranks if rank.link]
+    slowest = min((link.direction(way).measured_bytes_per_second for link in links for way in WAYS), default=None)
+    return Bandwidth(
+        sync_seconds=sync_seconds,
+        sync_seconds_at_least=manifest.sync_seconds_at_least,
+        algorithm_bytes_per_second=size / sync_seconds,
+        bus_bytes_per_second=bus,
+        link_bytes_per_second=slowest,
+        utilisation=bus / slowest if slowest else None,
+    )
 
 
-def _link_use(rank: RankRecords, sync_seconds: float | None, link: dict[str, Any] | None) -> dict[str, float | None]:
+def _link_use(rank: RankRecords, sync_seconds: float | None, link: Link | None) -> LinkUse:
     """How much of what a rank's link was measured to carry its gradients took, while they were synchronised."""
-    use: dict[str, float | None] = {}
-    for way in WAYS:
+
+    def use(way: str) -> float | None:
         payload = _mean(getattr(step, f"bytes_{way}") for step in rank.steps)
         if link is None or sync_seconds is None or payload is None:
-            use[f"{way}_utilisation"] = None
-        else:
-            use[f"{way}_utilisation"] = payload / sync_seconds / link[way]["measured_bytes_per_second"]
-    return use
+            return None
+        return payload / sync_seconds / link.direction(way).measured_bytes_per_second
+
+    return LinkUse(use("sent"), use("received"))
 
 
 def _group_speed(ranks: Sequence[RankRecords]) -> float | None:

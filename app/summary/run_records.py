@@ -1,15 +1,14 @@
 """All ranks' records of a run together, and what only all of them together tell: who waited for whom."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from app.records import lines as records
 from app.records.lines import Clock, Evaluation, Finished, Message, Step, Usage
+from app.records.manifest import Manifest
 from app.records.spans import covered
 
 
@@ -42,36 +41,20 @@ class RunRecords:
     """What a run left behind."""
 
     folder: Path
-    manifest: dict[str, Any]
+    manifest: Manifest
     ranks: list[RankRecords]
 
 
 def read(run_folder: Path) -> RunRecords:
-    """The manifest and every rank's records, with waiting told apart from synchronisation that hides in backward."""
-    manifest = json.loads((run_folder / "manifest.json").read_text())
-    ranks = [_read_rank(run_folder, rank) for rank in range(manifest["world_size"])]
+    """The manifest and every rank's records, with the waiting that DDP's exposed time contains taken out of it."""
+    manifest = Manifest.read(run_folder)
+    ranks = [_read_rank(run_folder, rank) for rank in range(manifest.world_size)]
     for number, steps in enumerate(zip(*(rank.steps for rank in ranks), strict=False)):
         if all(step.buckets and step.wait_seconds is None for step in steps):
             for rank, step, waited in zip(ranks, steps, _waits(ranks, steps), strict=True):
                 synchronised = (step.exposed_sync_seconds or 0.0) - waited
                 rank.steps[number] = replace(step, wait_seconds=waited, sync_seconds=synchronised)
     return RunRecords(run_folder, manifest, ranks)
-
-
-def settle(run: RunRecords) -> None:
-    """Write into the ranks' own files what only all of them together tell, once no rank writes any more."""
-    if not all(rank.finished for rank in run.ranks):
-        return
-    for rank in run.ranks:
-        if not any(step.buckets for step in rank.steps):
-            continue
-        path = records.path_of(run.folder, rank.rank)
-        steps = iter(rank.steps)
-        half_written = path.with_suffix(".new")
-        with half_written.open("w", encoding="utf-8") as file:
-            for record in records.read(run.folder, rank.rank):
-                file.write(records.as_line(next(steps) if isinstance(record, Step) else record))
-        half_written.replace(path)
 
 
 def transfer_seconds(ranks: Sequence[RankRecords]) -> Iterator[float]:
@@ -88,21 +71,31 @@ def transfer_seconds(ranks: Sequence[RankRecords]) -> Iterator[float]:
 
 
 def _read_rank(run_folder: Path, number: int) -> RankRecords:
+    """A rank's records; of a step or an evaluation that was made again, the last attempt's."""
     rank = RankRecords(number)
-    if records.path_of(run_folder, number).is_file():
-        for record in records.read(run_folder, number):
-            match record:
-                case Step():
-                    rank.steps.append(record)
-                case Usage():
-                    rank.usage.append(record)
-                case Clock():
-                    rank.clocks.append(record)
-                case Evaluation():
-                    rank.evaluations.append(record)
-                case Finished():
-                    rank.finished = record
+    if not records.path_of(run_folder, number).is_file():
+        return rank
+    steps: dict[int, Step] = {}
+    evaluations: dict[int, Evaluation] = {}
+    for record in records.read(run_folder, number):
+        match record:
+            case Step():
+                steps[record.step] = _later(steps.get(record.step), record)
+            case Usage():
+                rank.usage.append(record)
+            case Clock():
+                rank.clocks.append(record)
+            case Evaluation():
+                evaluations[record.epoch] = _later(evaluations.get(record.epoch), record)
+            case Finished():
+                rank.finished = _later(rank.finished, record)
+    rank.steps = [steps[step] for step in sorted(steps)]
+    rank.evaluations = [evaluations[epoch] for epoch in sorted(evaluations)]
     return rank
+
+
+def _later[Attempted: (Step, Evaluation, Finished)](known: Attempted | None, record: Attempted) -> Attempted:
+    return record if known is None or record.attempt >= known.attempt else known
 
 
 def _waits(ranks: Sequence[RankRecords], steps: Sequence[Step]) -> Iterator[float]:

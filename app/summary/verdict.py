@@ -1,10 +1,10 @@
 """What a run's figures mean, in plain words: each sentence follows from the summary and the manifest alone."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from statistics import median
-from typing import Any
 
-Figures = Mapping[str, Any]
+from app.records.manifest import WAYS, Manifest
+from app.records.summary import GroupFigures, Shares, Summary, Verdict
 
 BOUNDS = {  # what a step can mostly be made of, by the phases that belong to it
     "compute": ("forward", "backward", "optimiser"),
@@ -29,189 +29,185 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
-def reach(summary: Figures, manifest: Figures) -> dict[str, Any]:
+def reach(summary: Summary, manifest: Manifest) -> Verdict:
     """The verdict on a run, the main point first."""
     bound = _bound(summary)
-    return {"bound": bound, "sentences": [*_sentences(bound, summary, manifest)]}
+    return Verdict(bound, [*_sentences(bound, summary, manifest)])
 
 
-def warnings(summary: Figures, manifest: Figures) -> Iterator[str]:
+def warnings(summary: Summary, manifest: Manifest) -> Iterator[str]:
     """What readers of the figures must know, as far as only the end of the run shows it."""
-    if not summary["complete"]:
-        unfinished = [rank["rank"] for rank in summary["ranks"] if not rank["finished"]]
+    if not summary.complete:
+        unfinished = [rank.rank for rank in summary.ranks if not rank.finished]
         yield (
-            f"the run is incomplete: {summary['steps']} of {summary['steps_planned']} steps are there from all ranks; "
+            f"the run is incomplete: {summary.steps} of {summary.steps_planned} steps are there from all ranks; "
             f"ranks that did not finish: {', '.join(map(str, unfinished)) or 'none'}."
         )
-    if summary["replicas_identical"] is False:
+    if summary.replicas_identical is False:
         yield "the replicas have drifted apart: the ranks ended with different parameters."
-    if manifest["settings"].get("rank_cpus") is None:
-        for rank in summary["ranks"]:
-            usage = rank["usage"]
-            if usage and usage["throttled_seconds"]:
+    if manifest.settings.get("rank_cpus") is None:
+        for rank in summary.ranks:
+            usage = rank.usage
+            if usage and usage.throttled_seconds:
                 yield (
-                    f"rank {rank['rank']}: a CPU quota that RANK_CPUS did not ask for held it back: "
-                    f"{usage['throttled_seconds']:.3g} s, summed over CPUs, in {usage['seconds']:.3g} s."
+                    f"rank {rank.rank}: a CPU quota that RANK_CPUS did not ask for held it back: "
+                    f"{usage.throttled_seconds:.3g} s, summed over CPUs, in {usage.seconds:.3g} s."
                 )
-    uncertain = summary["run"]["clock_uncertainty_seconds"]
+    uncertain = summary.run.clock_uncertainty_seconds
     if uncertain is not None and uncertain > CLOCK_TOLERANCE_SECONDS:
         yield (
             f"the ranks' clocks could be compared to within {uncertain * 1e3:.1f} ms only: the parts of "
             "exposed time that are waiting and synchronisation are no more exact than that."
         )
-    if note := EMBEDDED.get(summary["dataset"]):
+    if note := EMBEDDED.get(summary.dataset):
         yield note
 
 
-def _bound(summary: Figures) -> str | None:
+def _bound(summary: Summary) -> str | None:
     """What most of the step is; or what holds it up, where ranks lack CPU even to send what idle links could take."""
-    shares = summary["run"]["shares"]
+    shares = summary.run.shares
     if shares is None:
         return None
-    parts = {bound: sum(shares[phase] or 0.0 for phase in phases) for bound, phases in BOUNDS.items()}
+    parts = {bound: shares.of(*phases) for bound, phases in BOUNDS.items()}
     most = max(parts, key=lambda bound: parts[bound])
     return "compute" if most in ("communication", "straggler") and _lacks_cpu(summary) else most
 
 
-def _lacks_cpu(summary: Figures) -> bool:
+def _lacks_cpu(summary: Summary) -> bool:
     """Whether a quota holds most ranks back for much of the time, while their links are hardly used."""
     use, held_back = _busiest_link(summary), _held_back(summary)
     return bool(held_back) and median(held_back) > MUCH and not (use and use[1] > HARDLY_USED)
 
 
-def _held_back(summary: Figures) -> list[float]:
+def _held_back(summary: Summary) -> list[float]:
     """For how much of each second a quota held each rank back, summed over CPUs."""
     return [
-        rank["usage"]["throttled_seconds"] / rank["usage"]["seconds"]
-        for rank in summary["ranks"]
-        if rank["usage"] and rank["usage"]["throttled_seconds"] is not None
+        rank.usage.throttled_seconds / rank.usage.seconds
+        for rank in summary.ranks
+        if rank.usage and rank.usage.throttled_seconds is not None
     ]
 
 
-def _sentences(bound: str | None, summary: Figures, manifest: Figures) -> Iterator[str]:
-    if bound is None:
+def _sentences(bound: str | None, summary: Summary, manifest: Manifest) -> Iterator[str]:
+    shares = summary.run.shares
+    if bound is None or shares is None:
         yield "Nothing can be said about times: no step but the first is there, and the first sets everything up."
     else:
-        yield _headline(bound, summary)
-        yield from _about_straggler(summary)
-        yield from _about_hiding(summary["run"])
-        yield from _about_links(summary, manifest)
+        yield _headline(bound, summary, shares)
+        yield from _about_straggler(summary, shares)
+        yield from _about_hiding(summary.run)
+        yield from _about_links(summary, shares, manifest)
         yield from _about_bytes(summary)
         yield from _about_quota(summary, manifest)
     yield from _about_learning(summary)
 
 
-def _headline(bound: str, summary: Figures) -> str:
-    shares = summary["run"]["shares"]
-    sync, wait = shares["sync"] or 0.0, shares["wait"] or 0.0
-    computing = " ".join(f"{phase} {percent(shares[phase])}," for phase in BOUNDS["compute"]).rstrip(",")
+def _headline(bound: str, summary: Summary, shares: Shares) -> str:
+    sync, wait, computes = shares.of("sync"), shares.of("wait"), shares.of(*BOUNDS["compute"])
+    computing = ", ".join(f"{phase} {percent(shares.of(phase))}" for phase in BOUNDS["compute"])
     match bound:
         case "communication":
             use = _busiest_link(summary)
             link = f"; {use[0]} is used to {percent(use[1])}" if use else ""
             return f"Communication-bound: {percent(sync)} of the step is exposed synchronisation{link}."
         case "straggler":
-            straggler = summary["run"]["straggler"]
-            whom = f"rank {straggler['rank']}" if straggler else "the slowest rank"
+            straggler = summary.run.straggler
+            whom = f"rank {straggler.rank}" if straggler else "the slowest rank"
             return f"Straggler-bound: {percent(wait)} of the step is waiting for {whom}, on average over the ranks."
         case "data":
-            return f"Data-bound: {percent(shares['data'])} of the step is making the batch ready."
-        case "compute" if _compute_share(shares) < max(sync, wait):
+            return f"Data-bound: {percent(shares.data)} of the step is making the batch ready."
+        case "compute" if computes < max(sync, wait):
             return (
                 f"Compute-bound: a CPU quota holds the ranks back up to {max(_held_back(summary)):.2g} s in each "
                 f"second, also while they synchronise ({percent(sync)} of the step) or wait ({percent(wait)}); "
-                f"{percent(_compute_share(shares))} is computation."
+                f"{percent(computes)} is computation."
             )
         case _:
             rest = (
                 ""
-                if shares["sync"] is None or summary["world_size"] == 1
+                if shares.sync is None or summary.world_size == 1
                 else f"; {percent(sync)} is exposed synchronisation and {percent(wait)} waiting"
             )
-            return f"Compute-bound: {percent(_compute_share(shares))} of the step is computation ({computing}){rest}."
+            return f"Compute-bound: {percent(computes)} of the step is computation ({computing}){rest}."
 
 
-def _compute_share(shares: Figures) -> float:
-    return float(sum(shares[phase] for phase in BOUNDS["compute"]))
-
-
-def _about_straggler(summary: Figures) -> Iterator[str]:
-    straggler, wait = summary["run"]["straggler"], summary["run"]["shares"]["wait"]
+def _about_straggler(summary: Summary, shares: Shares) -> Iterator[str]:
+    straggler, wait = summary.run.straggler, shares.wait
     if straggler:
         text = (
-            f"Rank {straggler['rank']} is the straggler: its own work takes {straggler['work_ratio']:.2f} times as "
-            f"long as the others', and it is the last in {percent(straggler['last_in'])} of the steps"
+            f"Rank {straggler.rank} is the straggler: its own work takes {straggler.work_ratio:.2f} times as "
+            f"long as the others', and it is the last in {percent(straggler.last_in)} of the steps"
         )
-        if straggler["others_wait_seconds"] is None:
+        if straggler.others_wait_seconds is None or straggler.wait_seconds is None:
             yield f"{text}. In this mode no rank waits for another's gradients."
         else:
             yield (
-                f"{text}. The others wait {straggler['others_wait_seconds']:.3g} s a step for it, and it "
-                f"{straggler['wait_seconds']:.3g} s for them."
+                f"{text}. The others wait {straggler.others_wait_seconds:.3g} s a step for it, and it "
+                f"{straggler.wait_seconds:.3g} s for them."
             )
     elif wait is not None and wait >= WORTH_A_WORD:
         yield f"The ranks wait for each other {percent(wait)} of the step, in turns: there is no straggler."
 
 
-def _about_hiding(run: Figures) -> Iterator[str]:
-    hidden, exposed = run["hidden_sync_seconds"], run["sync_seconds"]
-    if not run["bytes_sent_per_step"] or not hidden or not exposed:
+def _about_hiding(run: GroupFigures) -> Iterator[str]:
+    hidden, exposed = run.hidden_sync_seconds, run.sync_seconds
+    if not run.bytes_sent_per_step or not hidden or not exposed:
         return
-    part = hidden["mean"] / (hidden["mean"] + exposed["mean"])
+    part = hidden.mean / (hidden.mean + exposed.mean)
     yield (
-        f"{percent(part)} of the synchronisation is hidden behind backward: {hidden['mean']:.3g} s a step; "
-        f"{exposed['mean']:.3g} s are exposed."
+        f"{percent(part)} of the synchronisation is hidden behind backward: {hidden.mean:.3g} s a step; "
+        f"{exposed.mean:.3g} s are exposed."
     )
 
 
-def _about_links(summary: Figures, manifest: Figures) -> Iterator[str]:
-    bandwidth = summary["run"]["bandwidth"]
+def _about_links(summary: Summary, shares: Shares, manifest: Manifest) -> Iterator[str]:
+    bandwidth = summary.run.bandwidth
     if not bandwidth:
         return
-    if bandwidth["sync_seconds_at_least"]:
+    if bandwidth.sync_seconds_at_least:
         yield (
-            f"On the links as measured, this mode's messages take {bandwidth['sync_seconds_at_least']:.3g} s a step at "
-            f"least; they took {bandwidth['sync_seconds']:.3g} s (median)."
+            f"On the links as measured, this mode's messages take {bandwidth.sync_seconds_at_least:.3g} s a step at "
+            f"least; they took {bandwidth.sync_seconds:.3g} s (median)."
         )
-    use, sync = _busiest_link(summary), summary["run"]["shares"]["sync"] or 0.0
+    use, sync = _busiest_link(summary), shares.of("sync")
     if use and use[1] < HARDLY_USED and sync > MUCH:
         yield (
             f"It is not the links that limit synchronisation: the busiest one, {use[0]}, is used to {percent(use[1])}. "
             "What takes the time is handling the messages, and waiting for a CPU where ranks share or lack one."
         )
     speeds = {
-        (rank["rank"], way): rank["link"][way]["measured_bytes_per_second"]
-        for rank in manifest["ranks"]
-        if rank["link"]
-        for way in ("sent", "received")
+        (rank.rank, way): rank.link.direction(way).measured_bytes_per_second
+        for rank in manifest.ranks
+        if rank.link
+        for way in WAYS
     }
     if speeds and min(speeds.values()) < UNEVEN_LINKS * sorted(speeds.values())[len(speeds) // 2]:
         (rank, way), speed = min(speeds.items(), key=lambda item: item[1])
         yield f"Rank {rank} has the thinnest link: {speed / 1e6:.1f} MB/s {way}."
 
 
-def _busiest_link(summary: Figures) -> tuple[str, float] | None:
+def _busiest_link(summary: Summary) -> tuple[str, float] | None:
     """The link of which most is used while gradients are synchronised, and how much."""
     uses = [
-        (f"rank {rank['rank']}'s link", rank["link"][f"{way}_utilisation"])
-        for rank in summary["ranks"]
-        for way in ("sent", "received")
-        if rank["link"][f"{way}_utilisation"] is not None
+        (f"rank {rank.rank}'s link", used)
+        for rank in summary.ranks
+        for way in WAYS
+        if (used := rank.link.direction(way)) is not None
     ]
     return max(uses, key=lambda use: use[1]) if uses else None
 
 
-def _about_bytes(summary: Figures) -> Iterator[str]:
-    counted = [(rank["bytes_sent_per_step"], rank["formula_bytes_sent_per_step"]) for rank in summary["ranks"]]
+def _about_bytes(summary: Summary) -> Iterator[str]:
+    counted = [(rank.bytes_sent_per_step, rank.formula_bytes_sent_per_step) for rank in summary.ranks]
     if not any(formula for _, formula in counted):
         return
     if wrong := [rank for rank, (sent, formula) in enumerate(counted) if sent is not None and abs(sent - formula) > 1]:
         yield f"The bytes sent are not those of the formula on ranks {', '.join(map(str, wrong))}."
         return
     excess = [
-        rank["interface_bytes_sent_per_step"] / rank["bytes_sent_per_step"] - 1
-        for rank in summary["ranks"]
-        if rank["interface_bytes_sent_per_step"] is not None and rank["bytes_sent_per_step"]
+        rank.interface_bytes_sent_per_step / rank.bytes_sent_per_step - 1
+        for rank in summary.ranks
+        if rank.interface_bytes_sent_per_step is not None and rank.bytes_sent_per_step
     ]
     amounts = sorted({formula for _, formula in counted})
     size = f"{amounts[0] / 1e6:.2f}" if len(amounts) == 1 else f"{amounts[0] / 1e6:.2f} to {amounts[-1] / 1e6:.2f}"
@@ -219,20 +215,20 @@ def _about_bytes(summary: Figures) -> Iterator[str]:
     yield f"Each rank sends the bytes of the formula, {size} MB a step{kernel}."
 
 
-def _about_quota(summary: Figures, manifest: Figures) -> Iterator[str]:
-    asked = manifest["settings"].get("rank_cpus")
+def _about_quota(summary: Summary, manifest: Manifest) -> Iterator[str]:
+    asked = manifest.settings.get("rank_cpus")
     held_back = _held_back(summary)
-    if asked is not None and held_back:
+    if isinstance(asked, int | float) and held_back:
         yield (
             f"Each rank has {asked:g} CPUs, as asked, which held it back up to {max(held_back):.2g} s "
             "in each second, summed over CPUs."
         )
 
 
-def _about_learning(summary: Figures) -> Iterator[str]:
-    losses, accuracy = summary["losses"], summary["run"]["accuracy"]
+def _about_learning(summary: Summary) -> Iterator[str]:
+    losses, accuracy = summary.losses, summary.run.accuracy
     if losses:
         tested = "" if accuracy is None else f"; {percent(accuracy, 1)} of the test images are told right"
         yield f"The loss went from {losses[0]:.3g} to {losses[-1]:.3g} in {len(losses)} steps{tested}."
-    if summary["replicas_identical"] and summary["world_size"] > 1:
+    if summary.replicas_identical and summary.world_size > 1:
         yield "All replicas ended bitwise the same."

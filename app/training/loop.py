@@ -14,6 +14,7 @@ from app.cluster.members import Cluster
 from app.datasets.prepared import DataSet
 from app.gradient_sync.contract import GradientSync
 from app.records.lines import Finished, Recorder, Step, training_score
+from app.records.manifest import Plan
 from app.settings.fields import Settings
 from app.training import batches as data
 from app.training import models
@@ -27,16 +28,6 @@ from app.training.optimiser import Optimiser, Schedule
 from app.training.straggler import Pace, pace_of
 from app.wire.clock import RunClock
 from app.wire.communicator import Communicator
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a run will do, known before it starts."""
-
-    epochs: int  # the last one may be cut short by MAX_STEPS
-    steps: int
-    steps_per_epoch: int
-    global_batch_size: int
 
 
 def make_plan(settings: Settings, samples: int, world_size: int) -> Plan:

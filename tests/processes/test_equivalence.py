@@ -4,6 +4,7 @@ In fp64, because fp32 cannot show it: VGG-11 makes rounding grow to a percent wi
 """
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def run_on(group_of: GroupOf, tmp_path_factory: pytest.TempPathFactory) -> RunOn
         if key not in known:
             folder = tmp_path_factory.mktemp("run")
             group_of(world_size).run(train, folder, values)
-            known[key] = summary.summarise(run_records.read(folder))
+            known[key] = asdict(summary.summarise(run_records.read(folder)))
             assert known[key]["complete"]
             assert known[key]["replicas_identical"]
         return known[key]

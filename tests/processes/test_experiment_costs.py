@@ -326,7 +326,7 @@ def copy(source: Path, target: Path, by: float, change: Callable[[Json], Json]) 
     for path in source.glob("rank-*.jsonl"):
         lines = [change(scaled(json.loads(line), by)) for line in path.read_text().splitlines()]
         (target / path.name).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (target / "summary.json").write_text(json.dumps(summarise(run_records.read(target))))
+    summarise(run_records.read(target)).write(target)
 
 
 class Bench:

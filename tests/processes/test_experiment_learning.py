@@ -16,8 +16,8 @@ from app.experiment.plan.trials import Plan, trials
 from app.experiment.reading.results import Results
 from app.experiment.views import VIEWS
 from app.experiment.views.view import Section, missing_sentences
-from app.summary import numbers as summary
 from app.summary import run_records
+from app.summary.numbers import summarise
 from tests.processes.experiments import carry_out, put_grid
 
 GRID = """
@@ -147,8 +147,7 @@ class Experiment:
             after = change(record) if record["kind"] == kind else record
             lines += [] if after is None else [json.dumps(after) + "\n"]
         path.write_text("".join(lines))
-        content = summary.summarise(run_records.read(self._runs / run))
-        (self._runs / run / "summary.json").write_text(json.dumps(content))
+        summarise(run_records.read(self._runs / run)).write(self._runs / run)
 
     def lose(self, run: str) -> None:
         """Take a run away."""
@@ -320,7 +319,8 @@ def test_cells_that_part_are_said_to_part_and_from_which_step_on(copy: Experimen
 
 
 def test_a_published_gap_is_laid_beside_the_other_cells(copy: Experiment) -> None:
-    one = copy.results.first("one").summary["run"]["training_loss"]
+    one = copy.results.first("one").summary.run.training_loss
+    assert one is not None
     near = {"source": "nobody", "values": {"all_reduce": one * 1.09, "ring_all_reduce": one / 2}}
     said = copy.says("curves", published_loss=near, gap={"from": "all_reduce", "to": "ring_all_reduce"})
     assert f"Within 10 % of what is published as all_reduce, {one * 1.09:g}, ends one (" in said

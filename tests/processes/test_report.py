@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from app.records import lines as records
 from app.records.lines import Message, Record, Step, Usage
+from app.records.summary import PHASES
 from app.report import figures, page, table, theme
-from app.report.run import Run
 from app.summary import run_records
-from app.summary.numbers import PHASES
+from app.summary.run import Run
 from tests.processes import group
 from tests.processes.browser import NARROW, WIDE, Browser
 
@@ -257,7 +257,7 @@ def test_every_number_is_the_one_that_was_measured(run: Path, browser: Browser) 
 def test_every_figure_shows_its_data(run: Path, browser: Browser) -> None:
     browser.open(run / "report.html")
     shapes = check_figures(browser, run)
-    known = {figure.name for figure in figures.of_run(Run.read(run))}
+    known = {figure.name for figure in figures.of_run(Run(run))}
     assert {*shapes, *browser.ask(MISSING)} == known
     ranks = len(content(run / "summary.json")["ranks"])
     # Lines, and the marks of epochs; bytes by formula and by count, since ranks of one host share an interface.
@@ -341,7 +341,7 @@ def test_a_rounded_number_is_still_the_same(value: float) -> None:
 def test_names_are_shown_and_never_run(place: Path, browser: Browser, tmp_path: Path) -> None:
     folder = shutil.copytree(place / "results/pair", tmp_path / "run")
     rename(folder, HOSTILE)
-    browser.open(page.write(Run.read(folder)))
+    browser.open(page.write(Run(folder)))
     check_harmless(browser)
     assert browser.title == f"Lockstep: {HOSTILE}"
     lines = browser.text()
@@ -357,7 +357,7 @@ def test_names_are_no_code_in_drawings_either(
     names = [f"{HOSTILE} {number}" for number in (1, 2)]
     for name, source in zip(names, RUNS, strict=True):
         rename(shutil.copytree(place / "results" / source, tmp_path / name[-1]), name)
-    path = page.write_comparison([Run.read(tmp_path / name[-1]) for name in names])
+    path = page.write_comparison([Run(tmp_path / name[-1]) for name in names])
     assert path.parent.parent == Path("results/comparisons")
     browser.open(path, NARROW)
     check_harmless(browser)
@@ -377,7 +377,7 @@ def test_long_names_find_room(
     monkeypatch.chdir(tmp_path)
     for number in ("1", "2"):
         rename(shutil.copytree(place / "results/pair", tmp_path / number), number * length)
-    browser.open(page.write_comparison([Run.read(tmp_path / number) for number in ("1", "2")]), NARROW)
+    browser.open(page.write_comparison([Run(tmp_path / number) for number in ("1", "2")]), NARROW)
     check_drawings(browser.ask(DRAWN))
     check_width(browser, NARROW)
 
@@ -554,7 +554,7 @@ def test_a_page_stays_small_however_long_the_run(
 ) -> None:
     lengthen(place / "results/pair", tmp_path, world_size, steps)
     began = time.monotonic()
-    path = page.write(Run.read(tmp_path))
+    path = page.write(Run(tmp_path))
     print(f"{world_size} ranks, {steps} steps: {time.monotonic() - began:.1f} s, {path.stat().st_size / 1e6:.2f} MB")
     assert path.stat().st_size < MOST_BYTES
     browser.open(path)

@@ -82,7 +82,7 @@ def train_on(group_of: GroupOf, tmp_path: Path) -> TrainOn:
     def run(world_size: int, **values: Any) -> list[Records]:
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         group_of(world_size).run(train, folder, 40, values)
-        assert summary.summarise(run_records.read(folder))["complete"]
+        assert summary.summarise(run_records.read(folder)).complete
         return [read_rank(folder, rank) for rank in range(world_size)]
 
     return run

@@ -1,6 +1,7 @@
 """A cause put in on purpose is what the verdict names: a slow rank is the straggler, and others wait for it."""
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -39,7 +40,7 @@ def summary_of(group_of: GroupOf, folder: Path, mode: str, sleeper: int | None) 
     group_of(3).run(train_sleepily, folder, sleeper, mode)
     summary = conclude(folder)
     assert summary is not None
-    return summary
+    return asdict(summary)
 
 
 def median(summary: dict[str, Any], rank: int, figure: str) -> float:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from app.errors import SettingError
 from app.link import shaping
-from app.link.measured import Flow, Link, Star, deviations, links_of, payload_rate
+from app.link.measured import Flow, Star, deviations, links_of, payload_rate
 from app.link.measurement import describe
+from app.records.manifest import Link
 from app.settings import environment
 from app.settings import link_rates as asked
 from app.settings.fields import Settings

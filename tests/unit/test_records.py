@@ -1,18 +1,19 @@
 """Records survive their way to the disk and back; a summary is made of nothing else, and invents nothing."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.errors import LockstepError
 from app.records import lines as records
 from app.records.lines import Clock, Evaluation, Finished, Message, Record, Recorder, Step
-from app.summary import numbers as summary
 from app.summary import run_records
-from app.summary.numbers import WAYS
+from app.summary.numbers import summarise
 from app.summary.run_records import RunRecords
+from tests import runs
 
 STEP = Step(
     rank=0,
@@ -45,22 +46,9 @@ STEP = Step(
     buffers=None,
 )
 FINISHED = Finished(rank=0, steps=3, seconds=3.5, parameters_sha256="abc", restarts=0)
-MANIFEST = {
-    "run": "example",
-    "world_size": 2,
-    "settings": {"sync_mode": "all_reduce", "model": "lenet5", "dataset": "digits"},
-    "plan": {"steps": 3, "global_batch_size": 128},
-    "gradient_bytes": 100,
+MANIFEST = runs.MANIFEST | {
     "sync_seconds_at_least": 0.05,
-    "ranks": [
-        {
-            "rank": rank,
-            "formula_bytes_sent_per_step": formula,
-            "link": {way: {"measured_bytes_per_second": speed} for way in WAYS},
-        }
-        for rank, (formula, speed) in enumerate([(100.0, 2000.0), (120.0, 1000.0)])
-    ],
-    "warnings": [],
+    "ranks": [runs.participant(0, 100.0, 2000.0), runs.participant(1, 120.0, 1000.0)],
 }
 
 
@@ -73,8 +61,13 @@ def write_run(folder: Path, *ranks: list[Record]) -> RunRecords:
     return run_records.read(folder)
 
 
-def steps(*seconds: float, **changes: float | None) -> list[Record]:
-    return [replace(STEP, step=number, seconds=each, **changes) for number, each in enumerate(seconds)]  # type: ignore[arg-type]
+def steps(*seconds: float, first: int = 0, **changes: float | None) -> list[Record]:
+    return [replace(STEP, step=number, seconds=each, **changes) for number, each in enumerate(seconds, first)]  # type: ignore[arg-type]
+
+
+def summed_up(run: RunRecords) -> dict[str, Any]:
+    """As it stands in its file."""
+    return asdict(summarise(run))
 
 
 def test_records_come_back_as_they_were(tmp_path: Path) -> None:
@@ -112,7 +105,7 @@ def test_records_of_an_earlier_run_are_never_written_over(tmp_path: Path) -> Non
 
 
 def test_the_first_step_is_left_out_of_the_times(tmp_path: Path) -> None:
-    run = summary.summarise(write_run(tmp_path, [*steps(100, 1, 3), FINISHED], [*steps(100, 1, 3), FINISHED]))
+    run = summed_up(write_run(tmp_path, [*steps(100, 1, 3), FINISHED], [*steps(100, 1, 3), FINISHED]))
     assert run["run"]["seconds"] == {"mean": 2.0, "median": 2.0, "p95": pytest.approx(3.0)}
     assert run["run"]["images_per_second"] == 4 * 64 / 4
     assert run["ranks"][1]["images_per_second"] == 2 * 64 / 4
@@ -121,15 +114,17 @@ def test_the_first_step_is_left_out_of_the_times(tmp_path: Path) -> None:
 
 
 def test_the_group_is_as_fast_as_its_slowest_rank(tmp_path: Path) -> None:
-    run = summary.summarise(write_run(tmp_path, steps(1, 1, 4), steps(1, 2, 1)))
+    run = summed_up(write_run(tmp_path, steps(1, 1, 4), steps(1, 2, 1)))
     assert run["run"]["images_per_second"] == 4 * 64 / (2 + 4)
 
 
 def test_losses_are_weighted_by_samples(tmp_path: Path) -> None:
     none = {"samples": 0, "loss": None}
-    run = summary.summarise(
+    run = summed_up(
         write_run(
-            tmp_path, [*steps(1, samples=3, loss=2.0), *steps(1)], [*steps(1, samples=1, loss=4.0), *steps(1, **none)]
+            tmp_path,
+            [*steps(1, samples=3, loss=2.0), *steps(1, first=1)],
+            [*steps(1, samples=1, loss=4.0), *steps(1, first=1, **none)],
         )
     )
     assert run["losses"] == [2.5, 2.5]
@@ -137,7 +132,7 @@ def test_losses_are_weighted_by_samples(tmp_path: Path) -> None:
 
 
 def test_what_was_not_measured_stays_null_and_never_becomes_zero(tmp_path: Path) -> None:
-    run = summary.summarise(write_run(tmp_path, steps(1, 1, 1), steps(1)))
+    run = summed_up(write_run(tmp_path, steps(1, 1, 1), steps(1)))
     assert run["run"]["wait_seconds"] is None
     assert run["run"]["accuracy"] is None
     assert run["ranks"][1]["seconds"] is None
@@ -148,7 +143,7 @@ def test_what_was_not_measured_stays_null_and_never_becomes_zero(tmp_path: Path)
 
 
 def test_a_rank_that_left_nothing_is_shown_as_such(tmp_path: Path) -> None:
-    run = summary.summarise(write_run(tmp_path, steps(1, 1)))
+    run = summed_up(write_run(tmp_path, steps(1, 1)))
     assert not run["complete"]
     assert run["ranks"][1]["steps"] == 0
     assert run["losses"] == []
@@ -157,7 +152,7 @@ def test_a_rank_that_left_nothing_is_shown_as_such(tmp_path: Path) -> None:
 
 def test_drifted_replicas_are_seen(tmp_path: Path) -> None:
     other = replace(FINISHED, parameters_sha256="other")
-    run = summary.summarise(write_run(tmp_path, [*steps(1, 1, 1), FINISHED], [*steps(1, 1, 1), other]))
+    run = summed_up(write_run(tmp_path, [*steps(1, 1, 1), FINISHED], [*steps(1, 1, 1), other]))
     assert run["complete"]
     assert run["replicas_identical"] is False
 
@@ -166,11 +161,11 @@ def test_training_accuracy_stands_beside_test_accuracy_per_rank_and_epoch(tmp_pa
     def rank(correct: int) -> list[Record]:
         content: list[Record] = []
         for epoch in (0, 1):
-            two = steps(1, 1, epoch=epoch, samples=10, correct=correct + epoch)
+            two = steps(1, 1, first=2 * epoch, epoch=epoch, samples=10, correct=correct + epoch)
             content += [*two, Evaluation(0, epoch, 2.0 - epoch, 5, 10, 0.5 + epoch / 10)]
         return content
 
-    run = summary.summarise(write_run(tmp_path, rank(2), rank(4)))
+    run = summed_up(write_run(tmp_path, rank(2), rank(4)))
     assert [each["training_accuracy"] for each in run["ranks"][0]["epochs"]] == [0.2, 0.3]
     assert [each["training_accuracy"] for each in run["ranks"][1]["epochs"]] == [0.4, 0.5]
     assert run["run"]["epochs"] == [
@@ -190,8 +185,8 @@ def test_training_accuracy_stands_beside_test_accuracy_per_rank_and_epoch(tmp_pa
 
 
 def test_an_epoch_that_was_not_evaluated_has_no_test_accuracy(tmp_path: Path) -> None:
-    run = summary.summarise(
-        write_run(tmp_path, [*steps(1), Evaluation(0, 0, 2.0, 5, 10, 0.5), *steps(1, epoch=1)], steps(1))
+    run = summed_up(
+        write_run(tmp_path, [*steps(1), Evaluation(0, 0, 2.0, 5, 10, 0.5), *steps(1, first=1, epoch=1)], steps(1))
     )
     assert [each["accuracy"] for each in run["ranks"][0]["epochs"]] == [0.5, None]
     assert run["run"]["epochs"][0]["accuracy"] is None
@@ -199,11 +194,11 @@ def test_an_epoch_that_was_not_evaluated_has_no_test_accuracy(tmp_path: Path) ->
 
 
 def test_bandwidth_is_that_of_the_slowest_rank_of_a_step_against_the_slowest_link(tmp_path: Path) -> None:
-    run = summary.summarise(
+    run = summed_up(
         write_run(
             tmp_path,
-            [*steps(1, 1, sync_seconds=0.1), *steps(1, sync_seconds=0.3)],
-            [*steps(1, 1, sync_seconds=0.2), *steps(1, sync_seconds=0.1)],
+            [*steps(1, 1, sync_seconds=0.1), *steps(1, first=2, sync_seconds=0.3)],
+            [*steps(1, 1, sync_seconds=0.2), *steps(1, first=2, sync_seconds=0.1)],
         )
     )
     slowest = (0.2 + 0.3) / 2  # the median of two steps
@@ -246,29 +241,41 @@ def test_waiting_is_told_apart_from_what_hides_on_one_clock_for_all(tmp_path: Pa
             assert each.wait_seconds is not None
             assert each.exposed_sync_seconds is not None
             assert each.sync_seconds == pytest.approx(each.exposed_sync_seconds - each.wait_seconds)
-    bandwidth = summary.summarise(run)["run"]["bandwidth"]
+    bandwidth = summed_up(run)["run"]["bandwidth"]
     # On rank 0: the first bucket from 0.45, when both had it, to 0.75; the second from 0.85 to 0.95.
     assert bandwidth["sync_seconds"] == pytest.approx(0.3 + 0.1)
 
 
-def test_what_only_all_ranks_tell_goes_into_their_files_once_all_have_finished(tmp_path: Path) -> None:
-    run = write_run(tmp_path, [*hiding(0, 0.0, 0.0), FINISHED], hiding(1, 0.25, 7.0))
-    before = records.path_of(tmp_path, 0).read_text()
-    run_records.settle(run)
-    assert records.path_of(tmp_path, 0).read_text() == before  # rank 1 may still be writing
-    with records.path_of(tmp_path, 1).open("a") as file:
-        file.write(records.as_line(replace(FINISHED, rank=1)))
-    run = run_records.read(tmp_path)
-    run_records.settle(run)
-    lines = [json.loads(line) for line in records.path_of(tmp_path, 0).read_text().splitlines()]
-    assert [line["kind"] for line in lines] == ["clock", "clock", "step", "step", "step", "finished"]
-    assert [line["wait_seconds"] for line in lines[2:5]] == [step.wait_seconds for step in run.ranks[0].steps]
-    assert run_records.read(tmp_path) == run
+def test_to_read_a_run_changes_nothing_of_what_its_ranks_wrote(tmp_path: Path) -> None:
+    write_run(tmp_path, [*hiding(0, 0.0, 0.0), FINISHED], [*hiding(1, 0.25, 7.0), FINISHED])
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert run_records.read(tmp_path).ranks[0].steps[0].wait_seconds is not None
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_of_a_step_that_was_made_again_the_last_attempt_counts(tmp_path: Path) -> None:
+    again = [replace(STEP, step=step, loss=1.0, attempt=1) for step in (1, 2)]
+    evaluated = [Evaluation(0, 0, loss, 5, 10, 0.5, attempt) for attempt, loss in enumerate((3.0, 2.0))]
+    content: list[Record] = [*steps(1, 1), evaluated[0], *again, evaluated[1]]
+    for order in (content, content[::-1]):
+        folder = tmp_path / str(order is content)
+        folder.mkdir()
+        rank = write_run(folder, order, steps(1, 1)).ranks[0]
+        assert [(step.step, step.attempt, step.loss) for step in rank.steps] == [(0, 0, 2.5), (1, 1, 1.0), (2, 1, 1.0)]
+        assert [(each.attempt, each.loss) for each in rank.evaluations] == [(1, 2.0)]
+
+
+def test_records_of_before_there_were_attempts_are_read_as_the_first(tmp_path: Path) -> None:
+    write_run(tmp_path, [STEP, FINISHED])
+    path = records.path_of(tmp_path, 0)
+    assert path.read_text().count('"attempt": 0') == 2
+    path.write_text(path.read_text().replace(', "attempt": 0', ""))
+    assert list(records.read(tmp_path, 0)) == [STEP, FINISHED]
 
 
 def test_without_messages_there_is_no_bandwidth(tmp_path: Path) -> None:
     nothing = steps(1, 1, sync_seconds=None, bytes_sent=0, bytes_received=0, communication_seconds=0.0)
-    run = summary.summarise(write_run(tmp_path, nothing, nothing))
+    run = summed_up(write_run(tmp_path, nothing, nothing))
     assert run["run"]["bandwidth"] is None
     assert run["ranks"][0]["link"] == {"sent_utilisation": None, "received_utilisation": None}
 
@@ -277,10 +284,10 @@ def test_against_links_that_were_not_measured_nothing_is_said(tmp_path: Path) ->
     write_run(tmp_path, steps(1, 1), steps(1, 1))
     manifest = MANIFEST | {
         "sync_seconds_at_least": None,
-        "ranks": [{"rank": rank, "formula_bytes_sent_per_step": 100.0, "link": None} for rank in (0, 1)],
+        "ranks": [runs.participant(rank) for rank in (0, 1)],
     }
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    run = summary.summarise(run_records.read(tmp_path))
+    run = summed_up(run_records.read(tmp_path))
     assert run["run"]["bandwidth"]["utilisation"] is None
     assert run["run"]["bandwidth"]["sync_seconds_at_least"] is None
     assert run["run"]["bandwidth"]["bus_bytes_per_second"] > 0

@@ -16,6 +16,7 @@ from app.errors import SettingError
 from app.experiment.plan.cells import Cell
 from app.experiment.plan.grid import Grid
 from app.machine import folders
+from app.records.summary import is_complete
 
 PLAN, OUTCOMES = "plan.json", "outcomes.json"
 ASKED = "settings.json"  # of every run that was ever planned here, so that one that comes back is known again
@@ -102,7 +103,7 @@ class Plan:
 
     def is_finished(self, trial: Trial) -> bool:
         """Whether all of its ranks came to the end and its summary was written."""
-        return bool(_read(self.folder / trial.name / "summary.json", {}).get("complete"))
+        return is_complete(self.folder / trial.name)
 
     def outcomes(self) -> dict[str, Outcome]:
         """How the trials ended that were run, by name."""
@@ -180,6 +181,4 @@ def _read(path: Path, absent: Any) -> Any:
 
 
 def _write(path: Path, content: object) -> None:
-    half_written = path.with_suffix(".new")
-    half_written.write_text(json.dumps(content, indent=2) + "\n")
-    half_written.replace(path)
+    folders.replace_file(path, json.dumps(content, indent=2) + "\n")

@@ -1,43 +1,21 @@
 """What an experiment has measured so far: its finished runs, by cell and round."""
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from app.experiment.plan.cells import Cell
 from app.experiment.plan.grid import Grid
 from app.experiment.plan.trials import Plan, Trial
 from app.experiment.reading.statistics import Blocks
-from app.summary import run_records
-from app.summary.run_records import RankRecords
+from app.summary.run import Run
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A finished run."""
+class Measured(Run):
+    """A finished run of a cell."""
 
-    trial: Trial
-    folder: Path
-
-    @cached_property
-    def summary(self) -> dict[str, Any]:
-        """Its summary.json."""
-        content: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
-        return content
-
-    @cached_property
-    def manifest(self) -> dict[str, Any]:
-        """Its manifest.json."""
-        content: dict[str, Any] = json.loads((self.folder / "manifest.json").read_text())
-        return content
-
-    @cached_property
-    def ranks(self) -> list[RankRecords]:
-        """Its records."""
-        return run_records.read(self.folder).ranks
+    def __init__(self, trial: Trial, folder: Path) -> None:
+        super().__init__(folder)
+        self.trial = trial
 
 
 Figure = Callable[[Measured], float | None]

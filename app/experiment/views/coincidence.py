@@ -26,7 +26,7 @@ class Coincidence:
             if first and second:
                 pairs = zip(losses(first), losses(second), strict=False)
                 rounds[number] = [abs(a - b) / (b or a) if a != b else 0.0 for a, b in pairs]
-                epochs = min(len(run.summary["run"]["epochs"]) for run in (first, second))
+                epochs = min(len(run.summary.run.epochs) for run in (first, second))
         return cls(one, other, rounds, epochs)
 
     @property

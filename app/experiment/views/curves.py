@@ -155,9 +155,9 @@ def _beside(published: Published, cell: str, rank: int | None) -> float | None:
 
 
 def _last_epoch(run: Measured, rank: int | None, field: str) -> float | None:
-    party = run.summary["run"] if rank is None else run.summary["ranks"][rank]
-    value = party["epochs"][-1][field]
-    return None if value is None else float(value)
+    party = run.summary.run if rank is None else run.summary.ranks[rank]
+    value: float | None = getattr(party.epochs[-1], field)
+    return value
 
 
 def _seconds(run: Measured, rank: int | None) -> float | None:
@@ -175,7 +175,7 @@ def _ends(results: Results) -> Iterator[str]:
             for field in ("training_loss", "training_accuracy")
         )
         if loss is not None and accuracy is not None:
-            epochs.add(len(runs[0].summary["run"]["epochs"]))
+            epochs.add(len(runs[0].summary.run.epochs))
             ends.append(f"{digits(loss)} and {in_words(accuracy)} ({cell.name})")
     when = f"after {count} epoch{'s' if count > 1 else ''}" if len(epochs) == 1 and (count := max(epochs)) else ""
     if ends:

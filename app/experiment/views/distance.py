@@ -72,9 +72,7 @@ class Distance(View):
         if unknown := [each.one for each in others if not each.rounds]:
             yield f"In no round beside {self.reference}, and so not compared: {listed(unknown)}."
         split = [
-            each.one
-            for each in known
-            if any(run.summary["replicas_identical"] is False for run in results.runs(each.one))
+            each.one for each in known if any(run.summary.replicas_identical is False for run in results.runs(each.one))
         ]
         if split:
             yield f"The replicas of {listed(split)} do not end with the same parameters."
@@ -109,7 +107,7 @@ class Distance(View):
                 row += [None, None, None, None]
             identical = cell.world_size > 1 or None
             row += [middle(runs, test_loss), middle(runs, test_accuracy)]
-            row += [identical and all(run.summary["replicas_identical"] for run in runs)]
+            row += [identical and all(run.summary.replicas_identical for run in runs)]
             rows.append([*row, len(runs)])
         note = (
             f"|loss - loss of {self.reference}| by the latter, at the same step of the same round; where there are "

@@ -33,8 +33,8 @@ def bandwidth(name: str) -> Figure:
     """What the summary says of the synchronisation."""
 
     def figure(run: Measured) -> float | None:
-        value = (run.summary["run"]["bandwidth"] or {}).get(name)
-        return None if value is None else float(value)
+        value: float | None = getattr(run.summary.run.bandwidth, name, None)
+        return value
 
     return figure
 
@@ -42,7 +42,7 @@ def bandwidth(name: str) -> Figure:
 def document_rate(run: Measured) -> float | None:
     """2(N-1) S by the seconds of a synchronisation."""
     algorithm = bandwidth("algorithm_bytes_per_second")(run)
-    return None if algorithm is None else 2 * (run.summary["world_size"] - 1) * algorithm
+    return None if algorithm is None else 2 * (run.summary.world_size - 1) * algorithm
 
 
 def document_utilisation(run: Measured) -> float | None:
@@ -54,13 +54,13 @@ def document_utilisation(run: Measured) -> float | None:
 def ring_seconds(run: Measured) -> float | None:
     """The least time of a ring on the slowest link."""
     link = bandwidth("link_bytes_per_second")(run)
-    return all_reduce_share(gradient_bytes(run), run.summary["world_size"]) / link if link else None
+    return all_reduce_share(gradient_bytes(run), run.summary.world_size) / link if link else None
 
 
 def document_seconds(run: Measured) -> float | None:
     """log2(N) S by the slowest link."""
     link = bandwidth("link_bytes_per_second")(run)
-    return math.log2(run.summary["world_size"]) * gradient_bytes(run) / link if link else None
+    return math.log2(run.summary.world_size) * gradient_bytes(run) / link if link else None
 
 
 def epoch_rate(run: Measured) -> float | None:

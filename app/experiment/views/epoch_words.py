@@ -70,7 +70,7 @@ def _about_formula(results: Results) -> Iterator[str]:
     """By how much the documents' formula is off, which depends on the number of ranks alone."""
     for ranks in sorted({cell.world_size for cell in results.cells if cell.world_size > 1}):
         runs = [run for cell in results.cells if cell.world_size == ranks for run in results.runs(cell.name)]
-        if any(run.summary["run"]["bandwidth"] for run in runs):
+        if any(run.summary.run.bandwidth for run in runs):
             yield (
                 f"For {ranks} ranks, 2(N-1) S by the same time is {ranks} times what passes a link: it adds up what "
                 "all ranks send."

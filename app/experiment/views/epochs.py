@@ -131,7 +131,7 @@ class Epochs(View):
         rows: list[list[Value]] = []
         for cell in in_order(results):
             runs = results.runs(cell.name)
-            if cell.world_size == 1 or not any(run.summary["run"]["bandwidth"] for run in runs):
+            if cell.world_size == 1 or not any(run.summary.run.bandwidth for run in runs):
                 continue
             published = _of(self.published_bandwidth_mb, cell)
             figures = (

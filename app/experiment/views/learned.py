@@ -23,7 +23,7 @@ VISIBLE = 0.01  # of a line's rise, below which two lines are one to the eye
 
 def losses(run: Measured) -> list[float]:
     """Of the global batch, step by step."""
-    return [float(loss) for loss in run.summary["losses"]]
+    return run.summary.losses
 
 
 def training_loss(run: Measured) -> float | None:
@@ -47,13 +47,13 @@ def test_accuracy(run: Measured) -> float | None:
 
 
 def _last(run: Measured, field: str) -> float | None:
-    value = run.summary["run"][field]
-    return None if value is None else float(value)
+    value: float | None = getattr(run.summary.run, field)
+    return value
 
 
 def by_epoch(results: Results, cell: str, field: str) -> list[float | None]:
     """A figure of each epoch, the median over rounds; None where a round lacks it."""
-    rounds = [[epoch[field] for epoch in run.summary["run"]["epochs"]] for run in results.runs(cell)]
+    rounds = [[getattr(epoch, field) for epoch in run.summary.run.epochs] for run in results.runs(cell)]
     return [None if any(value is None for value in values) else median(values) for values in zip(*rounds, strict=False)]
 
 

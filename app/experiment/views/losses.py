@@ -102,7 +102,7 @@ def _alike(results: Results) -> dict[tuple[str, str, int], list[Cell]]:
     found: dict[tuple[str, str, int], list[Cell]] = {}
     for cell in results.cells:
         run = results.first(cell.name).summary
-        found.setdefault((run["model"], run["dataset"], run["global_batch_size"]), []).append(cell)
+        found.setdefault((run.model, run.dataset, run.global_batch_size), []).append(cell)
     return found
 
 

@@ -1,7 +1,7 @@
 """Figures of a finished run: one number each, None where it was not measured."""
 
 from app.experiment.reading.results import Figure, Measured
-from app.summary.numbers import PHASES
+from app.records.summary import PHASES
 
 COMPUTING = ("data", "forward", "backward", "optimiser")
 COMMUNICATION = ("wait", "sync")  # as far as it delays the step
@@ -11,8 +11,8 @@ def mean_seconds(*phases: str) -> Figure:
     """Seconds of these phases together in a step, the mean over ranks and steps; phases that a step lacks take none."""
 
     def figure(run: Measured) -> float | None:
-        spreads = [run.summary["run"][f"{phase}_seconds"] for phase in phases]
-        means = [float(spread["mean"]) for spread in spreads if spread is not None]
+        spreads = [run.summary.run.seconds_of(phase) for phase in phases]
+        means = [spread.mean for spread in spreads if spread is not None]
         return sum(means) if means else None
 
     return figure
@@ -20,8 +20,8 @@ def mean_seconds(*phases: str) -> Figure:
 
 def mean_step_seconds(run: Measured) -> float | None:
     """The mean over all ranks and steps but the first: what the phases add up to."""
-    spread = run.summary["run"]["seconds"]
-    return None if spread is None else float(spread["mean"])
+    spread = run.summary.run.seconds
+    return None if spread is None else spread.mean
 
 
 def share(*phases: str) -> Figure:
@@ -49,24 +49,24 @@ def longest_phase(run: Measured) -> str | None:
 
 def images_per_second(run: Measured) -> float | None:
     """Of all ranks together."""
-    speed = run.summary["run"]["images_per_second"]
-    return None if speed is None else float(speed)
+    return run.summary.run.images_per_second
 
 
 def steps_per_epoch(run: Measured) -> int:
     """As planned, whether or not the run went so far."""
-    return int(run.manifest["plan"]["steps_per_epoch"])
+    return run.manifest.plan.steps_per_epoch
 
 
 def gradient_bytes(run: Measured) -> int:
     """All gradients of a rank once: S."""
-    return int(run.manifest["gradient_bytes"])
+    return run.manifest.gradient_bytes
 
 
 def sent_by_rank(run: Measured) -> list[float] | None:
     """Payload that each rank sent in a step, as counted."""
-    counted = [rank["bytes_sent_per_step"] for rank in run.summary["ranks"]]
-    return None if None in counted else counted
+    counted = [rank.bytes_sent_per_step for rank in run.summary.ranks]
+    known = [each for each in counted if each is not None]
+    return known if len(known) == len(counted) else None
 
 
 def sent_in_all(run: Measured) -> float | None:
@@ -78,10 +78,10 @@ def sent_in_all(run: Measured) -> float | None:
 def payload_rate(run: Measured) -> float | None:
     """Payload bytes that a rank sends in a second of its steps, the mean over ranks; None where nothing is sent."""
     total, seconds = sent_in_all(run), mean_step_seconds(run)
-    return total / len(run.summary["ranks"]) / seconds if total and seconds else None
+    return total / len(run.summary.ranks) / seconds if total and seconds else None
 
 
 def interface_rate(run: Measured) -> float | None:
     """The same by the kernel's counters of the rank's interface, headers and all."""
-    sent, seconds = run.summary["run"]["interface_bytes_sent_per_step"], mean_step_seconds(run)
-    return float(sent) / seconds if sent and seconds and run.summary["world_size"] > 1 else None
+    sent, seconds = run.summary.run.interface_bytes_sent_per_step, mean_step_seconds(run)
+    return sent / seconds if sent and seconds and run.summary.world_size > 1 else None

@@ -27,10 +27,10 @@ from app.experiment.views.view import (
     missing_sentences,
     noise_sentence,
 )
+from app.records.summary import PHASES
 from app.report.drawing import draw
 from app.report.figures import stacked_phases
 from app.report.table import Column, Table, Value, digits, percent
-from app.summary.numbers import PHASES
 from app.summary.verdict import percent as in_percent
 
 HIDDEN = "hidden_sync"
@@ -122,13 +122,10 @@ class Phases(View):
 def _figure(results: Results) -> tuple[Figure, str]:
     rows = []
     for cell in results.cells:
-        medians = {phase: middle(results.runs(cell.name), mean_seconds(phase)) for phase in (*PHASES, HIDDEN)}
-        row = {f"{phase}_seconds": None if value is None else {"mean": value} for phase, value in medians.items()}
-        whole = middle(results.runs(cell.name), mean_step_seconds)
-        rows.append((cell.name, row | {"seconds": None if whole is None else {"mean": whole}}))
-    hidden = (
-        " Violet: synchronisation hidden behind backward." if any(row[f"{HIDDEN}_seconds"] for _, row in rows) else ""
-    )
+        runs = results.runs(cell.name)
+        means = {phase: middle(runs, mean_seconds(phase)) for phase in (*PHASES, HIDDEN)}
+        rows.append((cell.name, means | {"step": middle(runs, mean_step_seconds)}))
+    hidden = " Violet: synchronisation hidden behind backward." if any(row[HIDDEN] for _, row in rows) else ""
     return stacked_phases(rows), f"Mean seconds of each phase over ranks and steps, the median over rounds.{hidden}"
 
 

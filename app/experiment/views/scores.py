@@ -104,7 +104,7 @@ def accuracy_of(run: Measured, rank: int) -> float | None:
 
 def _is_shared(run: Measured) -> bool:
     """Whether the test set was cut over the ranks, so that they cannot but have one score."""
-    return bool(run.manifest["settings"]["evaluate"] == "sharded")
+    return bool(run.manifest.settings["evaluate"] == "sharded")
 
 
 def _agreement(results: Results) -> list[str]:
@@ -145,13 +145,9 @@ def _spread(run: Measured, figure: Callable[[Measured, int], float | None]) -> f
 
 def _reasons(results: Results, differing: Sequence[str], agreeing: Sequence[str]) -> list[str]:
     """Why, as far as the records tell."""
-    same_parameters = [
-        cell for cell in differing if all(run.summary["replicas_identical"] for run in results.runs(cell))
-    ]
+    same_parameters = [cell for cell in differing if all(run.summary.replicas_identical for run in results.runs(cell))]
     given = [cell for cell in agreeing if any(step.buffers for step in results.first(cell).ranks[0].steps)]
-    synchronised = [
-        cell for cell in agreeing if results.first(cell).manifest["settings"]["batch_norm"] == "synchronised"
-    ]
+    synchronised = [cell for cell in agreeing if results.first(cell).manifest.settings["batch_norm"] == "synchronised"]
     found = []
     if same_parameters:
         found.append(

@@ -172,13 +172,13 @@ def _slowest_first(blocks: Blocks, order: Sequence[str]) -> Iterator[str]:
 
 def step_seconds(run: Measured) -> float | None:
     """The median over all ranks and steps but the first."""
-    spread = run.summary["run"]["seconds"]
-    return None if spread is None else float(spread["median"])
+    spread = run.summary.run.seconds
+    return None if spread is None else spread.median
 
 
 def first_step_seconds(run: Measured) -> float | None:
     """Of the slowest rank."""
-    firsts = [rank["first_step"]["seconds"] for rank in run.summary["ranks"] if rank["first_step"]]
+    firsts = [rank.first_step.seconds for rank in run.summary.ranks if rank.first_step]
     return max(firsts, default=None)
 
 

@@ -31,8 +31,8 @@ def cpus_of(rank: int | None) -> Figure:
     """CPUs that a rank can count on, or the mean over ranks: its quota, or its part of the cores that it shares."""
 
     def figure(run: Measured) -> float | None:
-        ranks = run.manifest["ranks"]
-        return _mean([each["fair_share_cpus"] for each in (ranks if rank is None else [ranks[rank]])])
+        ranks = run.manifest.ranks
+        return _mean([each.fair_share_cpus for each in (ranks if rank is None else [ranks[rank]])])
 
     return figure
 

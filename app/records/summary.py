@@ -1,0 +1,223 @@
+"""What a run was, known at its end: summary.json."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from app.machine.folders import replace_file
+
+FILE = "summary.json"
+
+PHASES = ("data", "forward", "backward", "wait", "sync", "optimiser")  # they add up to the step
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A figure over steps."""
+
+    mean: float
+    median: float
+    p95: float
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What part of the steps' time each phase is; they add up to 1."""
+
+    data: float
+    forward: float
+    backward: float
+    wait: float | None
+    sync: float | None
+    optimiser: float
+
+    def of(self, *phases: str) -> float:
+        """The part of these phases together; one that was not measured takes none."""
+        return float(sum(getattr(self, phase) or 0.0 for phase in phases))
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How well a model did on the images of an epoch, each as it took it then, and on the test set after it."""
+
+    training_samples: int
+    training_loss: float | None
+    training_accuracy: float | None
+    test_loss: float | None
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class _Numbered:
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Epoch(Scores, _Numbered):
+    """The scores of an epoch."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What is measured alike of one rank and of all ranks together; times are per step, the first one left out."""
+
+    seconds: Spread | None
+    data_seconds: Spread | None
+    forward_seconds: Spread | None
+    backward_seconds: Spread | None
+    wait_seconds: Spread | None
+    sync_seconds: Spread | None
+    hidden_sync_seconds: Spread | None
+    exposed_sync_seconds: Spread | None
+    optimiser_seconds: Spread | None
+    communication_seconds: Spread | None
+    batch_norm_seconds: Spread | None
+    throttled_seconds: Spread | None
+    shares: Shares | None
+    images_per_second: float | None
+    bytes_sent_per_step: float | None
+    bytes_received_per_step: float | None
+    batch_norm_bytes_sent_per_step: float | None
+    interface_bytes_sent_per_step: float | None
+    interface_bytes_received_per_step: float | None
+    formula_bytes_sent_per_step: float
+    loss: float | None
+    training_samples: int
+    training_loss: float | None
+    training_accuracy: float | None
+    test_loss: float | None
+    accuracy: float | None
+    epochs: list[Epoch]
+
+    def seconds_of(self, phase: str) -> Spread | None:
+        """A phase of the step, or `hidden_sync`."""
+        spread: Spread | None = getattr(self, f"{phase}_seconds")
+        return spread
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """The rank that the others have to wait for."""
+
+    rank: int
+    last_in: float  # this part of the steps
+    work_ratio: float
+    wait_seconds: float | None
+    others_wait_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """A step's gradients by the time of their synchronisation, as the field counts."""
+
+    sync_seconds: float
+    sync_seconds_at_least: float | None
+    algorithm_bytes_per_second: float
+    bus_bytes_per_second: float
+    link_bytes_per_second: float | None
+    utilisation: float | None
+
+
+@dataclass(frozen=True)
+class GroupFigures(Figures):
+    """All ranks together."""
+
+    straggler: Straggler | None  # null where all take about as long, or take turns
+    clock_uncertainty_seconds: float | None
+    bandwidth: Bandwidth | None  # null where nothing was sent
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """The step that is left out of the times, because it sets everything up."""
+
+    seconds: float
+    data_seconds: float
+    forward_seconds: float
+    backward_seconds: float
+    wait_seconds: float | None
+    sync_seconds: float | None
+    optimiser_seconds: float
+
+
+@dataclass(frozen=True)
+class UsageFigures:
+    """Means over the run, and the most memory."""
+
+    seconds: float
+    cpu_user_percent: float
+    cpu_system_percent: float
+    throttled_seconds: float | None
+    most_memory_bytes: int
+    network_sent_bytes_per_second: float | None
+    network_received_bytes_per_second: float | None
+
+
+@dataclass(frozen=True)
+class LinkUse:
+    """How much of what a rank's link was measured to carry its gradients took."""
+
+    sent_utilisation: float | None
+    received_utilisation: float | None
+
+    def direction(self, way: str) -> float | None:
+        """`sent` or `received`."""
+        return self.sent_utilisation if way == "sent" else self.received_utilisation
+
+
+@dataclass(frozen=True)
+class _RankState:
+    rank: int
+    steps: int
+    finished: bool
+    parameters_sha256: str | None
+    first_step: FirstStep | None
+    work_seconds: float | None
+    usage: UsageFigures | None
+    link: LinkUse
+
+
+@dataclass(frozen=True)
+class RankFigures(Figures, _RankState):
+    """One rank."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the figures mean, the main point first."""
+
+    bound: str | None
+    sentences: list[str]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run in figures and sentences."""
+
+    run_name: str
+    sync_mode: str
+    model: str
+    dataset: str
+    world_size: int
+    global_batch_size: int
+    steps_planned: int
+    steps: int
+    complete: bool
+    replicas_identical: bool | None  # null where a rank did not finish
+    run: GroupFigures
+    ranks: list[RankFigures]
+    losses: list[float]  # of each step that all ranks have
+    warnings: list[str]
+    verdict: Verdict
+
+    def write(self, run_folder: Path) -> None:
+        """Put it into the run's folder."""
+        replace_file(run_folder / FILE, json.dumps(asdict(self), indent=2, allow_nan=False) + "\n")
+
+
+def is_complete(run_folder: Path) -> bool:
+    """Whether a run has a summary that says so; one that a kill cut off says nothing."""
+    try:
+        return json.loads((run_folder / FILE).read_text())["complete"] is True
+    except (OSError, ValueError, LookupError, TypeError):
+        return False

@@ -1,0 +1,80 @@
+"""A run as those see it who read it: the report, the comparison, the views of an experiment."""
+
+from functools import cached_property
+from pathlib import Path
+
+from app.errors import SettingError
+from app.machine import folders
+from app.records import manifest
+from app.records.manifest import Manifest
+from app.records.summary import Summary
+from app.summary import run_records
+from app.summary.numbers import summarise
+from app.summary.run_records import RankRecords, RunRecords
+
+
+class Run:
+    """Everything that is known of a run, read when it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def records(self) -> RunRecords:
+        """What it left behind, wherever it has got to."""
+        return run_records.read(self.folder)
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Its figures, made from its records: a run that died may have left no summary, or an old one."""
+        return summarise(self.records)
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """What it was to be."""
+        return Manifest.read(self.folder)
+
+    @property
+    def ranks(self) -> list[RankRecords]:
+        """Every rank's records."""
+        return self.records.ranks
+
+    @property
+    def name(self) -> str:
+        """The run's own name."""
+        return self.manifest.run
+
+    @property
+    def mode(self) -> str:
+        """Its SYNC_MODE."""
+        return str(self.manifest.settings["sync_mode"])
+
+    @property
+    def synchronised(self) -> bool:
+        """Whether there is one model, and not one for each rank."""
+        return any(rank.formula_bytes_sent_per_step for rank in self.manifest.ranks) or len(self.ranks) == 1
+
+
+def find(name: str) -> Run:
+    """A run, from its name in results/, `latest`, or a path."""
+    for folder in (folders.RESULTS / name, Path(name)):
+        if _has_manifest(folder):
+            run = Run(folder.resolve())
+            try:
+                run.manifest.ranks[run.manifest.world_size - 1]
+            except (OSError, ValueError, LookupError) as error:
+                raise SettingError(f"{folder}/{manifest.FILE} cannot be read, or is no run's: {error}.") from None
+            return run
+    made = (path.parent for path in folders.RESULTS.glob(f"*/{manifest.FILE}") if not path.parent.is_symlink())
+    known = sorted(folder.name for folder in made)
+    raise SettingError(
+        f"'{name}' is no run: neither results/{name} nor {name} has a {manifest.FILE}. "
+        f"Runs in results/: {', '.join(known[-10:]) or 'none'}."
+    )
+
+
+def _has_manifest(folder: Path) -> bool:
+    try:
+        return (folder / manifest.FILE).is_file()
+    except OSError:
+        return False  # such as a name that is too long for a file

@@ -1,0 +1,105 @@
+"""Runs that never were: whole manifests and summaries, for laws about what is read off them."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from app.records.manifest import Manifest
+from app.records.summary import Figures, GroupFigures, RankFigures, Summary
+
+MANIFEST: dict[str, Any] = {
+    "run": "example",
+    "started_at": "2026-01-01T00:00:00Z",
+    "world_size": 2,
+    "settings": {"sync_mode": "all_reduce", "model": "lenet5", "dataset": "digits", "rank_cpus": None},
+    "plan": {"epochs": 1, "steps": 3, "steps_per_epoch": 3, "global_batch_size": 128},
+    "dataset": "digits, in words",
+    "parameters": 25,
+    "gradient_bytes": 100,
+    "sync_seconds_at_least": None,
+    "ranks": [],
+    "warnings": [],
+    "versions": dict.fromkeys(("lockstep", "python", "torch", "numpy", "kernel"), "1"),
+    "image": {"git_revision": None, "source_sha256": "abc", "system": None},
+}
+UNMEASURED: dict[str, Any] = {field.name: None for field in fields(Figures)} | {
+    "formula_bytes_sent_per_step": 100.0,
+    "training_samples": 0,
+    "epochs": [],
+}
+
+
+def participant(rank: int, formula: float = 100.0, speed: float | None = None) -> dict[str, Any]:
+    """A rank of a manifest, with a link that carries `speed` bytes per second in both directions, or none."""
+    way = {
+        "asked_bits_per_second": None,
+        "expected_bytes_per_second": None,
+        "measured_bytes_per_second": speed,
+        "error": None,
+    }
+    trip = {"asked_seconds": None, "measured_seconds": 0.0002, "error": None}
+    return {
+        "rank": rank,
+        "name": f"rank{rank}",
+        "address": f"10.77.1.{rank + 1}",
+        "threads": 1,
+        "cores": 2,
+        "quota_cpus": None,
+        "fair_share_cpus": 1.0,
+        "memory_bytes": 1 << 30,
+        "cpu_model": "a CPU",
+        "host_boot_id": "boot",
+        "interface": "eth0",
+        "formula_bytes_sent_per_step": formula,
+        "link": None if speed is None else {"sent": way, "received": way, "round_trip": trip, "asked_loss": None},
+    }
+
+
+def manifest(**changes: Any) -> Manifest:
+    """A manifest, with some of it otherwise."""
+    return TypeAdapter(Manifest).validate_python(MANIFEST | changes)
+
+
+def rank_figures(rank: int, **changes: Any) -> RankFigures:
+    """A rank that finished, with some of its figures otherwise."""
+    state = {
+        "rank": rank,
+        "steps": 3,
+        "finished": True,
+        "parameters_sha256": None,
+        "first_step": None,
+        "work_seconds": None,
+        "usage": None,
+        "link": {"sent_utilisation": None, "received_utilisation": None},
+    }
+    return TypeAdapter(RankFigures).validate_python(UNMEASURED | state | changes)
+
+
+def group_figures(**changes: Any) -> GroupFigures:
+    """All ranks together, with some of their figures otherwise."""
+    whole = {"straggler": None, "clock_uncertainty_seconds": None, "bandwidth": None}
+    return TypeAdapter(GroupFigures).validate_python(UNMEASURED | whole | changes)
+
+
+def summary(run: GroupFigures, ranks: list[RankFigures], changes: Mapping[str, Any] | None = None) -> Summary:
+    """A summary of them, with some of it otherwise."""
+    whole = {
+        "run_name": "example",
+        "sync_mode": "all_reduce",
+        "model": "lenet5",
+        "dataset": "cifar10",
+        "world_size": len(ranks),
+        "global_batch_size": 128,
+        "steps_planned": 3,
+        "steps": 3,
+        "complete": True,
+        "replicas_identical": None,
+        "run": asdict(run),
+        "ranks": [asdict(rank) for rank in ranks],
+        "losses": [],
+        "warnings": [],
+        "verdict": {"bound": None, "sentences": []},
+    }
+    return TypeAdapter(Summary).validate_python(whole | dict(changes or {}))
