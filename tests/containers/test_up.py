@@ -84,8 +84,7 @@ def test_plain_compose_starts_no_rank_with_a_wrong_setting(clone: Clone) -> None
         ("WORKERS=ten", "Allowed: a whole number, 0 to 100"),
         ("GLOBAL_BATCH_SIZE=0", "Allowed: a whole number, 1 or more"),
         ("MAX_STEPS=ten", "Allowed: a whole number, 1 or more"),
-        ("MAX_STEP=3", "Nearest: MAX_STEPS"),
-        ("sync_mode=ddp", "Nearest: SYNC_MODE"),
+        ("MAX_STEP=3", "MAX_STEP is not a setting"),
         ("RANK_CPUS=1000", "the CPUs that this engine has"),
         ("RANK_MEMORY=much", "such as 2g"),
         ("NETWORK_PREFIX=10.77", "such as 10.77.1"),
@@ -100,6 +99,17 @@ def test_a_wrong_setting_ends_with_2_before_any_rank_starts(used_clone: Clone, w
     assert told in output
     assert used_clone.containers("--all") == []
     assert not (used_clone.folder / "results/latest").exists()
+
+
+@pytest.mark.parametrize(("wrong", "near"), [("MAX_STEP=3", "MAX_STEPS"), ("sync_mode=ddp", "SYNC_MODE")])
+def test_an_unknown_setting_is_answered_with_the_nearest_where_there_is_an_image(
+    used_clone: Clone, wrong: str, near: str
+) -> None:
+    code, output = used_clone.run("docker", "compose", "build")
+    assert code == 0, output
+    code, output = used_clone.run("scripts/up", wrong)
+    assert code == 2, output
+    assert f"is not a setting of the cluster. Nearest: {near}. --help lists all." in output
 
 
 def test_a_wrong_value_in_dotenv_is_found_as_well(clone: Clone) -> None:
