@@ -1,4 +1,4 @@
-"""python -m app: the commands of the image."""
+"""The commands: python -m app train, prepare, doctor, report, ..."""
 
 import argparse
 import os

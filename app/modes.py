@@ -1,4 +1,4 @@
-"""The names of the modes, and the class of each: a table that imports nothing, so that settings can read it too."""
+"""The names of the modes: a table that imports nothing, so settings can read it too."""
 
 # To add a mode, add its file to app/gradient_sync/ and its line here. The contract suite reads this table.
 MODES = {

@@ -1,1 +1,1 @@
-"""Benchmarks: what the program's own parts cost, as ratios within one run, because times differ between machines."""
+"""What the program's own parts cost, as ratios within one run, because machines differ."""

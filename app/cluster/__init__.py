@@ -1,1 +1,1 @@
-"""Who we are: how ranks find each other, what they know of each other, and which of them was lost."""
+"""Who we are: how ranks find each other, what they know of each other, which one was lost."""

@@ -1,4 +1,4 @@
-"""The data sets: what each one is, and how its arrays are made."""
+"""The data sets, one file per set: what it is, and how its arrays are made."""
 
 import hashlib
 import inspect

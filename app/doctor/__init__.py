@@ -1,1 +1,1 @@
-"""A check-up of the cluster: what the ranks are, what the wire between them does, and what to do about it."""
+"""A check-up of the cluster: what each rank is, what the wire does, what to do about it."""

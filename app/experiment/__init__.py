@@ -1,1 +1,1 @@
-"""Experiments: grids of cluster runs, each cell repeated, and the page that lays them beside published figures."""
+"""Grids of runs, each cell repeated, and the page that lays them beside published figures."""

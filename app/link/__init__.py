@@ -1,1 +1,1 @@
-"""Each rank's link to the network: what was asked of it, how it is shaped, and the measurement that proves it."""
+"""Each rank's link: how it is shaped, and the measurement that proves it."""

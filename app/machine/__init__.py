@@ -1,1 +1,1 @@
-"""What is under the program: CPUs, folders, signals, its own source."""
+"""What lies under the program: CPUs, folders, signals, its own source."""

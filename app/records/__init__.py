@@ -1,1 +1,1 @@
-"""What a run leaves behind, as types, with one writer and one reader each."""
+"""What a run leaves behind, as types: each file with one writer and one reader."""

@@ -1,1 +1,1 @@
-"""Records made into tables, figures and one HTML page. Nothing here takes part in a run, or needs torch."""
+"""Numbers to pages: tables, figures, one HTML page per run or comparison."""

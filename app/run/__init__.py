@@ -1,1 +1,1 @@
-"""One rank's life, and what happens once for all ranks."""
+"""One rank's life, and what is done once for all ranks."""

@@ -1,1 +1,1 @@
-"""Every setting: what it means, what it may be, and where it is read from the environment, once."""
+"""Every setting: what it means, what it may be, and the one place that reads the environment."""

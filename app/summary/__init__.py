@@ -1,1 +1,1 @@
-"""From records to numbers and sentences."""
+"""Records to numbers and sentences: who waited for whom, what bounds a step, what was learned."""

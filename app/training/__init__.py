@@ -1,1 +1,1 @@
-"""One training step and all that it is made of, from the batch to its record."""
+"""One training step, and all it is made of, from the batch to its record."""

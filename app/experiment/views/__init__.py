@@ -1,4 +1,4 @@
-"""The views that a grid file can choose, by name."""
+"""What a page can show: one file per view."""
 
 from app.experiment.views.accuracy import Accuracy
 from app.experiment.views.curves import Curves
