@@ -45,10 +45,10 @@ def _entry(name: str) -> Iterator[str]:
 
 
 def settings_table() -> str:
-    """The text of scripts/host/settings.table: all names, and the rules of what is checked before there is an image."""
+    """The text of scripts/host/settings.table: all names, and the rules of those that Compose itself reads."""
     lines = [
         "# The settings, for scripts/host/settings.sh. Made by `python -m app settings-table`.",
-        "# Of those that Compose itself reads, separated by tabs: default, allowed pattern, what is allowed in words.",
+        "# Columns of those that Compose itself reads: name, default, pattern of what is allowed, the same in words.",
         *(_row(name) for name in names()),
     ]
     return "\n".join(lines) + "\n"

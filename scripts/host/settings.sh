@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Settings from arguments, the environment and .env, and what must be right in them before there is an image.
-# settings.table, which the program generates, holds their names, and of those that Compose itself reads the rules.
+# Settings from arguments, the environment and .env, and the checks that must come before the image is built.
+# The program generates settings.table: the names of all settings, and the rules of those that Compose itself reads.
 
 NEAREST_PATIENCE_SECONDS=10
 
@@ -32,19 +32,18 @@ take_arguments() {
     done
 }
 
-# The setting that is most like an unknown one, from the program; nothing where there is no image yet.
+# The setting that is most like an unknown one, from the program; fails if there is no engine or no image yet.
 nearest() {
-    command -v docker timeout >/dev/null || return 0
     timeout "$NEAREST_PATIENCE_SECONDS" docker run --rm --pull never --network none --read-only --cap-drop ALL \
         --entrypoint python3 lockstep -m app nearest -- "$1" 2>/dev/null
 }
 
-# The names of everything that is set here or in .env, separated by commas: the program warns of misspelt settings.
+# The names of all variables in the environment and .env, separated by commas. The program warns of misspelt settings.
 variables() { { compgen -e && dotenv_names; } | sort -u | paste -sd , -; }
 
 dotenv_names() { [[ ! -r .env ]] || sed -n 's/^\([A-Za-z_][A-Za-z_0-9]*\)=.*/\1/p' .env; }
 
-# What the environment, or else .env, says of a setting; empty where neither names it.
+# A setting's value in the environment, or else in .env; empty if it is in neither.
 given() {
     local name=$1 line
     if [[ ${!name:-} ]]; then
