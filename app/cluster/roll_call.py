@@ -28,7 +28,9 @@ class RollCall:
                 answers = {f"here/{rank}": rank for rank in range(self._world_size)}
                 silent = await_keys(self._store, list(answers), time.monotonic() + ANSWER_SECONDS)
                 found = json.dumps([answers[key] for key in silent])
-                self._verdict = json.loads(self._store.compare_set("lost", "", found))
+                verdict = self._store.compare_set("lost", "", found).decode()
+                self._store.set("lost", verdict)  # the same again: only this wakes those who wait for it
+                self._verdict = json.loads(verdict)
                 self._store.set(f"read/{self._rank}", "")
         except RuntimeError:
             # The store went with rank 0; what its last caller found may still have come.
