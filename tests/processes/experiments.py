@@ -1,14 +1,11 @@
 """Experiments on real processes: what scripts/experiment does with containers, done without."""
 
-import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
-from app.settings.fields import Settings
-from tests.processes import group
-from tests.processes.group import ROOT, Value
+from tests.processes import group, program
+from tests.processes.program import PATIENCE_SECONDS, Value
 
 
 def put_grid(place: Path, name: str, text: str) -> None:
@@ -19,15 +16,9 @@ def put_grid(place: Path, name: str, text: str) -> None:
 
 def step(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """One `python -m app experiment`."""
-    environment = {name: value for name, value in os.environ.items() if name.lower() not in Settings.model_fields}
-    return subprocess.run(
-        [sys.executable, "-m", "app", "experiment", *arguments],
-        cwd=place,
-        env=environment | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=group.PATIENCE_SECONDS,
-    )
+    process = program.Forked(["experiment", *arguments], place, program.environment_with({}), True)
+    output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    return subprocess.CompletedProcess(arguments, process.returncode or 0, output, errors or "")
 
 
 def next_trial(place: Path, name: str, *options: str) -> dict[str, str]:

@@ -1,11 +1,8 @@
 """Groups of real processes: forked workers that share a Gloo group, and whole ranks as a user would start them."""
 
 import json
-import multiprocessing
 import os
 import socket
-import subprocess
-import sys
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -16,15 +13,12 @@ import torch
 
 from app.cluster.join import join
 from app.settings.fields import Settings
-
-ROOT = Path(__file__).parents[2]
-PATIENCE_SECONDS = 90
-
-Value = str | int | float
-
-# A server that has imported torch once, and has never computed, so that its children start quickly and clean.
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["app.run.rank", "app.gradient_sync.ddp"])
+from tests.processes.program import PATIENCE_SECONDS as PATIENCE_SECONDS
+from tests.processes.program import ROOT as ROOT
+from tests.processes.program import Process, processes, start_as_typed
+from tests.processes.program import Value as Value
+from tests.processes.program import start as start
+from tests.processes.program import wait as wait
 
 
 def free_port() -> int:
@@ -101,6 +95,8 @@ def run_group[Result](world_size: int, body: Callable[..., Result], *arguments: 
 class Ranks:
     """Ranks of one run, each `python -m app train`, or another command, in a process of its own."""
 
+    start_one = staticmethod(start)
+
     def __init__(self, folder: Path, world_size: int, command: str = "train", **settings: Value) -> None:
         self.folder = folder
         self.world_size = world_size
@@ -113,13 +109,13 @@ class Ranks:
             **settings,
         }
         self.port = self._settings["MASTER_PORT"]
-        self.processes: dict[int, subprocess.Popen[str]] = {}
+        self.processes: dict[int, Process] = {}
 
     def start(self, *ranks: int, **settings: Value) -> None:
         """Start these ranks, or all; some settings may be theirs alone."""
         for rank in ranks or range(self.world_size):
             place: dict[str, Value] = {"RANK": rank, "WORLD_SIZE": self.world_size, "MASTER_ADDR": "127.0.0.1"}
-            self.processes[rank] = start(self._command, self.folder, **{**self._settings, **place, **settings})
+            self.processes[rank] = self.start_one(self._command, self.folder, **{**self._settings, **place, **settings})
 
     def wait(self) -> dict[int, tuple[int, str]]:
         """Every started rank's exit code and output."""
@@ -130,22 +126,10 @@ class Ranks:
         return content
 
 
-def start(command: str, folder: Path, **settings: Value) -> subprocess.Popen[str]:
-    """One `python -m app` in a working directory, with these settings and no others."""
-    environment = {name: value for name, value in os.environ.items() if name.lower() not in Settings.model_fields}
-    return subprocess.Popen(
-        [sys.executable, "-m", "app", *command.split()],
-        cwd=folder,
-        env=environment | {"PYTHONPATH": str(ROOT)} | {name: str(value) for name, value in settings.items()},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+class RanksAsTyped(Ranks):
+    """The same, each by a new interpreter."""
 
-
-def wait(process: subprocess.Popen[str]) -> tuple[int, str]:
-    output, _ = process.communicate(timeout=PATIENCE_SECONDS)
-    return process.returncode, output
+    start_one = staticmethod(start_as_typed)
 
 
 def prepare(folder: Path, **settings: Value) -> None:

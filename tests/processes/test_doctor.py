@@ -14,7 +14,7 @@ from app.doctor.programs import PROGRAMS
 from app.wire.communicator import Communicator, Transfer
 from tests.processes import group
 from tests.processes.conftest import GroupOf
-from tests.processes.group import Ranks, run_group
+from tests.processes.group import Ranks, RanksAsTyped, run_group
 
 
 def matrix(output: str, title: str, world_size: int) -> list[list[str]]:
@@ -61,7 +61,7 @@ def test_ranks_of_different_sources_are_a_problem_and_exit_1_everywhere(tmp_path
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(path.read_text())
     (other / "app/__init__.py").write_text((other / "app/__init__.py").read_text() + "\n")
-    ranks = Ranks(tmp_path, 2, "doctor")
+    ranks = RanksAsTyped(tmp_path, 2, "doctor")
     ranks.start(0)
     ranks.folder = other  # `python -m` looks there first
     ranks.start(1)
