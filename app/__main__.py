@@ -7,6 +7,7 @@ import sys
 from app.benchmark.choice import Choice
 from app.errors import LockstepError
 from app.machine.interrupt import end_on_signal
+from app.machine.say import say
 from app.settings import environment, explanations, texts
 
 COMMANDS = {
@@ -57,18 +58,18 @@ def _run(arguments: argparse.Namespace) -> int:
             clean_ups = end_on_signal()
             from app.run.rank import run
 
-            run(environment.load(), _say, clean_ups)
+            run(environment.load(), say, clean_ups)
         case "prepare":
             clean_ups = end_on_signal()
             from app.run.prepare import prepare
 
             _warn_of_misspelt(arguments.variables)
-            prepare(environment.load(), _say, clean_ups)
+            prepare(environment.load(), say, clean_ups)
         case "doctor":
             end_on_signal()
             from app.doctor.checkup import check_up
 
-            return check_up(environment.load(), _say)
+            return check_up(environment.load(), say)
         case "shape-link":
             from app.link import shaping
 
@@ -81,11 +82,11 @@ def _run(arguments: argparse.Namespace) -> int:
         case "report":
             from app.report.commands import report
 
-            report(arguments.runs, _say)
+            report(arguments.runs, say)
         case "compare":
             from app.report.commands import compare
 
-            compare(arguments.runs, _say)
+            compare(arguments.runs, say)
         case "experiment":
             return _experiment(arguments)
         case "progress":
@@ -96,7 +97,7 @@ def _run(arguments: argparse.Namespace) -> int:
             end_on_signal()
             from app.benchmark.take_part import benchmark
 
-            benchmark(arguments.name, Choice.of(arguments), environment.load(), _say)
+            benchmark(arguments.name, Choice.of(arguments), environment.load(), say)
         case "nearest":
             if name := explanations.nearest(arguments.name, explanations.names()):
                 print(name)
@@ -112,7 +113,7 @@ def _experiment(arguments: argparse.Namespace) -> int:
 
     match arguments.step:
         case "list":
-            commands.list_all(_say)
+            commands.list_all(say)
         case "manual":
             from app.experiment.manual import text
 
@@ -121,25 +122,21 @@ def _experiment(arguments: argparse.Namespace) -> int:
             commands.plan(
                 arguments.name,
                 arguments.set,
-                _say,
+                say,
                 quick=arguments.quick,
                 fresh=arguments.fresh,
                 dry_run=arguments.dry_run,
             )
         case "next":
-            commands.next_trial(arguments.name, arguments.ended, _say, quick=arguments.quick)
+            commands.next_trial(arguments.name, arguments.ended, say, quick=arguments.quick)
         case "page":
-            return commands.make_page(arguments.name, arguments.set, _say, quick=arguments.quick)
+            return commands.make_page(arguments.name, arguments.set, say, quick=arguments.quick)
     return 0
 
 
 def _warn_of_misspelt(variables: str) -> None:
     for warning in explanations.misspelt(variables.split(",")):
         print(f"warning: {warning}", file=sys.stderr, flush=True)
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

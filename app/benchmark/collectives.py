@@ -16,6 +16,7 @@ from app.costs.bandwidth import CENTRE, LinkSpeed, all_reduce_seconds, gather_se
 from app.gradient_sync.ring_all_reduce import RingAllReduce
 from app.link.measured import speed_of
 from app.link.measurement import measure_links
+from app.machine.say import Say
 from app.settings.fields import Settings
 from app.wire.communicator import Communicator
 
@@ -26,8 +27,6 @@ MEASURE_FROM = 32 << 20  # bytes, where the links decide, so that they are measu
 CELL_SECONDS = 1.0  # what the repetitions of an operation and size should take, through one of the two doors
 MOST_REPETITIONS, LEAST_REPETITIONS = 100, 3
 LONGEST_SECONDS = 5.0  # what would take longer on these links is left out
-
-Say = Callable[[str], None]
 
 
 class Door(NamedTuple):

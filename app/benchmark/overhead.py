@@ -18,6 +18,7 @@ import numpy as np
 from app.cluster.members import Cluster
 from app.datasets import CLASSES, SIDE, SOURCES
 from app.datasets.prepared import DataSet, Part
+from app.machine.say import Say
 from app.records.lines import Recorder, Usage
 from app.records.manifest import Plan
 from app.settings.fields import DEFAULT_DATASETS, Settings
@@ -186,7 +187,7 @@ class Bench:
             return self._steps.take(self._step - 1, self._batch, self._augmentation, meter)
 
 
-def compare_measuring(settings: Settings, cluster: Cluster, say: Callable[[str], None]) -> None:
+def compare_measuring(settings: Settings, cluster: Cluster, say: Say) -> None:
     """Pair after pair, the order swapped each time, so that neither kind of step has the better moments."""
     pairs = []
     with TemporaryDirectory() as folder, Recorder(Path(folder), cluster.rank) as recorder:

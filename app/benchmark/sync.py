@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from app.benchmark import plain
 from app.cluster.members import Cluster
 from app.gradient_sync import mode_class
+from app.machine.say import Say
 from app.modes import MODES
 from app.settings.fields import Settings
 from app.training import models
@@ -109,7 +110,7 @@ class FlatBuffer:
         dist.all_reduce(self._buffer)
 
 
-def compare_modes(settings: Settings, cluster: Cluster, say: Callable[[str], None]) -> None:
+def compare_modes(settings: Settings, cluster: Cluster, say: Say) -> None:
     """Time all contenders in turn, so that the machine's moods meet them alike; rank 0 prints times and ratios."""
     like = [
         parameter.detach()

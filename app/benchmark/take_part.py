@@ -1,7 +1,5 @@
 """A benchmark, as each rank takes part in it: join, measure the links, time, leave."""
 
-from collections.abc import Callable
-
 import torch
 
 from app.benchmark.choice import Choice
@@ -10,10 +8,9 @@ from app.benchmark.overhead import compare_measuring
 from app.benchmark.sync import compare_modes
 from app.cluster.join import join
 from app.link.measurement import describe, insist_on, measure_links
+from app.machine.say import Say
 from app.settings.fields import Settings
 from app.wire.communicator import Communicator
-
-Say = Callable[[str], None]
 
 
 def benchmark(name: str, choice: Choice, settings: Settings, say: Say) -> None:

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
@@ -13,15 +13,16 @@ import torch.distributed as dist
 from app.cluster.identity import Identity, identify, interface_of
 from app.cluster.members import Cluster, Member
 from app.cluster.roll_call import RollCall, await_keys
+from app.cluster.sharing import who_is_who
 from app.errors import JoinError, LockstepError, SettingError
 from app.machine import cpus as machine
 from app.machine.cpus import Machine
+from app.machine.say import Say
 from app.settings.fields import IDENTITY, Settings
 
 REMINDER_SECONDS = 10.0
 FAREWELL_SECONDS = 5.0
 
-Say = Callable[[str], None]
 Card = dict[str, Any]  # what a rank tells of itself; it crosses the wire as JSON
 
 
@@ -59,43 +60,6 @@ def join(settings: Settings, say: Say) -> Cluster:
         ) from None
     roll_call = RollCall(store, listener, rank, len(members))
     return Cluster(rank, members, store, roll_call, settings.peer_timeout)
-
-
-def who_is_who(members: Sequence[Member]) -> str:
-    """The table that rank 0 prints once, with a word on cores that are shared by too many threads."""
-    lines = [f"{len(members)} ranks have joined:" if len(members) > 1 else "1 rank, alone:"]
-    width = max(len(member.name) for member in members)
-    for member in members:
-        sharing = sum(other.machine.boot_id == member.machine.boot_id for other in members) - 1
-        cores = len(member.machine.cores)
-        quota = "" if member.machine.quota_cpus is None else f", quota {member.machine.quota_cpus:g} CPUs"
-        lines.append(
-            f"  rank {member.rank:<3} {member.name:<{width}}  {member.address:<15}  {member.threads} thread(s) on "
-            f"{cores} core(s) shared with {sharing} other rank(s){quota}"
-        )
-    if warning := oversubscription(members):
-        lines.append(f"warning: {warning}")
-    return "\n".join(lines)
-
-
-def oversubscription(members: Sequence[Member]) -> str | None:
-    """A warning where the ranks of a host want more CPU time than its cores have."""
-    for boot_id in dict.fromkeys(member.machine.boot_id for member in members):
-        here = [member for member in members if member.machine.boot_id == boot_id]
-        cores = len({core for member in here for core in member.machine.cores})
-        wanted = sum(min(member.threads, member.machine.quota_cpus or member.threads) for member in here)
-        if wanted > cores and len(here) == 1:
-            return (
-                f"{here[0].title} wants {wanted:g} CPUs and has {cores} core(s): its threads slow each other down. "
-                f"THREADS_PER_RANK={cores} uses them up."
-            )
-        if wanted > cores:
-            return (
-                f"{len(here)} ranks want {wanted:g} CPUs and share {cores} cores, so they slow each other down: steps "
-                "take longer than on nodes of their own, and part of their communication is waiting for a core. "
-                f"RANK_CPUS={cores / len(here):.2g} gives each a fixed share."
-            )
-    return None
 
 
 def _card(settings: Settings, identity: Identity) -> Card:

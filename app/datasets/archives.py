@@ -6,7 +6,6 @@ import shutil
 import tarfile
 import urllib.request
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
@@ -14,12 +13,11 @@ from pathlib import Path, PurePosixPath
 from app.errors import LockstepError, SettingError
 from app.machine.folders import DATA, check_writable, scratch_in
 from app.machine.interrupt import CleanUps
+from app.machine.say import Say
 
 SILENCE_SECONDS = 30.0  # after which a server is given up
 CHUNK_BYTES = 2**20
 PROGRESS_BYTES = 20_000_000
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

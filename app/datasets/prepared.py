@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from app.datasets import CLASSES, SIDE, SOURCES, Images, Labels, Parts, Source
-from app.datasets.archives import Say, obtain, unpack
+from app.datasets.archives import obtain, unpack
 from app.errors import LockstepError, SettingError
 from app.machine.folders import PREPARED, scratch_in
 from app.machine.interrupt import CleanUps
+from app.machine.say import Say
 from app.settings.fields import DatasetName, ModelName, Settings
 
 PARTS = ("train", "test")

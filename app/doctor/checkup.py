@@ -1,7 +1,6 @@
 """The check-up, as every rank takes part in it: join, tell, measure one pair after another, leave."""
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from itertools import permutations
 
@@ -14,14 +13,13 @@ from app.doctor.facts import Facts
 from app.doctor.findings import Examination, Pair, find
 from app.doctor.pairs import PairFigures, measure_pair
 from app.doctor.programs import PROGRAMS, run_program
+from app.machine.say import Say
 from app.settings.fields import Settings
 from app.wire.clock import Difference, compare_clocks
 from app.wire.communicator import Communicator
 
 PROGRESS_SECONDS = 5.0
 PATIENCE_SECONDS = 60.0  # unless PEER_TIMEOUT is given: nothing takes long here, as training may
-
-Say = Callable[[str], None]
 
 
 def check_up(settings: Settings, say: Say) -> int:

@@ -10,9 +10,9 @@ import torch
 
 import app
 from app.machine.cpus import CGROUP, memory_limit_bytes
+from app.machine.interfaces import mtu_bytes
 from app.machine.source import source_sha256
 
-NETWORK_INTERFACES = Path("/sys/class/net")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # looked at, never written
 
 
@@ -44,7 +44,7 @@ def look(interface: str) -> Facts:
 
     shared_memory = attempt("the size of /dev/shm", lambda: os.statvfs(SHARED_MEMORY))
     return Facts(
-        mtu_bytes=attempt("the MTU", lambda: int((NETWORK_INTERFACES / interface / "mtu").read_text())),
+        mtu_bytes=attempt("the MTU", lambda: mtu_bytes(interface)),
         shared_memory_bytes=shared_memory and shared_memory.f_blocks * shared_memory.f_frsize,
         shared_memory_free_bytes=shared_memory and shared_memory.f_bavail * shared_memory.f_frsize,
         memory_limit_bytes=attempt("the memory limit", lambda: memory_limit_bytes(CGROUP)),

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from app.cluster.join import oversubscription
 from app.cluster.members import Member
+from app.cluster.sharing import oversubscription
 from app.doctor.facts import Facts
 from app.doctor.pairs import PairFigures
 from app.doctor.programs import Outcome

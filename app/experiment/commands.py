@@ -1,15 +1,14 @@
 """What the image does for an experiment, between one run of the cluster and the next; the host only loops."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from app.errors import SettingError
 from app.experiment.plan import grid
 from app.experiment.plan.durations import words
 from app.experiment.plan.trials import Plan, Trial
 from app.machine import folders
-
-Say = Callable[[str], None]
+from app.machine.say import Say
 
 
 def list_all(say: Say) -> None:

@@ -8,7 +8,6 @@ each rank in turn then sends to all others and receives from all, which shows th
 import statistics
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -16,6 +15,7 @@ import torch
 from app.cluster.members import Cluster
 from app.errors import LockstepError
 from app.link.measured import Flow, Star, deviations, links_of
+from app.machine.interfaces import mtu_bytes
 from app.records.manifest import Link
 from app.settings.fields import Settings
 from app.settings.links import Asked
@@ -36,7 +36,6 @@ PINGS = 10
 PINGS_SECONDS = 0.1  # fewer pings where they would take longer
 LEAST_PINGS = 2
 ATTEMPTS = 3
-INTERFACES = Path("/sys/class/net")
 
 
 class Pieces(NamedTuple):
@@ -108,7 +107,7 @@ def _measure(cluster: Cluster, communicator: Communicator, asked: Sequence[Asked
             "round_trip": _round_trip(communicator, asked),
             "flows": [_flow(communicator, distance, alike=not any(asked)) for distance in distances],
             "stars": [_star(communicator, centre, asked[centre]) for centre in range(world_size)],
-            "mtu": int((INTERFACES / cluster.me.interface / "mtu").read_text()),
+            "mtu": mtu_bytes(cluster.me.interface),
         }
     everyones = cluster.exchange("links", own)[:world_size]
     flows = [

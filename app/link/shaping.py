@@ -5,15 +5,15 @@ It runs as root with the capability NET_ADMIN, both of which the entrypoint give
 
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 from app.cluster.identity import identify, interface_of
 from app.errors import SettingError
+from app.machine import interfaces
+from app.machine.interfaces import LOOPBACK
 from app.settings.fields import Settings
 from app.settings.links import Asked
 
 INCOMING = "ifb0"  # the kernel queues only what leaves, so what arrives is led through a device that it leaves by
-LOOP = "lo"
 
 BURST_SECONDS = 0.002  # what a link that rested lets pass at once; less, and a busy host cannot keep the rate
 LEAST_BURST_BYTES = 25_000
@@ -22,8 +22,6 @@ PACKET_BYTES = 1500
 LARGEST_SEGMENT_BYTES = 65_536  # of the packets of several that the kernel handles as one
 USUAL_QUEUE_PACKETS = 1000
 UNSHAPED_BITS_PER_SECOND = 40e9  # for the length of a queue, where no rate is asked
-
-INTERFACES = Path("/sys/class/net")
 
 Command = list[str]
 
@@ -42,19 +40,18 @@ def rehearse(settings: Settings) -> None:
     """Try before any rank starts, on a loop that nothing uses, whether this kernel can do it; leave nothing behind."""
     _check_own_network()
     try:
-        _carry_out(Asked.somewhere(settings), LOOP)
+        _carry_out(Asked.somewhere(settings), LOOPBACK)
     finally:
-        for command in undoing(LOOP):
+        for command in undoing(LOOPBACK):
             _call(command)
 
 
 def _check_own_network() -> None:
     """Leave the host alone: a container's own interfaces are ends of pairs, and other ones stay slow for everybody."""
-    for device in filter(Path.is_dir, INTERFACES.iterdir()):
-        index, other_end = ((device / name).read_text() for name in ("ifindex", "iflink"))
-        if index == other_end and device.name != LOOP:
+    for name in interfaces.names():
+        if not interfaces.is_one_end_of_a_pair(name) and name != LOOPBACK:
             raise SettingError(
-                f"LINK_*: {device.name} is here, which is the host's, so nothing is shaped. "
+                f"LINK_*: {name} is here, which is the host's, so nothing is shaped. "
                 "Give the container a network of its own, or unset LINK_*."
             )
 

@@ -1,7 +1,7 @@
 """What is made of finished runs on demand: reports, and a table on the terminal."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -9,11 +9,10 @@ from rich.table import Table as Grid
 
 from app.errors import LockstepError
 from app.machine import folders
+from app.machine.say import Say
 from app.report import comparison, page
 from app.report.conclusion import conclude
 from app.summary.run import Run, find
-
-Say = Callable[[str], None]
 
 UNWRAPPED_COLUMNS = 10_000  # a table takes the width that it needs; wrapped numbers cannot be read
 

@@ -2,7 +2,6 @@
 
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from app.datasets import SOURCES, prepared
@@ -10,10 +9,11 @@ from app.errors import SettingError
 from app.machine import folders
 from app.machine.folders import PREPARED, RESULTS
 from app.machine.interrupt import CleanUps
+from app.machine.say import Say
 from app.settings.fields import Settings
 
 
-def prepare(settings: Settings, say: Callable[[str], None], clean_ups: CleanUps) -> None:
+def prepare(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
     """Do everything that has to be done once, whatever the number of ranks."""
     prepared.check_fit(settings.model, settings.dataset_name)
     for folder in (RESULTS, PREPARED):

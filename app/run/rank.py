@@ -1,14 +1,15 @@
 """One rank's life: join, build, train, leave; and what rank 0 does for all."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from app.cluster.join import join, oversubscription
+from app.cluster.join import join
 from app.cluster.members import Cluster
+from app.cluster.sharing import oversubscription
 from app.datasets import prepared
 from app.datasets.prepared import DataSet
 from app.errors import LockstepError
@@ -16,6 +17,7 @@ from app.link.measured import deviations
 from app.link.measurement import describe, insist_on, measure_links
 from app.machine import folders
 from app.machine.interrupt import CleanUps
+from app.machine.say import Say
 from app.records.lines import Finished, Recorder
 from app.records.manifest import Link
 from app.report.conclusion import conclude
@@ -28,8 +30,6 @@ from app.training.straggler import slowed_on_purpose
 from app.training.usage import UsageSampler
 from app.wire.clock import RunClock
 from app.wire.communicator import Communicator
-
-Say = Callable[[str], None]
 
 
 def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:

@@ -3,14 +3,11 @@
 import resource
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
 
 from app.cluster.members import Cluster
 from app.machine.cpus import CGROUP, throttled_seconds
-
-INTERFACES = Path("/sys/class/net")
-LOOPBACK = "lo"
+from app.machine.interfaces import LOOPBACK, counted_bytes
 
 
 class Interface:
@@ -18,7 +15,7 @@ class Interface:
 
     def __init__(self, name: str | None) -> None:
         """Without a name there is nothing to count."""
-        self._counters = None if name is None else INTERFACES / name / "statistics"
+        self._name = name
 
     @classmethod
     def of(cls, cluster: Cluster) -> Self:
@@ -29,12 +26,12 @@ class Interface:
     @property
     def sent(self) -> int | None:
         """Bytes since the interface was made."""
-        return None if self._counters is None else int((self._counters / "tx_bytes").read_text())
+        return None if self._name is None else counted_bytes(self._name, "tx")
 
     @property
     def received(self) -> int | None:
         """Bytes since the interface was made."""
-        return None if self._counters is None else int((self._counters / "rx_bytes").read_text())
+        return None if self._name is None else counted_bytes(self._name, "rx")
 
 
 @dataclass(frozen=True)

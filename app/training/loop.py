@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,6 +12,7 @@ from app import gradient_sync
 from app.cluster.members import Cluster
 from app.datasets.prepared import DataSet
 from app.gradient_sync.contract import GradientSync
+from app.machine.say import Say
 from app.records.lines import Finished, Recorder, Step, training_score
 from app.records.manifest import Plan
 from app.settings.fields import Settings
@@ -53,10 +53,10 @@ class Job:
     model: nn.Module
     numerics: Numerics
     dataset: DataSet
-    say: Callable[[str], None]
+    say: Say
 
 
-def make_job(settings: Settings, cluster: Cluster, dataset: DataSet, say: Callable[[str], None]) -> Job:
+def make_job(settings: Settings, cluster: Cluster, dataset: DataSet, say: Say) -> Job:
     """Build the model, and all that trains it."""
     communicator = Communicator(cluster)
     statistics = communicator.apart() if settings.batch_norm == "synchronised" else None
@@ -157,7 +157,7 @@ def _evaluate(job: Job, recorder: Recorder, replica: nn.Module, epoch: int) -> N
 class Console:
     """The lines that the course knows, of this rank: the loss now and then, the score of an epoch."""
 
-    def __init__(self, log_every: int, say: Callable[[str], None]) -> None:
+    def __init__(self, log_every: int, say: Say) -> None:
         self._log_every, self._say = log_every, say
         self._seconds: list[float] = []
         self._epoch: list[Step] = []

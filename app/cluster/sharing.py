@@ -1,0 +1,42 @@
+"""Who shares whose cores: the table that rank 0 prints, and the warning where there are too few."""
+
+from collections.abc import Sequence
+
+from app.cluster.members import Member
+
+
+def who_is_who(members: Sequence[Member]) -> str:
+    """The table that rank 0 prints once, with a word on cores that too many threads share."""
+    lines = [f"{len(members)} ranks have joined:" if len(members) > 1 else "1 rank, alone:"]
+    width = max(len(member.name) for member in members)
+    for member in members:
+        sharing = sum(other.machine.boot_id == member.machine.boot_id for other in members) - 1
+        cores = len(member.machine.cores)
+        quota = "" if member.machine.quota_cpus is None else f", quota {member.machine.quota_cpus:g} CPUs"
+        lines.append(
+            f"  rank {member.rank:<3} {member.name:<{width}}  {member.address:<15}  {member.threads} thread(s) on "
+            f"{cores} core(s) shared with {sharing} other rank(s){quota}"
+        )
+    if warning := oversubscription(members):
+        lines.append(f"warning: {warning}")
+    return "\n".join(lines)
+
+
+def oversubscription(members: Sequence[Member]) -> str | None:
+    """A warning where the ranks of a host want more CPU time than its cores have."""
+    for boot_id in dict.fromkeys(member.machine.boot_id for member in members):
+        here = [member for member in members if member.machine.boot_id == boot_id]
+        cores = len({core for member in here for core in member.machine.cores})
+        wanted = sum(min(member.threads, member.machine.quota_cpus or member.threads) for member in here)
+        if wanted > cores and len(here) == 1:
+            return (
+                f"{here[0].title} wants {wanted:g} CPUs and has {cores} core(s): its threads slow each other down. "
+                f"THREADS_PER_RANK={cores} uses them up."
+            )
+        if wanted > cores:
+            return (
+                f"{len(here)} ranks want {wanted:g} CPUs and share {cores} cores, so they slow each other down: steps "
+                "take longer than on nodes of their own, and part of their communication is waiting for a core. "
+                f"RANK_CPUS={cores / len(here):.2g} gives each a fixed share."
+            )
+    return None

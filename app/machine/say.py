@@ -1,0 +1,10 @@
+"""How a command talks to its user: a line at a time."""
+
+from collections.abc import Callable
+
+Say = Callable[[str], None]
+
+
+def say(line: str) -> None:
+    """Print it at once, also into a pipe."""
+    print(line, flush=True)
