@@ -1,4 +1,4 @@
-"""The documents: links that lead somewhere, a README of three minutes, lines of one width."""
+"""The documents: links that lead somewhere, a README of three minutes, lines of one width, a cluster on one screen."""
 
 import re
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 GRID_FILES = ROOT / "scripts/experiments/README.md"
 MOST_LINES_OF_README = 150
+LINES_OF_A_SCREEN = 45
 WIDTH = 120
 
 FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
@@ -60,3 +61,11 @@ def test_the_readme_takes_three_minutes() -> None:
 def test_every_page_is_named_in_the_readme() -> None:
     named = {(ROOT / target.partition("#")[0]).resolve() for target in LINK.findall(text(ROOT / "README.md"))}
     assert set((ROOT / "docs").glob("*.md")) <= named
+
+
+def test_compose_yaml_opens_with_the_cluster() -> None:
+    """Services, network and volume on the first screen; what the containers share comes after."""
+    cluster, shared = (ROOT / "compose.yaml").read_text().split("\n---\n")
+    assert re.findall(r"^[\w-]+", cluster, re.MULTILINE) == ["services", "networks", "volumes"]
+    assert len(cluster.splitlines()) <= LINES_OF_A_SCREEN
+    assert re.findall(r"^[\w-]+", shared, re.MULTILINE) == ["x-settings", "x-node", "x-rank", "services"]
