@@ -109,7 +109,7 @@ class Bench:
     def _time(self, doors: Sequence[Door], size: int) -> list[Timing]:
         """The doors in turn, so that the machine's moods meet them alike; and the links before, between and after."""
         wrong = [_try(door, self._communicator) for door in doors] if self._taking_part else []
-        longest = max(_once(door, self._communicator) for door in doors) if self._taking_part else None
+        longest = max(_once(door, self._communicator) for door in doors) if self._taking_part else 0.0
         repetitions = _repetitions(self._cluster.exchange("benchmark/longest", longest)[CENTRE])
         seconds: list[list[float]] = [[] for _ in doors]
         links = [self.measure()] if size >= MEASURE_FROM else [self._links]
@@ -120,11 +120,12 @@ class Bench:
             if size >= MEASURE_FROM:
                 links.append(self.measure())
         self._links = [LinkSpeed(*np.median(each, axis=0).tolist()) for each in zip(*links, strict=True)]
-        reports = self._cluster.exchange("benchmark/seconds", [seconds, wrong])[: self._communicator.world_size]
+        everyones_seconds = self._cluster.exchange("benchmark/seconds", seconds)[: self._communicator.world_size]
+        everyones_wrong = self._cluster.exchange("benchmark/wrong", wrong)[: self._communicator.world_size]
         return [
             Timing(
-                [max(each) for each in zip(*(report[0][door] for report in reports), strict=True)],
-                sum(report[1][door] for report in reports),
+                [max(each) for each in zip(*(taken[door] for taken in everyones_seconds), strict=True)],
+                sum(found[door] for found in everyones_wrong),
             )
             for door in range(len(doors))
         ]

@@ -1,37 +1,30 @@
 """How the ranks find each other: all come to rank 0's store, rank 0 seats them, and the group is formed."""
 
-import json
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import timedelta
-from typing import Any
 
 import torch.distributed as dist
 
-from app.cluster.identity import Identity, identify, interface_of
+from app.cluster.card import Card, check_agreement, read_table, seat, table_text
+from app.cluster.identity import Identity, identify
 from app.cluster.members import Cluster, Member
 from app.cluster.roll_call import RollCall, await_keys
 from app.cluster.sharing import who_is_who
 from app.errors import JoinError, LockstepError, SettingError
-from app.machine import cpus as machine
-from app.machine.cpus import Machine
 from app.machine.say import Say
-from app.settings.fields import IDENTITY, Settings
+from app.settings.fields import Settings
 
 REMINDER_SECONDS = 10.0
 FAREWELL_SECONDS = 5.0
-
-Card = dict[str, Any]  # what a rank tells of itself; it crosses the wire as JSON
 
 
 def join(settings: Settings, say: Say) -> Cluster:
     """Form the group within JOIN_TIMEOUT. Rank 0 says who is who."""
     deadline = time.monotonic() + settings.join_timeout
     identity = identify(settings)
-    card = _card(settings, identity)
-    os.environ["GLOO_SOCKET_IFNAME"] = card["interface"]  # Gloo takes it from nowhere else
+    card = Card.of(settings, identity)
+    os.environ["GLOO_SOCKET_IFNAME"] = card.interface  # Gloo takes it from nowhere else
     if identity.rank == 0:
         store = _open_store(settings, identity)
         members = _seat_all(store, settings, identity, card, deadline, say)
@@ -60,19 +53,6 @@ def join(settings: Settings, say: Say) -> Cluster:
         ) from None
     roll_call = RollCall(store, listener, rank, len(members))
     return Cluster(rank, members, store, roll_call, settings.peer_timeout)
-
-
-def _card(settings: Settings, identity: Identity) -> Card:
-    return {
-        "name": identity.name,
-        "address": identity.address,
-        "interface": interface_of(identity.address),
-        "number": identity.number,
-        "machine": asdict(machine.look()),
-        "threads": settings.threads_per_rank,
-        "world_size": settings.world_size,
-        "settings": settings.model_dump(mode="json", exclude=set(IDENTITY)),
-    }
 
 
 def _open_store(settings: Settings, identity: Identity) -> dist.TCPStore:
@@ -108,23 +88,12 @@ def _seat_all(
     try:
         cards = [card, *_await_others(store, settings, identity, deadline, say)]
         settings.check_ranks(len(cards))
-        _check_agreement(cards)
+        check_agreement(cards)
     except LockstepError as error:
         _refuse(store, identity, str(error))
         raise
-    machines = [_machine(each) for each in cards]
-    members = tuple(
-        Member(
-            rank,
-            each["name"],
-            each["address"],
-            each["interface"],
-            each["threads"] or machine.threads(own, machines),
-            own,
-        )
-        for rank, (each, own) in enumerate(zip(cards, machines, strict=True))
-    )
-    store.set("table", json.dumps([asdict(member) for member in members]))
+    members = seat(cards)
+    store.set("table", table_text(members))
     return members
 
 
@@ -140,28 +109,7 @@ def _await_others(store: dist.Store, settings: Settings, identity: Identity, dea
             f"the group is not complete after JOIN_TIMEOUT={settings.join_timeout:g} s. "
             f"Came: {', '.join(came)}. Did not come: {', '.join(absent)}. What those printed says why."
         )
-    return [json.loads(store.get(key)) for key in keys]
-
-
-def _check_agreement(cards: Sequence[Card]) -> None:
-    """Refuse ranks that were started for different runs: they would wait for each other, or average nonsense."""
-    for rank, card in enumerate(cards):
-        if card["settings"]["link_rate_by_rank"] and card["number"] != rank:
-            raise SettingError(
-                f"rank {rank} is {card['name']}, and LINK_RATE_BY_RANK has shaped its link as rank {card['number']}'s, "
-                "because the workers' numbers have gaps. Remove the containers (docker compose down), and start again."
-            )
-        if card["world_size"] not in (None, len(cards)):
-            raise SettingError(
-                f"rank {rank} has WORLD_SIZE={card['world_size']}, but {len(cards)} ranks were found. "
-                "Unset WORLD_SIZE, or start as many ranks."
-            )
-        for name, value in card["settings"].items():
-            if value != cards[0]["settings"][name]:
-                raise SettingError(
-                    f"rank {rank} has {name.upper()}={value}, rank 0 has {cards[0]['settings'][name]}. "
-                    "Give all ranks the same settings."
-                )
+    return [Card.read(store.get(key)) for key in keys]
 
 
 def _refuse(store: dist.Store, identity: Identity, reason: str) -> None:
@@ -180,7 +128,7 @@ def _take_seat(
     if store.add(f"taken/{identity.seat}", 1) > 1:
         raise SettingError(f"{_label(identity)}: another process has come as this rank. Give each its own RANK.")
     try:
-        store.set(f"card/{identity.seat}", json.dumps(card))
+        store.set(f"card/{identity.seat}", card.text())
         if await_keys(store, ["table"], time.monotonic() + settings.join_timeout):
             raise JoinError(
                 f"{_label(identity)}: rank 0 gave out no ranks within JOIN_TIMEOUT={settings.join_timeout:g} s."
@@ -192,17 +140,13 @@ def _take_seat(
             raise JoinError(f"{_label(identity)}: rank 0 ended the join: {reason}")
     except RuntimeError as error:
         raise JoinError(f"{_label(identity)}: rank 0 went away during the join: {error}") from None
-    members = tuple(Member(**{**row, "machine": _machine(row)}) for row in json.loads(table))
+    members = read_table(table)
     if identity.rank is not None:
         return members, identity.rank
     mine = [member.rank for member in members if member.address == identity.address]
     if not mine:
         raise JoinError(f"{_label(identity)}: came after rank 0 had counted the workers. Start the cluster again.")
     return members, mine[0]
-
-
-def _machine(row: Card) -> Machine:
-    return Machine(**{**row["machine"], "cores": tuple(row["machine"]["cores"])})
 
 
 def _seat_label(rank: int, seat: str) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
 
 import torch.distributed as dist
 
@@ -53,7 +52,7 @@ class Cluster:
         """This rank."""
         return self.members[self.rank]
 
-    def exchange(self, subject: str, value: Any) -> list[Any]:
+    def exchange[Value](self, subject: str, value: Value) -> list[Value]:
         """Give a small value to all ranks and take theirs, by rank; all make the same exchanges in the same order."""
         place = f"{subject}/{next(self._turn)}"
         with self._needing_the_store():

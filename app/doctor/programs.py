@@ -69,10 +69,8 @@ def run_program(name: str, cluster: Cluster, communicator: Communicator) -> Outc
         before = communicator.traffic.seconds
         wrong.update(PROGRAMS[name](communicator, elements))
         seconds.append(communicator.traffic.seconds - before)
-    reports = cluster.exchange(f"doctor/{name}", {"seconds": statistics.median(seconds), "wrong": sorted(wrong)})
-    blamed = sorted({rank for report in reports for rank in report["wrong"]})
-    return Outcome(
-        name,
-        max(report["seconds"] for report in reports),
-        {rank: [place for place, report in enumerate(reports) if rank in report["wrong"]] for rank in blamed},
-    )
+    medians = cluster.exchange(f"doctor/{name}/seconds", statistics.median(seconds))
+    accused = cluster.exchange(f"doctor/{name}/wrong", sorted(wrong))
+    blamed = sorted({rank for ranks in accused for rank in ranks})
+    by_whom = {rank: [accuser for accuser, ranks in enumerate(accused) if rank in ranks] for rank in blamed}
+    return Outcome(name, max(medians), by_whom)

@@ -8,6 +8,7 @@ each rank in turn then sends to all others and receives from all, which shows th
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import torch
@@ -46,6 +47,16 @@ class Pieces(NamedTuple):
 
 
 PROBE = Pieces(8, 1 << 14)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one rank has measured."""
+
+    round_trip: float  # seconds
+    flows: list[float]  # bytes per second, from one rank each
+    stars: list[tuple[float, float]]  # seconds outwards and inwards, by the rank in the centre
+    mtu: int
 
 
 class LinkError(LockstepError):
@@ -103,25 +114,22 @@ def _measure(cluster: Cluster, communicator: Communicator, asked: Sequence[Asked
     distances = [number % (world_size - 1) + 1 for number in range(ROUNDS)]
     own = None
     if cluster.rank < world_size:
-        own = {
-            "round_trip": _round_trip(communicator, asked),
-            "flows": [_flow(communicator, distance, alike=not any(asked)) for distance in distances],
-            "stars": [_star(communicator, centre, asked[centre]) for centre in range(world_size)],
-            "mtu": mtu_bytes(cluster.me.interface),
-        }
-    everyones = cluster.exchange("links", own)[:world_size]
+        own = Seen(
+            _round_trip(communicator, asked),
+            [_flow(communicator, distance, alike=not any(asked)) for distance in distances],
+            [_star(communicator, centre, asked[centre]) for centre in range(world_size)],
+            mtu_bytes(cluster.me.interface),
+        )
+    everyones = [Seen(**each) for each in cluster.exchange("links", own and asdict(own)) if each]
     flows = [
         Flow((rank - distance) % world_size, rank, rate)
         for rank, each in enumerate(everyones)
-        for distance, rate in zip(distances, each["flows"], strict=True)
+        for distance, rate in zip(distances, each.flows, strict=True)
     ]
     stars = [
-        _star_rates(centre, asked[centre], [each["stars"][centre] for each in everyones])
-        for centre in range(world_size)
+        _star_rates(centre, asked[centre], [each.stars[centre] for each in everyones]) for centre in range(world_size)
     ]
-    return links_of(
-        flows, stars, [each["round_trip"] for each in everyones], asked, [each["mtu"] for each in everyones]
-    )
+    return links_of(flows, stars, [each.round_trip for each in everyones], asked, [each.mtu for each in everyones])
 
 
 def _round_trip(communicator: Communicator, asked: Sequence[Asked]) -> float:

@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -111,12 +112,9 @@ def run_folder(place: Path, cell: str) -> Path:
 
 
 def records(place: Path, cell: str, kind: str) -> list[list[Json]]:
-    """A run's records of a kind, by rank."""
-    lines = [
-        [json.loads(line) for line in (run_folder(place, cell) / f"rank-{rank}.jsonl").read_text().splitlines()]
-        for rank in range(RANKS[cell])
-    ]
-    return [[each for each in own if each["kind"] == kind] for own in lines]
+    """A run's records of a kind, by rank; steps as they are read, with waiting where all ranks together tell it."""
+    ranks = run_records.read(run_folder(place, cell)).ranks
+    return [[asdict(each) for each in (rank.steps if kind == "step" else rank.usage)] for rank in ranks]
 
 
 def steps_of(place: Path, cell: str, first: int = 1, end: int | None = None) -> list[Json]:
