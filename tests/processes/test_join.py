@@ -17,7 +17,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_missing_rank_ends_the_wait_with_the_list(folder: Path) -> None:
-    ranks = Ranks(folder, 4, JOIN_TIMEOUT=12)
+    ranks = Ranks(folder, 4, JOIN_TIMEOUT=6)
     ranks.start(0, 1, 3)
     outcomes = ranks.wait()
     for code, output in outcomes.values():
@@ -62,9 +62,9 @@ def test_another_world_size_is_refused(folder: Path) -> None:
 
 
 def test_a_rank_that_is_taken_is_refused(folder: Path) -> None:
-    ranks = Ranks(folder, 3, JOIN_TIMEOUT=12)
+    ranks = Ranks(folder, 3, JOIN_TIMEOUT=6)
     ranks.start(0, 1)
-    twin = Ranks(folder, 3, JOIN_TIMEOUT=12, MASTER_PORT=ranks.port)
+    twin = Ranks(folder, 3, JOIN_TIMEOUT=6, MASTER_PORT=ranks.port)
     twin.start(1)
     both = sorted([ranks.wait()[1], twin.wait()[1]])
     assert [code for code, _ in both] == [1, 2]
