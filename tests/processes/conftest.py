@@ -3,8 +3,11 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.processes.group import Group
+
+settings.register_profile("long", max_examples=5000, deadline=None)
 
 GroupOf = Callable[[int], Group]
 

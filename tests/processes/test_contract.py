@@ -43,7 +43,11 @@ PARAMETER = st.builds(
 
 
 @pytest.mark.parametrize("mode", SYNCHRONISING)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=settings().max_examples // 10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(
     model=st.builds(
         Model,
