@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 
 from app.errors import SettingError
 from app.experiment.plan import grid
-from app.experiment.plan.durations import words
 from app.experiment.plan.trials import Plan, Trial
 from app.machine import folders
 from app.machine.say import Say
@@ -44,16 +43,16 @@ def plan(names: Sequence[str], given: Sequence[str], say: Say, *, quick: bool, f
         say(
             f"{read.name}{' (quick)' if quick else ''}: {read.title}. {_number(len(read.cells), 'cell')} x "
             f"{_number(read.repeats, 'round')}, {len(done)} of {_number(len(made.trials), 'run')} finished; "
-            f"{f'{words(left)} to go' if left else 'nothing to do'}."
+            f"{f'{_duration(left)} to go' if left else 'nothing to do'}."
         )
         if dry_run:
             for trial in made.trials:
-                state = "finished" if trial.name in done else words(trial.expected_seconds)
+                state = "finished" if trial.name in done else _duration(trial.expected_seconds)
                 say(f"  {trial.name}: {state}; {_settings(trial)}")
         else:
             made.write(fresh=fresh)
     if len(plans) > 1:
-        say(f"All: {words(all_left)} to go.")
+        say(f"All: {_duration(all_left)} to go.")
 
 
 def _number(count: int, what: str) -> str:
@@ -71,7 +70,7 @@ def next_trial(name: str, ended: Sequence[str] | None, say: Say, *, quick: bool)
         return
     number = made.trials.index(chosen) + 1
     again = ", once more" if made.attempts_made()[chosen.name] else ""
-    left = words(made.seconds_left())
+    left = _duration(made.seconds_left())
     progress = f"[{number}/{len(made.trials)}] {chosen.cell}, round {chosen.round}{again}; {left} to go"
     print(progress, file=sys.stderr, flush=True)
     for setting, value in chosen.settings.items():
@@ -110,3 +109,12 @@ def _by_name(arguments: Sequence[str]) -> Mapping[str, str]:
 def _settings(trial: Trial) -> str:
     hidden = ("RUN_NAME", "WORLD_SIZE")
     return " ".join(f"{name}={value}" for name, value in trial.settings.items() if name not in hidden)
+
+
+def _duration(seconds: float) -> str:
+    """A length of time, as exact as an estimate is."""
+    if seconds < 90:
+        return f"about {max(1, round(seconds))} s"
+    if seconds < 90 * 60:
+        return f"about {round(seconds / 60)} min"
+    return f"about {seconds / 3600:.1f} h"

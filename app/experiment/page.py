@@ -55,7 +55,7 @@ def write(grid: Grid, plan: Plan) -> Path:
     named = zip(_names(grid), views_of(grid), strict=True)
     sections = [view.section(results, name) for name, view in named] if results.cells else []
     folder = page_folder(grid.name)
-    files.write_parts(folder, [t for s in sections for t in s.tables], [f for s in sections for f in s.figures])
+    files.write_parts(folder, [t for s in sections for t in s.tables], [d for s in sections for d in s.drawings])
     summary = _summary(grid, plan, results, sections)
     folders.replace_file(folder / SUMMARY, json.dumps(summary, indent=2) + "\n")
     content = {"grid": grid, "summary": summary, "sections": sections, "results": results, "plan": plan}

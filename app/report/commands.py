@@ -36,14 +36,12 @@ def report(names: Sequence[str], say: Say) -> None:
 def compare(names: Sequence[str], say: Say) -> None:
     """Lay runs side by side, the fastest first."""
     runs = _find(names)
-    table = comparison.compared(runs)
+    table = comparison.compared(runs).on_terminal()
     grid = Grid(box=None, pad_edge=False, header_style="")
-    shown = [place for place in range(len(table.columns)) if any(row[place] is not None for row in table.rows)]
-    for place in shown:
-        words = isinstance(table.rows[0][place], str | bool)
-        grid.add_column(table.columns[place].heading, justify="left" if words else "right", no_wrap=True)
+    for column in table.columns:
+        grid.add_column(column.heading, justify="right" if column.unit.right else "left", no_wrap=True)
     for cells in table.cells():
-        grid.add_row(*(cells[place][1] for place in shown))
+        grid.add_row(*(words for _, words in cells))
     target = io.StringIO()
     Console(file=target, width=UNWRAPPED_COLUMNS, highlight=False, markup=False).print(grid)
     say("\n".join(line.rstrip() for line in target.getvalue().splitlines()))

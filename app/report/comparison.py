@@ -2,65 +2,53 @@
 
 from collections.abc import Sequence
 
-from app.records.summary import Spread
-from app.report.table import Column, Table, Value, digits, megabytes, percent, plain
+from app.records.summary import Figures
+from app.report.table import COUNT, DIGITS, MEGABYTES, PERCENT, TEXT, Column, Table, Unit
+from app.report.tables import spread_column
 from app.summary.run import Run
+
+PHASES = ("forward", "backward", "wait", "sync", "hidden_sync", "optimiser")
 
 
 def compared(runs: Sequence[Run]) -> Table:
     """Runs side by side, the fastest first; those without a measured step come last."""
-    columns = [
-        Column("run", "run", plain),
-        Column("mode", "sync_mode", plain),
-        Column("model", "model", plain),
-        Column("ranks", "world_size", plain),
-        Column("batch", "global_batch_size", plain),
-        Column("steps", "steps", plain),
-        Column("images/s", "images_per_second", digits),
-        Column("slower by", "times_slower", lambda value: f"{float(value or 0):.2f} x"),
-        Column("s/step", "seconds_median", digits),
-        *(
-            Column(phase.replace("_", " "), f"{phase}_seconds_mean", digits)
-            for phase in ("forward", "backward", "wait", "sync", "hidden_sync", "optimiser")
-        ),
-        Column("MB sent", "bytes_sent_per_step", megabytes),
-        Column("link used", "utilisation", percent),
-        Column("loss", "loss", digits),
-        Column("test", "accuracy", percent),
-        Column("complete", "complete", plain),
-    ]
     ordered = sorted(runs, key=lambda run: -(run.summary.run.images_per_second or 0.0))
     fastest = ordered[0].summary.run.images_per_second if ordered else None
-    return Table(
-        "compared",
-        "Side by side, the fastest first",
-        columns,
-        [_comparison(run, columns, fastest) for run in ordered],
+
+    def times_slower(run: Run) -> float | None:
+        speed = run.summary.run.images_per_second
+        return fastest / speed if fastest and speed else None
+
+    def utilisation(run: Run) -> float | None:
+        return run.summary.run.bandwidth.utilisation if run.summary.run.bandwidth else None
+
+    columns: list[Column[Run]] = [
+        Column("run", "run", TEXT, lambda run: run.name),
+        Column("mode", "sync_mode", TEXT, lambda run: run.summary.sync_mode),
+        Column("model", "model", TEXT, lambda run: run.summary.model),
+        Column("ranks", "world_size", COUNT, lambda run: run.summary.world_size),
+        Column("batch", "global_batch_size", COUNT, lambda run: run.summary.global_batch_size),
+        Column("steps", "steps", COUNT, lambda run: run.summary.steps),
+        Column("images/s", "images_per_second", DIGITS, lambda run: run.summary.run.images_per_second),
+        Column("slower by", "times_slower", Unit(lambda times: f"{times:.2f} x"), times_slower),
+        _of_figures(spread_column("s/step", "seconds", "median")),
+        *(_of_figures(spread_column(phase.replace("_", " "), f"{phase}_seconds", "mean")) for phase in PHASES),
+        Column("MB sent", "bytes_sent_per_step", MEGABYTES, lambda run: run.summary.run.bytes_sent_per_step),
+        Column("link used", "utilisation", PERCENT, utilisation),
+        Column("loss", "loss", DIGITS, lambda run: run.summary.run.loss),
+        Column("test", "accuracy", PERCENT, lambda run: run.summary.run.accuracy),
+        Column("complete", "complete", TEXT, lambda run: run.summary.complete),
+    ]
+    note = (
         "Medians of the step, means of its phases, in seconds; the first step left out. Only runs of one machine, in "
-        "one state of it, compare.",
+        "one state of it, compare."
     )
+    return Table.of("compared", "Side by side, the fastest first", columns, ordered, note)
 
 
-def _comparison(run: Run, columns: Sequence[Column], fastest: float | None) -> list[Value]:
-    figures = run.summary.run
-    speed = figures.images_per_second
-    known: dict[str, Value] = {
-        **{
-            name: getattr(run.summary, name)
-            for name in ("sync_mode", "model", "world_size", "global_batch_size", "steps", "complete")
-        },
-        **{name: getattr(figures, name) for name in ("images_per_second", "bytes_sent_per_step", "loss", "accuracy")},
-        **{
-            f"{field}_{which}": getattr(each, which)
-            for field, each in vars(figures).items()
-            if isinstance(each, Spread)
-            for which in ("mean", "median")
-        },
-        "run": run.name,
-        "times_slower": fastest / speed if fastest and speed else None,
-        "utilisation": figures.bandwidth.utilisation if figures.bandwidth else None,
-    }
-    return [known.get(column.name) for column in columns]
+def _of_figures(column: Column[Figures]) -> Column[Run]:
+    """A column of figures, with those of the whole run."""
+    return Column(column.heading, column.name, column.unit, lambda run: column.value(run.summary.run))
 
 
 def differences(runs: Sequence[Run]) -> list[str]:

@@ -1,4 +1,4 @@
-"""How pages, tables and figures get into files: whole or not at all."""
+"""How pages, tables and drawings get into files: whole or not at all."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,11 +13,11 @@ from app.report.drawing import Drawing
 from app.report.table import Table
 
 
-def write_parts(folder: Path, tables: Sequence[Table], figures: Sequence[Drawing]) -> None:
-    """Put tables and figures beside a page; those of an earlier page that this one has not are taken away."""
+def write_parts(folder: Path, tables: Sequence[Table], drawings: Sequence[Drawing]) -> None:
+    """Put tables and drawings beside a page; those of an earlier page that this one has not are taken away."""
     own: dict[str, str | bytes] = {f"tables/{table.name}.csv": table.csv() for table in tables}
-    own |= {f"figures/{figure.name}.svg": figure.svg for figure in figures if figure.svg is not None}
-    own |= {f"figures/{figure.name}.png": figure.png for figure in figures if figure.png is not None}
+    own |= {f"figures/{drawing.name}.svg": drawing.svg for drawing in drawings if drawing.svg is not None}
+    own |= {f"figures/{drawing.name}.png": drawing.png for drawing in drawings if drawing.png is not None}
     for part, kinds in (("tables", ("csv",)), ("figures", ("svg", "png"))):
         (folder / part).mkdir(parents=True, exist_ok=True)
         for kind in kinds:

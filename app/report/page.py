@@ -1,4 +1,4 @@
-"""The HTML page of one run or several, and the tables and figures beside it as files."""
+"""The HTML page of one run or several, and the tables and drawings beside it as files."""
 
 import hashlib
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from app.machine import folders
-from app.report import comparison, figures, files, tables
+from app.report import comparison, drawings, files, tables
 from app.summary.run import Run
 
 LONGEST_NAME = 200
@@ -15,16 +15,16 @@ LONGEST_NAME = 200
 
 def write(run: Run) -> Path:
     """Put a run's report into its folder."""
-    page = {"run": run, "tables": tables.of_run(run), "figures": figures.of_run(run)}
+    page = {"run": run, "tables": tables.of_run(run), "drawings": drawings.of_run(run)}
     return _write(run.folder, {"title": run.name, "compared": None, "pages": [page]})
 
 
 def write_comparison(runs: Sequence[Run]) -> Path:
     """Put a report of several runs side by side into a folder of its own."""
-    pages = [{"run": run, "tables": tables.of_run(run), "figures": figures.of_run(run)} for run in runs]
+    pages = [{"run": run, "tables": tables.of_run(run), "drawings": drawings.of_run(run)} for run in runs]
     compared = {
         "tables": [comparison.compared(runs)],
-        "figures": figures.of_runs(runs),
+        "drawings": drawings.of_runs(runs),
         "differences": comparison.differences(runs),
     }
     title = " / ".join(run.name for run in runs)
@@ -40,6 +40,6 @@ def _comparison_folder(runs: Sequence[Run]) -> Path:
 
 def _write(folder: Path, content: dict[str, Any]) -> Path:
     own = content["compared"] or content["pages"][0]
-    files.write_parts(folder, own["tables"], own["figures"])
+    files.write_parts(folder, own["tables"], own["drawings"])
     folders.replace_file(folder / folders.REPORT, files.render("page.html", content))
     return folder / folders.REPORT

@@ -1,24 +1,32 @@
-"""What a table is: values as they were measured, and how they read on the page and on the terminal."""
+"""What a table is: columns, each with its heading, its unit and where its value comes from."""
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 Value = str | float | bool | None
-Words = Callable[[Value], str]
 
 MISSING = "-"
 
 
 @dataclass(frozen=True)
-class Column:
-    """A heading, the name in CSV, and how a value reads."""
+class Unit:
+    """How a value reads, and on which side of its column it stands."""
+
+    words: Callable[[Any], str]  # of a value that was measured
+    right: bool = True
+
+
+@dataclass(frozen=True)
+class Column[Subject]:
+    """A heading, the name in CSV, the unit, and the value that a row's subject has."""
 
     heading: str
     name: str
-    words: Words
+    unit: Unit
+    value: Callable[[Subject], Value]
 
 
 @dataclass(frozen=True)
@@ -27,9 +35,17 @@ class Table:
 
     name: str
     title: str
-    columns: list[Column]
+    columns: list[Column[Any]]
     rows: list[list[Value]]
-    note: str = ""
+    note: str
+
+    @classmethod
+    def of[Subject](
+        cls, name: str, title: str, columns: Sequence[Column[Subject]], subjects: Iterable[Subject], note: str = ""
+    ) -> Self:
+        """A row for each subject."""
+        rows = [[column.value(subject) for column in columns] for subject in subjects]
+        return cls(name, title, list(columns), rows, note)
 
     def csv(self) -> str:
         """All digits; a value that was not measured is an empty field."""
@@ -41,41 +57,42 @@ class Table:
 
     def on_page(self) -> Self:
         """Without columns for what was published where nothing was; the file has them in any case."""
-        shown = [
-            place
-            for place, column in enumerate(self.columns)
-            if not column.name.startswith("published") or any(row[place] is not None for row in self.rows)
-        ]
-        rows = [[row[place] for place in shown] for row in self.rows]
-        return replace(self, columns=[self.columns[place] for place in shown], rows=rows)
+        return self.only([not column.name.startswith("published") for column in self.columns])
+
+    def on_terminal(self) -> Self:
+        """Without columns for what no row has."""
+        return self.only([False for _ in self.columns])
+
+    def only(self, always: Sequence[bool]) -> Self:
+        """Without the columns that have no value, but for those that are always there."""
+        shown = [n for n, needed in enumerate(always) if needed or any(row[n] is not None for row in self.rows)]
+        rows = [[row[n] for n in shown] for row in self.rows]
+        return replace(self, columns=[self.columns[n] for n in shown], rows=rows)
 
     def cells(self) -> list[list[tuple[Value, str]]]:
         """Each value beside its words."""
         return [
             [
-                (value, MISSING if value is None else column.words(value))
+                (value, MISSING if value is None else column.unit.words(value))
                 for column, value in zip(self.columns, row, strict=True)
             ]
             for row in self.rows
         ]
 
 
-def plain(value: Value) -> str:
+def plain(value: str | float) -> str:
     """As it is."""
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
-def digits(value: Value) -> str:
+def digits(value: float) -> str:
     """Three or four that count."""
-    number = float(value or 0)
-    return f"{number:.0f}" if abs(number) >= 999.5 else f"{number:.3g}"  # above, that would be an exponent
+    return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:.3g}"  # above, that would be an exponent
 
 
-def megabytes(value: Value) -> str:
-    """Bytes in millions."""
-    return f"{float(value or 0) / 1e6:.2f}"
-
-
-def percent(value: Value) -> str:
-    """Of one."""
-    return f"{float(value or 0):.1%}"
+TEXT = Unit(plain, right=False)
+COUNT = Unit(plain)
+DIGITS = Unit(digits)
+MEGABYTES = Unit(lambda size: f"{size / 1e6:.2f}")
+PERCENT = Unit(lambda share: f"{share:.1%}")
+EXACT = Unit(lambda value: f"{value:g}" if isinstance(value, float) else plain(value))

@@ -1,7 +1,12 @@
 """The tables of one run."""
 
-from app.records.summary import Figures
-from app.report.table import Column, Table, Value, digits, megabytes, percent, plain
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from app.records.manifest import WAYS, Link, Participant
+from app.records.summary import Bandwidth, Epoch, Figures, LinkUse, RankFigures
+from app.report.table import COUNT, DIGITS, EXACT, MEGABYTES, PERCENT, TEXT, Column, Table, Unit, Value
 from app.summary.run import Run
 
 
@@ -19,191 +24,197 @@ def of_run(run: Run) -> list[Table]:
     ]
 
 
-TIMES = (  # heading, field of the summary, which figure of it
-    ("s/step", "seconds", "mean"),
-    ("median", "seconds", "median"),
-    ("p95", "seconds", "p95"),
-    ("data", "data_seconds", "mean"),
-    ("forward", "forward_seconds", "mean"),
-    ("backward", "backward_seconds", "mean"),
-    ("wait", "wait_seconds", "mean"),
-    ("sync", "sync_seconds", "mean"),
-    ("optimiser", "optimiser_seconds", "mean"),
-    ("hidden sync", "hidden_sync_seconds", "mean"),
-    ("throttled", "throttled_seconds", "mean"),
-)
+def _own(heading: str, name: str, unit: Unit) -> Column[Any]:
+    """What the row's subject has under this name."""
+    return Column(heading, name, unit, attrgetter(name))
+
+
+def _name(rank: Participant | Figures) -> str:
+    return f"rank {rank.rank}" if isinstance(rank, Participant | RankFigures) else "all"
+
+
+RANK: Column[Any] = Column("", "rank", TEXT, _name)  # of one rank, or of all
+
+
+def spread_column(heading: str, field: str, which: str) -> Column[Figures]:
+    """The mean, the median or the 95th percentile of a time over the steps."""
+
+    def value(figures: Figures) -> Value:
+        spread = getattr(figures, field)
+        return getattr(spread, which) if spread else None
+
+    return Column(heading, f"{field}_{which}", DIGITS, value)
 
 
 def _times(run: Run) -> Table:
+    def steps(rank: Figures) -> int:
+        return rank.steps if isinstance(rank, RankFigures) else run.summary.steps
+
+    def first_step(rank: Figures) -> float | None:
+        return rank.first_step.seconds if isinstance(rank, RankFigures) and rank.first_step else None
+
     columns = [
-        Column("", "rank", plain),
-        Column("steps", "steps", plain),
-        Column("first step", "first_step_seconds", digits),
-        *(Column(heading, f"{field}_{which}", digits) for heading, field, which in TIMES),
-        Column("images/s", "images_per_second", digits),
+        RANK,
+        Column("steps", "steps", COUNT, steps),
+        Column("first step", "first_step_seconds", DIGITS, first_step),
+        spread_column("s/step", "seconds", "mean"),
+        spread_column("median", "seconds", "median"),
+        spread_column("p95", "seconds", "p95"),
+        spread_column("data", "data_seconds", "mean"),
+        spread_column("forward", "forward_seconds", "mean"),
+        spread_column("backward", "backward_seconds", "mean"),
+        spread_column("wait", "wait_seconds", "mean"),
+        spread_column("sync", "sync_seconds", "mean"),
+        spread_column("optimiser", "optimiser_seconds", "mean"),
+        spread_column("hidden sync", "hidden_sync_seconds", "mean"),
+        spread_column("throttled", "throttled_seconds", "mean"),
+        _own("images/s", "images_per_second", DIGITS),
     ]
-    rows: list[list[Value]] = []
-    summary = run.summary
-    for rank in summary.ranks:
-        first = rank.first_step.seconds if rank.first_step else None
-        rows.append([f"rank {rank.rank}", rank.steps, first, *_time_values(rank)])
-    rows.append(["all", summary.steps, None, *_time_values(summary.run)])
     note = (
         "Seconds per step, the first one left out: mean, median and 95th percentile of the whole step, means of its "
         "phases. Data to optimiser add up to the step; hidden sync runs behind backward."
     )
-    return Table("times", "Times", columns, rows, note)
-
-
-def _time_values(figures: Figures) -> list[Value]:
-    spreads = [getattr(figures, field) for _, field, _ in TIMES]
-    values = [getattr(spread, which) if spread else None for spread, (*_, which) in zip(spreads, TIMES, strict=True)]
-    return [*values, figures.images_per_second]
+    return Table.of("times", "Times", columns, [*run.summary.ranks, run.summary.run], note)
 
 
 def _wire(run: Run) -> Table:
-    fields = ("formula_bytes_sent", "bytes_sent", "interface_bytes_sent", "bytes_received", "interface_bytes_received")
-    headings = ("sent, formula", "sent, counted", "sent, kernel", "received, counted", "received, kernel")
-    columns = [
-        Column("", "rank", plain),
-        *(Column(heading, f"{field}_per_step", megabytes) for heading, field in zip(headings, fields, strict=True)),
-        Column("kernel over counted", "sent_kernel_over_counted", percent),
-        Column("batch norm", "batch_norm_bytes_sent_per_step", megabytes),
-    ]
-    rows: list[list[Value]] = []
-    for rank in run.summary.ranks:
+    def excess(rank: RankFigures) -> float | None:
         counted, seen = rank.bytes_sent_per_step, rank.interface_bytes_sent_per_step
-        excess = seen / counted - 1 if counted and seen is not None else None
-        rows.append(
-            [
-                f"rank {rank.rank}",
-                *(getattr(rank, f"{field}_per_step") for field in fields),
-                excess,
-                rank.batch_norm_bytes_sent_per_step,
-            ]
-        )
-    return Table("bytes", "Bytes against the formula", columns, rows, "MB per step of each rank.")
+        return seen / counted - 1 if counted and seen is not None else None
+
+    columns = [
+        RANK,
+        _own("sent, formula", "formula_bytes_sent_per_step", MEGABYTES),
+        _own("sent, counted", "bytes_sent_per_step", MEGABYTES),
+        _own("sent, kernel", "interface_bytes_sent_per_step", MEGABYTES),
+        _own("received, counted", "bytes_received_per_step", MEGABYTES),
+        _own("received, kernel", "interface_bytes_received_per_step", MEGABYTES),
+        Column("kernel over counted", "sent_kernel_over_counted", PERCENT, excess),
+        _own("batch norm", "batch_norm_bytes_sent_per_step", MEGABYTES),
+    ]
+    return Table.of("bytes", "Bytes against the formula", columns, run.summary.ranks, "MB per step of each rank.")
 
 
 def _bandwidth(run: Run) -> Table:
-    figures = run.summary.run.bandwidth
-    columns = [
-        Column("sync s", "sync_seconds", digits),
-        Column("least s on these links", "sync_seconds_at_least", digits),
-        Column("algorithm MB/s", "algorithm_bytes_per_second", megabytes),
-        Column("bus MB/s", "bus_bytes_per_second", megabytes),
-        Column("slowest link MB/s", "link_bytes_per_second", megabytes),
-        Column("used", "utilisation", percent),
+    columns: list[Column[Bandwidth]] = [
+        _own("sync s", "sync_seconds", DIGITS),
+        _own("least s on these links", "sync_seconds_at_least", DIGITS),
+        _own("algorithm MB/s", "algorithm_bytes_per_second", MEGABYTES),
+        _own("bus MB/s", "bus_bytes_per_second", MEGABYTES),
+        _own("slowest link MB/s", "link_bytes_per_second", MEGABYTES),
+        _own("used", "utilisation", PERCENT),
     ]
     note = (
         "Sync: median over the steps of the slowest rank's synchronisation; of what hides in backward, the time in "
         "which messages were under way that all ranks had ready. Used: bus bandwidth by the slowest link."
     )
-    rows: list[list[Value]] = [[getattr(figures, column.name, None) for column in columns]]
-    return Table("bandwidth", "Bandwidth", columns, rows if figures else [], note)
+    bandwidth = run.summary.run.bandwidth
+    return Table.of("bandwidth", "Bandwidth", columns, [bandwidth] if bandwidth else [], note)
+
+
+@dataclass(frozen=True)
+class _MeasuredLink:
+    rank: int
+    link: Link
+    use: LinkUse
 
 
 def _links(run: Run) -> Table:
-    columns = [
-        Column("", "rank", plain),
-        *(
-            Column(f"{way}, {what}", f"{way}_{name}", words)
-            for way in ("sent", "received")
-            for what, name, words in (
-                ("expected MB/s", "expected_bytes_per_second", megabytes),
-                ("measured MB/s", "measured_bytes_per_second", megabytes),
-                ("error", "error", percent),
-                ("used", "utilisation", percent),
-            )
-        ),
-        Column("round trip ms", "round_trip_seconds", lambda value: f"{float(value or 0) * 1e3:.2f}"),
-    ]
-    rows: list[list[Value]] = []
-    for rank, use in zip(run.manifest.ranks, run.summary.ranks, strict=True):
-        if link := rank.link:
-            rows.append(
-                [
-                    f"rank {rank.rank}",
-                    *(
-                        value
-                        for way in ("sent", "received")
-                        for value in (
-                            link.direction(way).expected_bytes_per_second,
-                            link.direction(way).measured_bytes_per_second,
-                            link.direction(way).error,
-                            use.link.direction(way),
-                        )
-                    ),
-                    link.round_trip.measured_seconds,
-                ]
-            )
-    return Table(
-        "links", "Links", columns, rows, "Payload; measured before the run, while all ranks sent and received."
+    def measured(way: str, what: str, name: str, unit: Unit) -> Column[_MeasuredLink]:
+        return Column(f"{way}, {what}", f"{way}_{name}", unit, lambda row: getattr(row.link.direction(way), name))
+
+    def used(way: str) -> Column[_MeasuredLink]:
+        return Column(f"{way}, used", f"{way}_utilisation", PERCENT, lambda row: row.use.direction(way))
+
+    columns = [Column[_MeasuredLink]("", "rank", TEXT, lambda row: f"rank {row.rank}")]
+    for way in WAYS:
+        columns += [
+            measured(way, "expected MB/s", "expected_bytes_per_second", MEGABYTES),
+            measured(way, "measured MB/s", "measured_bytes_per_second", MEGABYTES),
+            measured(way, "error", "error", PERCENT),
+            used(way),
+        ]
+    milliseconds = Unit(lambda seconds: f"{seconds * 1e3:.2f}")
+    columns.append(
+        Column("round trip ms", "round_trip_seconds", milliseconds, lambda row: row.link.round_trip.measured_seconds)
     )
+    both = zip(run.manifest.ranks, run.summary.ranks, strict=True)
+    links = [_MeasuredLink(rank.rank, rank.link, own.link) for rank, own in both if rank.link]
+    return Table.of(
+        "links", "Links", columns, links, "Payload; measured before the run, while all ranks sent and received."
+    )
+
+
+@dataclass(frozen=True)
+class _Score:
+    rank: str
+    epoch: Epoch
 
 
 def _scores(run: Run) -> Table:
+    def score(heading: str, name: str, unit: Unit) -> Column[_Score]:
+        return Column(heading, name, unit, lambda row: getattr(row.epoch, name))
+
     columns = [
-        Column("epoch", "epoch", plain),
-        Column("", "rank", plain),
-        Column("training loss", "training_loss", digits),
-        Column("training accuracy", "training_accuracy", percent),
-        Column("test loss", "test_loss", digits),
-        Column("test accuracy", "accuracy", percent),
+        Column[_Score]("epoch", "epoch", COUNT, lambda row: row.epoch.epoch + 1),
+        _own("", "rank", TEXT),
+        score("training loss", "training_loss", DIGITS),
+        score("training accuracy", "training_accuracy", PERCENT),
+        score("test loss", "test_loss", DIGITS),
+        score("test accuracy", "accuracy", PERCENT),
     ]
-    rows: list[list[Value]] = []
-    parties: list[tuple[str, Figures]] = [("all", run.summary.run)]
-    parties += [(f"rank {rank.rank}", rank) for rank in run.summary.ranks]
-    for number in range(len(run.summary.run.epochs)):
-        for name, party in parties:
-            if number < len(party.epochs):
-                epoch = party.epochs[number]
-                rows.append([epoch.epoch + 1, name, *(getattr(epoch, column.name) for column in columns[2:])])
-    return Table("scores", "Scores", columns, rows)
+    parties: list[Figures] = [run.summary.run, *run.summary.ranks]
+    rows = [
+        _Score(_name(party), party.epochs[number])
+        for number in range(len(run.summary.run.epochs))
+        for party in parties
+        if number < len(party.epochs)
+    ]
+    return Table.of("scores", "Scores", columns, rows)
 
 
 def _usage(run: Run) -> Table:
-    fields = (
-        ("CPU user %", "cpu_user_percent", digits),
-        ("CPU system %", "cpu_system_percent", digits),
-        ("throttled s", "throttled_seconds", digits),
-        ("most memory MB", "most_memory_bytes", megabytes),
-        ("sent MB/s", "network_sent_bytes_per_second", megabytes),
-        ("received MB/s", "network_received_bytes_per_second", megabytes),
-    )
-    columns = [Column("", "rank", plain), *(Column(*field) for field in fields)]
-    rows: list[list[Value]] = [
-        [f"rank {rank.rank}", *(getattr(rank.usage, name, None) for _, name, _ in fields)] for rank in run.summary.ranks
+    def used(heading: str, name: str, unit: Unit) -> Column[RankFigures]:
+        return Column(heading, name, unit, lambda rank: getattr(rank.usage, name, None))
+
+    columns = [
+        RANK,
+        used("CPU user %", "cpu_user_percent", DIGITS),
+        used("CPU system %", "cpu_system_percent", DIGITS),
+        used("throttled s", "throttled_seconds", DIGITS),
+        used("most memory MB", "most_memory_bytes", MEGABYTES),
+        used("sent MB/s", "network_sent_bytes_per_second", MEGABYTES),
+        used("received MB/s", "network_received_bytes_per_second", MEGABYTES),
     ]
-    return Table("usage", "Usage", columns, rows, "Means over the run, evaluation included. 100 % is one CPU.")
+    note = "Means over the run, evaluation included. 100 % is one CPU."
+    return Table.of("usage", "Usage", columns, run.summary.ranks, note)
 
 
 def _ranks(run: Run) -> Table:
-    fields = ("name", "address", "interface", "threads", "cores", "quota_cpus", "fair_share_cpus", "cpu_model")
-    columns = [
-        Column("", "rank", plain),
-        *(Column(field.replace("_cpus", " CPUs").replace("_", " "), field, _exact) for field in fields),
-        Column("host memory MB", "memory_bytes", megabytes),
-        Column("host", "host_boot_id", lambda value: str(value)[:8]),
+    columns: list[Column[Participant]] = [
+        RANK,
+        _own("name", "name", TEXT),
+        _own("address", "address", TEXT),
+        _own("interface", "interface", TEXT),
+        _own("threads", "threads", COUNT),
+        _own("cores", "cores", COUNT),
+        _own("quota CPUs", "quota_cpus", EXACT),
+        _own("fair share CPUs", "fair_share_cpus", EXACT),
+        _own("cpu model", "cpu_model", TEXT),
+        _own("host memory MB", "memory_bytes", MEGABYTES),
+        _own("host", "host_boot_id", Unit(lambda boot_id: boot_id[:8], right=False)),
     ]
-    rows: list[list[Value]] = [
-        [f"rank {rank.rank}", *(getattr(rank, column.name) for column in columns[1:])] for rank in run.manifest.ranks
-    ]
-    return Table("ranks", "Ranks", columns, rows, "Cores are shared by all ranks of a host.")
-
-
-def _exact(value: Value) -> str:
-    return f"{value:g}" if isinstance(value, float) else plain(value)
+    return Table.of("ranks", "Ranks", columns, run.manifest.ranks, "Cores are shared by all ranks of a host.")
 
 
 def _settings(run: Run) -> Table:
-    columns = [Column("", "name", plain), Column("", "value", _exact)]
-    about = [
-        ("started", run.manifest.started_at),
-        ("parameters", run.manifest.parameters),
-        ("steps", run.manifest.plan.steps),
-        *((f"version of {name}", value) for name, value in vars(run.manifest.versions).items()),
-        *((f"image: {name}", value) for name, value in vars(run.manifest.image).items()),
+    manifest = run.manifest
+    rows: dict[str, Value] = {name.upper(): value for name, value in manifest.settings.items()}
+    rows |= {"started": manifest.started_at, "parameters": manifest.parameters, "steps": manifest.plan.steps}
+    rows |= {f"version of {name}": value for name, value in vars(manifest.versions).items()}
+    rows |= {f"image: {name}": value for name, value in vars(manifest.image).items()}
+    columns: list[Column[tuple[str, Value]]] = [
+        Column("", "name", TEXT, lambda row: row[0]),
+        Column("", "value", Unit(EXACT.words, right=False), lambda row: row[1]),
     ]
-    rows: list[list[Value]] = [[name.upper(), value] for name, value in run.manifest.settings.items()]
-    return Table("settings", "Settings and environment", columns, [*rows, *([name, value] for name, value in about)])
+    return Table.of("settings", "Settings and environment", columns, rows.items())

@@ -424,7 +424,7 @@ def test_an_order_that_stays_and_cells_that_failed(bench: Bench) -> None:
     assert "gather_scatter is slower than every other at each of these points" in words
     assert "(they may fail: of reasons): gather_scatter, 100mbit; all_reduce, 100mbit; ddp, 100mbit." in words
     assert "Not measured, because no run is finished: ddp, unshaped." in words
-    assert section.figures[0].svg
+    assert section.drawings[0].svg
 
 
 def test_one_round_gives_no_order(bench: Bench) -> None:
@@ -517,7 +517,7 @@ def test_without_one_rank_there_is_no_speedup(bench: Bench) -> None:
     cells = [f"{mode} on {ranks}" for mode in ("all_reduce", "ddp") for ranks in (2, 3, 4)]
     section = bench.section(STRONG, {"one": None, **dict.fromkeys(cells, 1.0)})
     assert section.sentences[0] == "No speedup can be told: one rank alone was not measured."
-    assert section.figures[0].svg is None
+    assert section.drawings[0].svg is None
     assert all(row[7] is None for row in section.tables[0].rows)
 
 
@@ -602,5 +602,5 @@ def test_nothing_finished_is_nothing_said(bench: Bench) -> None:
         cells = [cell.name for cell in grid.read("made").cells]
         section = bench.section(text, dict.fromkeys(cells), rounds=2)
         assert section.sentences
-        assert all(drawing.svg is None for drawing in section.figures)
+        assert all(drawing.svg is None for drawing in section.drawings)
         assert not section.tables[0].rows

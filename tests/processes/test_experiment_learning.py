@@ -15,7 +15,8 @@ from app.experiment.plan import grid as grids
 from app.experiment.plan.trials import Plan, trials
 from app.experiment.reading.results import Results
 from app.experiment.views import VIEWS
-from app.experiment.views.view import Section, missing_sentences
+from app.experiment.views.view import Section
+from app.experiment.views.words import missing_sentences
 from app.summary import run_records
 from app.summary.numbers import summarise
 from tests.processes.experiments import carry_out, put_grid
@@ -319,7 +320,7 @@ def test_cells_that_part_are_said_to_part_and_from_which_step_on(copy: Experimen
 
 
 def test_a_published_gap_is_laid_beside_the_other_cells(copy: Experiment) -> None:
-    one = copy.results.first("one").summary.run.training_loss
+    one = copy.results.cells[0].first.summary.run.training_loss
     assert one is not None
     near = {"source": "nobody", "values": {"all_reduce": one * 1.09, "ring_all_reduce": one / 2}}
     said = copy.says("curves", published_loss=near, gap={"from": "all_reduce", "to": "ring_all_reduce"})
@@ -378,9 +379,9 @@ def test_what_is_missing_is_said_and_the_page_is_made(copy: Experiment, lost: tu
     results = copy.results
     made = page.write(results.grid, results.plan)
     assert made.is_file()
-    assert missing_sentences(results)
+    assert missing_sentences(results, results.grid.cells)
     for view, options in OPTIONS.items():
-        assert set(missing_sentences(results)) <= set(copy.section(view, **options).sentences), view
+        assert set(missing_sentences(results, results.grid.cells)) <= set(copy.section(view, **options).sentences), view
 
 
 def test_more_cells_than_a_figure_can_keep_apart_are_said_to_be_left_out(copy: Experiment) -> None:
@@ -390,5 +391,5 @@ def test_more_cells_than_a_figure_can_keep_apart_are_said_to_be_left_out(copy: E
     runs = Path("results/experiments/learning/full")
     for number in range(12):
         shutil.copytree(runs / "one-1", runs / f"cell_{number}-1")
-    (figure,) = copy.section("losses").figures
+    (figure,) = copy.section("losses").drawings
     assert figure.caption.endswith("The first 10 of 12 cells.")

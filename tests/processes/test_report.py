@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from app.records import lines as records
 from app.records.lines import Message, Record, Step, Usage
 from app.records.summary import PHASES
-from app.report import figures, page, table, theme
+from app.report import drawings, page, table, theme
 from app.summary import run_records
 from app.summary.run import Run
 from tests.processes import group
@@ -257,7 +257,7 @@ def test_every_number_is_the_one_that_was_measured(run: Path, browser: Browser) 
 def test_every_figure_shows_its_data(run: Path, browser: Browser) -> None:
     browser.open(run / "report.html")
     shapes = check_figures(browser, run)
-    known = {figure.name for figure in figures.of_run(Run(run))}
+    known = {figure.name for figure in drawings.of_run(Run(run))}
     assert {*shapes, *browser.ask(MISSING)} == known
     ranks = len(content(run / "summary.json")["ranks"])
     # Lines, and the marks of epochs; bytes by formula and by count, since ranks of one host share an interface.

@@ -10,7 +10,7 @@ from app.errors import SettingError
 from app.experiment.plan import grid_file
 from app.experiment.plan.cells import Cell, known, problems, world_size
 from app.experiment.plan.grid_file import Block, Choices, GridFile, Show
-from app.experiment.plan.grid_lines import Lines, Place
+from app.experiment.plan.grid_lines import LineNumbers, Place
 from app.settings.explanations import hint
 
 GRIDS = Path("experiments")  # in the image's working directory: the host's scripts/experiments
@@ -33,7 +33,7 @@ class Grid:
     quick: bool
     repeats: int
     cells: list[Cell]
-    lines: Lines = field(repr=False)
+    lines: LineNumbers = field(repr=False)
 
 
 def names() -> list[str]:
@@ -58,7 +58,7 @@ def read(name: str, *, quick: bool = False, given: Mapping[str, str] | None = No
 class _Cells:
     """The cells of one version of a grid file."""
 
-    def __init__(self, name: str, file: GridFile, lines: Lines, quick: bool, given: Mapping[str, str]) -> None:
+    def __init__(self, name: str, file: GridFile, lines: LineNumbers, quick: bool, given: Mapping[str, str]) -> None:
         self._name, self._file, self._lines, self._quick, self._given = name, file, lines, quick, given
         self._blocks = [(place, block, dict(values)) for place, block, values in self._chosen()]
         self._varied = _varied([values for *_, values in self._blocks])

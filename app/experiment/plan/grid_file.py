@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from app.errors import SettingError
 from app.experiment.plan.cells import NOT_IN_A_GRID, known
-from app.experiment.plan.grid_lines import Lines, Place
+from app.experiment.plan.grid_lines import LineNumbers, Place
 from app.experiment.plan.kinds import allowed
 from app.settings.explanations import hint
 
@@ -121,10 +121,10 @@ class GridFile(BaseModel):
 TABLES: dict[str, type[BaseModel]] = {"grid": Block, "quick": Quick, "show": Show}
 
 
-def read(path: Path, shown_as: Path) -> tuple[GridFile, Lines]:
+def read(path: Path, shown_as: Path) -> tuple[GridFile, LineNumbers]:
     """A grid file with nothing wrong in its fields, and its lines."""
     text = path.read_text(encoding="utf-8")
-    lines = Lines(shown_as, text)
+    lines = LineNumbers(shown_as, text)
     try:
         file = GridFile.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:

@@ -11,7 +11,7 @@ HEADER = re.compile(r"\s*(\[\[?)\s*([A-Za-z0-9_.-]+)\s*\]")
 KEY = re.compile(r"\s*(?:\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+))\s*=")
 
 
-class Lines:
+class LineNumbers:
     """The line numbers of tables and keys; a key inside a value has the line of the whole value."""
 
     def __init__(self, file: Path, text: str) -> None:

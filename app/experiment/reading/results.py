@@ -1,24 +1,33 @@
 """What an experiment has measured so far: its finished runs, by cell and round."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from dataclasses import dataclass
+from statistics import median
 
 from app.experiment.plan.cells import Cell
 from app.experiment.plan.grid import Grid
-from app.experiment.plan.trials import Plan, Trial
+from app.experiment.plan.trials import Plan
 from app.experiment.reading.statistics import Blocks
 from app.summary.run import Run
 
-
-class Measured(Run):
-    """A finished run of a cell."""
-
-    def __init__(self, trial: Trial, folder: Path) -> None:
-        super().__init__(folder)
-        self.trial = trial
+Measure = Callable[[Run], float | None]  # one number of a run; None where it was not measured
 
 
-Figure = Callable[[Measured], float | None]
+@dataclass(frozen=True)
+class MeasuredCell(Cell):
+    """A cell with its finished runs, by round."""
+
+    runs: Sequence[Run] = ()
+
+    @property
+    def first(self) -> Run:
+        """The run that stands for the cell where only one can be shown."""
+        return self.runs[0]
+
+    def middle(self, measure: Measure) -> float | None:
+        """The median of a measure over the rounds; None where one of them lacks it."""
+        measured = [value for run in self.runs if (value := measure(run)) is not None]
+        return median(measured) if measured and len(measured) == len(self.runs) else None
 
 
 class Results:
@@ -26,36 +35,33 @@ class Results:
 
     def __init__(self, grid: Grid, plan: Plan) -> None:
         self.grid, self.plan = grid, plan
-        self._runs = {(trial.cell, trial.round): Measured(trial, plan.folder / trial.name) for trial in plan.finished()}
+        self._runs = {(trial.cell, trial.round): Run(plan.folder / trial.name) for trial in plan.finished()}
+        self.cells = [MeasuredCell(**vars(cell), runs=runs) for cell in grid.cells if (runs := self.runs(cell))]
 
     @property
-    def cells(self) -> list[Cell]:
-        """Those that have a finished run."""
-        return [cell for cell in self.grid.cells if self.runs(cell.name)]
-
-    @property
-    def all_runs(self) -> list[Measured]:
+    def all_runs(self) -> list[Run]:
         """Every finished run."""
         return list(self._runs.values())
 
-    def run(self, cell: str, number: int) -> Measured | None:
+    def run(self, cell: str, number: int) -> Run | None:
         """A cell's run in a round, from 1."""
         return self._runs.get((cell, number))
 
-    def runs(self, cell: str) -> list[Measured]:
+    def runs(self, cell: Cell) -> list[Run]:
         """A cell's finished runs, by round."""
-        return [run for number in range(1, self.grid.repeats + 1) if (run := self.run(cell, number))]
+        return [run for number in range(1, self.grid.repeats + 1) if (run := self.run(cell.name, number))]
 
-    def first(self, cell: str) -> Measured:
-        """The run that stands for a cell where only one can be shown: the first that is finished."""
-        return self.runs(cell)[0]
+    def together(self, cell: str, other: str) -> dict[int, tuple[Run, Run]]:
+        """The runs of two cells in the rounds that both have finished."""
+        both = {number: (self.run(cell, number), self.run(other, number)) for number in range(1, self.grid.repeats + 1)}
+        return {number: (one, two) for number, (one, two) in both.items() if one and two}
 
-    def blocks(self, figure: Figure, cells: Sequence[Cell] | None = None, *, ratios: bool = True) -> Blocks:
-        """A figure of all runs, for comparisons between cells."""
+    def blocks(self, measure: Measure, cells: Sequence[Cell] | None = None, *, ratios: bool = True) -> Blocks:
+        """A measure of all runs, for comparisons between cells."""
         numbers = range(1, self.grid.repeats + 1)
         return Blocks(
             {
-                cell.name: [figure(run) if (run := self.run(cell.name, number)) else None for number in numbers]
+                cell.name: [measure(run) if (run := self.run(cell.name, number)) else None for number in numbers]
                 for cell in (self.cells if cells is None else cells)
             },
             ratios=ratios,

@@ -5,7 +5,7 @@ What a machine does to a whole round drops out of comparisons; what is left over
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,22 +25,25 @@ STUDENT = {
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A cell's figure: the median over its rounds, and where its true value lies with 95 % confidence."""
-
-    median: float
-    low: float | None  # None where one round does not tell
-    high: float | None
-    rounds: int
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One cell against another: a ratio, or a difference where figures can be 0."""
+class Interval:
+    """A value, and where the true one lies with 95 % confidence; without ends where one round does not tell."""
 
     value: float
     low: float | None
     high: float | None
+
+
+@dataclass(frozen=True)
+class Estimate(Interval):
+    """A cell's own value: the median over its rounds."""
+
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Comparison(Interval):
+    """One cell against another: a ratio, or a difference where values can be 0."""
+
     neutral: float  # the value of no difference
 
     @property
@@ -52,13 +55,13 @@ class Comparison:
 
 
 class Blocks:
-    """Figures of cells, one for each round; None where a run is missing."""
+    """One measure of cells, by round; None where a run is missing."""
 
-    def __init__(self, figures: Mapping[str, Sequence[float | None]], *, ratios: bool) -> None:
+    def __init__(self, measured: Mapping[str, Sequence[float | None]], *, ratios: bool) -> None:
         self._ratios = ratios
         self._measured = [
             (cell, number, math.log(value) if ratios else value)
-            for cell, values in figures.items()
+            for cell, values in measured.items()
             for number, value in enumerate(values)
             if value is not None and (value > 0 or not ratios)
         ]
@@ -76,7 +79,7 @@ class Blocks:
         return None if self._residual is None else math.sqrt(self._residual)
 
     def estimate(self, cell: str) -> Estimate | None:
-        """The cell's figure; the spread of repeats is taken over all cells together."""
+        """The cell's value; the spread of repeats is taken over all cells together."""
         values = [value for name, _, value in self._measured if name == cell]
         if not values:
             return None
@@ -88,9 +91,14 @@ class Blocks:
         low, high = self._back(mean - margin), self._back(mean + margin)
         return Estimate(middle, min(middle, low), max(middle, high), len(values))
 
-    def compare(self, cell: str, other: str) -> Comparison | None:
-        """The first cell by the second, or less it; None where one of them was not measured."""
-        if cell not in self.cells or other not in self.cells:
+    def ranked(self, cells: Iterable[str]) -> list[str]:
+        """Those of the cells that were measured, the largest value first."""
+        found = [(estimate.value, cell) for cell in cells if (estimate := self.estimate(cell))]
+        return [cell for _, cell in sorted(found, reverse=True)]
+
+    def compare(self, cell: str | None, other: str | None) -> Comparison | None:
+        """The first cell by the second, or less it; None where one of them is not there."""
+        if cell is None or other is None or not {cell, other} <= set(self.cells):
             return None
         contrast = np.zeros(len(self._effects))
         contrast[self.cells.index(cell)] += 1

@@ -1,31 +1,43 @@
 """Batch sizes by numbers of ranks: an epoch's seconds, what is communication in them, accuracy, bandwidth."""
 
+import math
+from collections.abc import Iterator
+from functools import partial
+
 import numpy as np
 from matplotlib.figure import Figure
 from pydantic import Field
 
+from app.costs.bandwidth import all_reduce_share
 from app.experiment.plan.cells import Cell
-from app.experiment.reading.results import Results
-from app.experiment.reading.statistics import Blocks
-from app.experiment.views import epoch_measures as measures
-from app.experiment.views import epoch_words
-from app.experiment.views.epoch_cells import base_of, batch_of, in_order
-from app.experiment.views.learned import training_accuracy
-from app.experiment.views.measures import gradient_bytes, steps_per_epoch
-from app.experiment.views.view import (
-    Published,
-    Section,
-    View,
-    cell_column,
-    estimate_columns,
-    estimate_values,
-    middle,
+from app.experiment.reading.results import Measure, MeasuredCell, Results
+from app.experiment.reading.statistics import Comparison
+from app.experiment.views.columns import CELL, RANKS, ROUNDS, estimated, measured, told, with_interval
+from app.experiment.views.drawn import draw_interval, name_rows, rows_of
+from app.experiment.views.measures import (
+    COMMUNICATION,
+    COMPUTING,
+    HIDDEN,
+    by_epoch,
+    epoch_seconds,
+    gradient_bytes,
+    phase_seconds,
+    ratio,
+    training_accuracy,
 )
+from app.experiment.views.view import Published, View
+from app.experiment.views.words import alike, interval, listing, noise_sentence, times
 from app.report import theme
-from app.report.drawing import Missing, draw
-from app.report.table import Column, Table, Value, digits, megabytes, percent
+from app.report.table import COUNT, MEGABYTES, PERCENT, Column, Table, digits
+from app.summary.run import Run
 
-PARTS = {"compute": "backward", "communication": "sync"}  # in which phase's colour each is drawn
+PER_RANK = "BATCH_SIZE_PER_RANK"
+
+compute = by_epoch(phase_seconds(*COMPUTING))
+communication = by_epoch(phase_seconds(*COMMUNICATION))
+hidden = by_epoch(phase_seconds(HIDDEN))
+
+PARTS = {"compute": (compute, "backward"), "communication": (communication, "sync")}  # drawn in which phase's colour
 
 
 class Epochs(View):
@@ -36,157 +48,191 @@ class Epochs(View):
     published_communication: Published | None = Field(None, description="seconds of communication per epoch, by cell")
     published_bandwidth_mb: Published | None = Field(None, description="MB/s, by cell")
 
-    def named_cells(self) -> list[str]:
-        """Those of its options."""
-        return list(dict.fromkeys(name for each in self._published() for name in each.values))
-
-    def section(self, results: Results, name: str) -> Section:
-        """Seconds and speedups in one table, communication and its bandwidth in another."""
-        blocks = results.blocks(measures.epoch_seconds)
-        return Section(
-            name,
-            self.title,
-            [*epoch_words.sentences(results, blocks), *([self.note] if self.note else [])],
-            [draw(name, self.title, lambda subject: _figure(*subject), (results, blocks), png=True)],
-            [self._table(results, blocks, name), self._bandwidth(results, f"{name}-bandwidth")],
+    def _sentences(self, results: Results) -> Iterator[str]:
+        yield _about_speedup(results)
+        yield from _about_communication(results)
+        yield from _about_batches(results)
+        yield from _about_formula(results)
+        yield (
+            "Seconds per epoch are as many median steps as an epoch has: no epoch was measured as a whole, and "
+            "accuracies are those of the steps that were made."
         )
+        yield noise_sentence(results.blocks(epoch_seconds), results, what="seconds per step")
 
-    def _published(self) -> list[Published]:
-        every = (
-            self.published_seconds,
-            self.published_speedup,
-            self.published_communication,
-            self.published_bandwidth_mb,
-        )
-        return [each for each in every if each]
+    def _tables(self, results: Results, name: str) -> list[Table]:
+        return [self._epochs(results, name), self._bandwidth(results, f"{name}-bandwidth")]
 
-    def _sources(self) -> str:
-        sources = dict.fromkeys(each.source for each in self._published())
-        return f" Published: {'; '.join(sources)}." if sources else ""
-
-    def _table(self, results: Results, blocks: Blocks, name: str) -> Table:
+    def _epochs(self, results: Results, name: str) -> Table:
+        blocks = results.blocks(epoch_seconds)
         columns = [
-            cell_column(),
-            Column("batch per rank", "batch_size_per_rank", digits),
-            Column("ranks", "world_size", digits),
-            Column("steps an epoch", "steps_per_epoch", digits),
-            *estimate_columns("s/epoch, computed", "epoch_seconds"),
-            Column("published", "published_epoch_seconds", digits),
-            *estimate_columns("speedup", "speedup"),
-            Column("published", "published_speedup", digits),
-            Column("compute s", "compute_seconds", digits),
-            Column("communication s", "communication_seconds", digits),
-            Column("published", "published_communication_seconds", digits),
-            Column("hidden s", "hidden_seconds", digits),
-            Column("training accuracy", "training_accuracy", percent),
-            Column("rounds", "rounds", digits),
+            CELL,
+            Column[MeasuredCell]("batch per rank", "batch_size_per_rank", COUNT, _batch_of),
+            RANKS,
+            measured("steps an epoch", "steps_per_epoch", by_epoch(lambda _: 1)),
+            *estimated("s/epoch, computed", "epoch_seconds", blocks),
+            told("epoch_seconds", self.published_seconds),
+            *with_interval("speedup", "speedup", partial(_speedup, results)),
+            told("speedup", self.published_speedup),
+            measured("compute s", "compute_seconds", compute),
+            measured("communication s", "communication_seconds", communication),
+            told("communication_seconds", self.published_communication),
+            measured("hidden s", "hidden_seconds", hidden),
+            measured("training accuracy", "training_accuracy", training_accuracy, PERCENT),
+            ROUNDS,
         ]
-        rows: list[list[Value]] = []
-        for cell in in_order(results):
-            runs, base = results.runs(cell.name), base_of(results, cell)
-            rows.append(
-                [
-                    cell.name,
-                    batch_of(cell),
-                    cell.world_size,
-                    middle(runs, steps_per_epoch),
-                    *estimate_values(blocks.estimate(cell.name)),
-                    _of(self.published_seconds, cell),
-                    *estimate_values(blocks.compare(base.name, cell.name) if base else None),
-                    _of(self.published_speedup, cell),
-                    middle(runs, measures.compute),
-                    middle(runs, measures.communication),
-                    _of(self.published_communication, cell),
-                    middle(runs, measures.hidden),
-                    middle(runs, training_accuracy),
-                    len(runs),
-                ]
-            )
         note = (
             "Seconds per epoch: the steps of an epoch times the median step without the first; no epoch was measured "
             "as a whole. Compute (data, forward, backward, optimiser), communication (wait and sync, as far as they "
             "delay steps) and hidden (behind backward, in addition) are mean seconds of a step times the steps of an "
             "epoch. Speedup: against one rank with the same batch per rank. Accuracy: on the images of the last epoch "
-            "that was begun, each as the model took it." + self._sources()
+            "that was begun, each as the model took it."
         )
-        return Table(name, self.title, columns, rows, note)
+        return Table.of(name, self.title, columns, _in_order(results), note + self._sources())
 
     def _bandwidth(self, results: Results, name: str) -> Table:
+        rate, link = _bandwidth("algorithm_bytes_per_second"), _bandwidth("link_bytes_per_second")
         columns = [
-            cell_column(),
-            Column("ranks", "world_size", digits),
-            Column("S in MB", "gradient_bytes", megabytes),
-            Column("sync s of a step", "sync_seconds", digits),
-            Column("algorithm, S/t: MB/s", "algorithm_bytes_per_second", megabytes),
-            Column("bus, 2(N-1)/N S/t: MB/s", "bus_bytes_per_second", megabytes),
-            Column("slowest link MB/s", "link_bytes_per_second", megabytes),
-            Column("of the link", "utilisation", percent),
-            Column("2(N-1) S/t: MB/s", "document_bytes_per_second", megabytes),
-            Column("of the link", "document_utilisation", percent),
-            Column("ring at least s", "ring_seconds", digits),
-            Column("log2(N) S/link s", "document_seconds", digits),
-            Column("S by an epoch's communication: MB/s", "epoch_bytes_per_second", megabytes),
-            Column("published", "published_bytes_per_second", megabytes),
+            CELL,
+            RANKS,
+            measured("S in MB", "gradient_bytes", gradient_bytes, MEGABYTES),
+            measured("sync s of a step", "sync_seconds", _bandwidth("sync_seconds")),
+            measured("algorithm, S/t: MB/s", "algorithm_bytes_per_second", rate, MEGABYTES),
+            measured("bus, 2(N-1)/N S/t: MB/s", "bus_bytes_per_second", _bandwidth("bus_bytes_per_second"), MEGABYTES),
+            measured("slowest link MB/s", "link_bytes_per_second", link, MEGABYTES),
+            measured("of the link", "utilisation", _bandwidth("utilisation"), PERCENT),
+            measured("2(N-1) S/t: MB/s", "document_bytes_per_second", _document_rate, MEGABYTES),
+            measured("of the link", "document_utilisation", ratio(_document_rate, link), PERCENT),
+            measured("ring at least s", "ring_seconds", ratio(_ring_bytes, link)),
+            measured("log2(N) S/link s", "document_seconds", ratio(_tree_bytes, link)),
+            measured(
+                "S by an epoch's communication: MB/s",
+                "epoch_bytes_per_second",
+                ratio(gradient_bytes, communication),  # which is how the document's own figures come out
+                MEGABYTES,
+            ),
+            told("bytes_per_second", self.published_bandwidth_mb, MEGABYTES, 1e6),
         ]
-        rows: list[list[Value]] = []
-        for cell in in_order(results):
-            runs = results.runs(cell.name)
-            if cell.world_size == 1 or not any(run.summary.run.bandwidth for run in runs):
-                continue
-            published = _of(self.published_bandwidth_mb, cell)
-            figures = (
-                gradient_bytes,
-                *map(measures.bandwidth, ("sync_seconds", "algorithm_bytes_per_second", "bus_bytes_per_second")),
-                *map(measures.bandwidth, ("link_bytes_per_second", "utilisation")),
-                measures.document_rate,
-                measures.document_utilisation,
-                measures.ring_seconds,
-                measures.document_seconds,
-                measures.epoch_rate,
-            )
-            row: list[Value] = [cell.name, cell.world_size, *(middle(runs, figure) for figure in figures)]
-            rows.append([*row, None if published is None else published * 1e6])
+        cells = [
+            cell
+            for cell in _in_order(results)
+            if cell.world_size > 1 and any(run.summary.run.bandwidth for run in cell.runs)
+        ]
         note = (
             "S: all gradients of one rank, once. t: the median seconds in which a step's gradients were on their way, "
             "hidden or not. A ring passes 2(N-1)/N S over each link (bus). 2(N-1) S is what all ranks together send, "
             "and log2(N) S/link the time of a tree: neither says how far a ring uses a link. Not measured where the "
-            "links were not." + self._sources()
+            "links were not."
         )
-        return Table(name, f"{self.title}: bandwidth", columns, rows, note)
+        note += self._sources()
+        return Table.of(name, f"{self.title}: bandwidth", columns, cells, note)
+
+    def _figure(self, results: Results) -> tuple[Figure, str]:
+        cells = _in_order(results)
+        figure = rows_of(len(cells), 1.4)
+        left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+        begin = np.zeros(len(cells))
+        for part, (measure, phase) in PARTS.items():
+            widths = np.array([cell.middle(measure) or 0.0 for cell in cells])
+            left.barh(np.arange(len(cells)), widths, 0.6, left=begin, color=theme.PHASES[phase], label=part)
+            begin += widths
+        for place, cell in enumerate(cells):
+            if speedup := _speedup(results, cell):
+                right.barh(place, speedup.value, 0.6, color=theme.colour(0))
+                draw_interval(right, place, speedup)
+        name_rows(left, [cell.name for cell in cells], "seconds per epoch")
+        left.set_xlim(0, max(1.05 * begin.max(), 1e-9))
+        right.set_xlim(left=0)
+        right.set_xlabel("speedup")
+        right.grid(visible=False, axis="y")
+        theme.legend_above(left, 2)
+        return figure, (
+            "Mean seconds of a step times the steps of an epoch, and the speedup against one rank with the same batch "
+            "per rank; medians over rounds, lines are intervals of 95 % confidence."
+        )
 
 
-def _figure(results: Results, blocks: Blocks) -> tuple[Figure, str]:
-    cells = in_order(results)
-    if not cells:
-        raise Missing("no run is finished.")
-    figure = theme.new_figure(1.4 + 0.42 * len(cells))
-    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
-    places = np.arange(len(cells))
-    begin = np.zeros(len(cells))
-    for (part, phase), measure in zip(PARTS.items(), (measures.compute, measures.communication), strict=True):
-        widths = np.array([middle(results.runs(cell.name), measure) or 0.0 for cell in cells])
-        left.barh(places, widths, 0.6, left=begin, color=theme.PHASES[phase], label=part)
-        begin += widths
-    for place, cell in enumerate(cells):
-        base = base_of(results, cell)
-        speedup = blocks.compare(base.name, cell.name) if base else None
-        if speedup:
-            right.barh(place, speedup.value, 0.6, color=theme.colour(0))
-            if speedup.low is not None and speedup.high is not None and cell is not base:
-                right.plot([speedup.low, speedup.high], [place, place], color=theme.INK, linewidth=1.2)
-    left.set_yticks(places, theme.shorten([cell.name for cell in cells]))
-    left.invert_yaxis()
-    left.set_xlim(0, max(1.05 * begin.max(), 1e-9))
-    right.set_xlim(left=0)
-    for axes, what in ((left, "seconds per epoch"), (right, "speedup")):
-        axes.set_xlabel(what)
-        axes.grid(visible=False, axis="y")
-    theme.legend_above(left, 2)
-    return figure, (
-        "Mean seconds of a step times the steps of an epoch, and the speedup against one rank with the same batch per "
-        "rank; medians over rounds, lines are intervals of 95 % confidence."
+def _batch_of(cell: Cell) -> int | None:
+    """Images per rank and step, where that is what the cell sets."""
+    return int(cell.settings[PER_RANK]) if PER_RANK in cell.settings else None
+
+
+def _in_order(results: Results) -> list[MeasuredCell]:
+    """By batch size and then by ranks."""
+    return sorted(results.cells, key=lambda cell: (_batch_of(cell) or 0, cell.world_size))
+
+
+def _speedup(results: Results, cell: MeasuredCell) -> Comparison | None:
+    """Against one rank with the same batch per rank."""
+    base = (each.name for each in results.cells if each.world_size == 1 and _batch_of(each) == _batch_of(cell))
+    return results.blocks(epoch_seconds).compare(next(base, None), cell.name)
+
+
+def _bandwidth(name: str) -> Measure:
+    """What the summary says of the synchronisation."""
+    return lambda run: getattr(run.summary.run.bandwidth, name, None)
+
+
+def _document_rate(run: Run) -> float | None:
+    """2(N-1) S by the seconds of a synchronisation."""
+    bandwidth = run.summary.run.bandwidth
+    return 2 * (run.summary.world_size - 1) * bandwidth.algorithm_bytes_per_second if bandwidth else None
+
+
+def _ring_bytes(run: Run) -> float:
+    """What a ring passes over each link."""
+    return all_reduce_share(gradient_bytes(run), run.summary.world_size)
+
+
+def _tree_bytes(run: Run) -> float:
+    """log2(N) S."""
+    return math.log2(run.summary.world_size) * gradient_bytes(run)
+
+
+def _about_speedup(results: Results) -> str:
+    found = [(cell.name, _speedup(results, cell)) for cell in _in_order(results) if cell.world_size > 1]
+    parts = [f"{name} {digits(each.value)}{interval(each)}{alike(each)}" for name, each in found if each]
+    lead = "Speedup of an epoch against one rank with the same batch per rank"
+    return next(
+        listing(lead, parts), "No speedup can be told: it needs one rank and more, with the same batch per rank."
     )
 
 
-def _of(published: Published | None, cell: Cell) -> float | None:
-    return published.of(cell.name) if published else None
+def _about_communication(results: Results) -> Iterator[str]:
+    parts = []
+    for cell in _in_order(results):
+        delaying, behind = cell.middle(communication), cell.middle(hidden)
+        if cell.world_size > 1 and delaying is not None:
+            parts.append(
+                f"{cell.name} {digits(delaying)} s{'' if behind is None else f' and {digits(behind)} s hidden'}"
+            )
+    yield from listing("Communication that delays steps, in an epoch", parts)
+
+
+def _about_batches(results: Results) -> Iterator[str]:
+    """Whether a larger batch per rank makes an epoch shorter."""
+    for ranks in sorted({cell.world_size for cell in results.cells}):
+        cells = [cell for cell in _in_order(results) if cell.world_size == ranks and _batch_of(cell) is not None]
+        if len(cells) < 2:
+            continue
+        least, most = cells[0], cells[-1]
+        if found := results.blocks(epoch_seconds).compare(least.name, most.name):
+            judged = {
+                None: ", and one round does not tell whether that is noise",
+                False: ", which is no difference beyond the noise",
+                True: "",
+            }[found.beyond_noise]
+            yield (
+                f"On {ranks} rank{'s' if ranks > 1 else ''}, an epoch with {_batch_of(least)} images per rank takes "
+                f"{times(found)} what it takes with {_batch_of(most)}{judged}."
+            )
+
+
+def _about_formula(results: Results) -> Iterator[str]:
+    """By how much the documents' formula is off, which depends on the number of ranks alone."""
+    for ranks in sorted({cell.world_size for cell in results.cells if cell.world_size > 1}):
+        runs = [run for cell in results.cells if cell.world_size == ranks for run in cell.runs]
+        if any(run.summary.run.bandwidth for run in runs):
+            yield (
+                f"For {ranks} ranks, 2(N-1) S by the same time is {ranks} times what passes a link: it adds up what "
+                "all ranks send."
+            )

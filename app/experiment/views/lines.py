@@ -1,30 +1,42 @@
 """Time per step, or images per second, against a setting, one line for each value of another."""
 
-from collections.abc import Iterator
-from typing import Literal
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Any, Literal
 
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 from pydantic import Field
 
-from app.experiment.reading.results import Results
-from app.experiment.reading.statistics import Blocks
-from app.experiment.views import order, saturation
-from app.experiment.views.axis import Axis, Point
-from app.experiment.views.axis import figure as drawn
-from app.experiment.views.measures import images_per_second
-from app.experiment.views.times import step_seconds
-from app.experiment.views.view import (
-    Section,
-    View,
-    cell_column,
-    estimate_columns,
-    estimate_values,
-    missing_sentences,
-    noise_sentence,
-)
-from app.report.drawing import draw
-from app.report.table import Column, Table, Value, digits, plain
+from app.experiment.reading.results import MeasuredCell, Results
+from app.experiment.reading.statistics import Blocks, Interval
+from app.experiment.views.columns import CELL, ROUNDS, estimated, with_interval
+from app.experiment.views.drawn import MOST_LINES, draw_lines
+from app.experiment.views.measures import images_per_second, step_seconds
+from app.experiment.views.order import Order, about, changes, saturation
+from app.experiment.views.view import View
+from app.experiment.views.words import noise_sentence
+from app.report import theme
+from app.report.drawing import Missing
+from app.report.table import TEXT, Column, Table
+from app.settings.link_rates import RATE_UNITS, read_rate
 
+MEASURES = {"seconds": step_seconds, "images_per_second": images_per_second}
 HEADINGS = {"seconds": "s/step", "images_per_second": "images/s"}
+ABSENT = {"LINK_RATE": "unshaped"}  # what a cell without the setting is called
+MOST_EVEN = 6  # times the smallest; values further apart need a logarithmic scale
+
+
+@dataclass(frozen=True)
+class Spot(MeasuredCell):
+    """A cell at its place on the axis, and the line that it belongs to."""
+
+    line: str = ""
+    label: str = ""  # the setting's value
+    at: float = 0.0
 
 
 class Lines(View):
@@ -36,74 +48,127 @@ class Lines(View):
     baseline: str | None = Field(None, description="the cell that ratios are to [of one line: the first x; else best]")
     watch: str | None = Field(None, description="a value of the series which documents call the slowest")
 
-    def named_cells(self) -> list[str]:
-        """The baseline."""
-        return [self.baseline] if self.baseline else []
-
-    def section(self, results: Results, name: str) -> Section:
-        """The lines, their table, and what changes along the axis."""
-        blocks = results.blocks(step_seconds if self.figure == "seconds" else images_per_second)
-        axis = Axis(self.x, self.series, results.cells)
-        sentences = list(
-            self._across(axis, blocks)
-            if self.series
-            else saturation.sentences(self.x, axis.points, blocks, self._slowest_is_largest)
-        )
-        sentences += [noise_sentence(blocks, results), *missing_sentences(results)]
-        return Section(
-            name,
-            self.title,
-            [*sentences, *([self.note] if self.note else [])],
-            [draw(name, self.title, lambda subject: drawn(*subject), (axis, blocks, self._heading), png=True)],
-            [self._table(results, axis, blocks, name)],
-        )
-
-    @property
-    def _heading(self) -> str:
-        return HEADINGS[self.figure]
-
     @property
     def _slowest_is_largest(self) -> bool:
         return self.figure == "seconds"
 
-    def _across(self, axis: Axis, blocks: Blocks) -> Iterator[str]:
-        """The order of the lines at each point of the axis."""
-        points = [order.of(point.label, point.by_series(), blocks, self._slowest_is_largest) for point in axis.points]
-        compared = [point for point in points if len(point.names) > 1]
+    def _blocks(self, results: Results) -> Blocks:
+        return results.blocks(MEASURES[self.figure])
+
+    def _spots(self, results: Results) -> list[Spot]:
+        return _along(self.x, self.series, results.cells)
+
+    def _sentences(self, results: Results) -> Iterator[str]:
+        blocks, found = self._blocks(results), self._spots(results)
+        if self.series:
+            yield from self._across(found, blocks)
+        else:
+            line = {label: there[0].name for label, there in _by_place(found)}
+            yield from saturation(self.x, line, blocks, self._slowest_is_largest)
+        yield noise_sentence(blocks, results)
+
+    def _across(self, found: Sequence[Spot], blocks: Blocks) -> Iterator[str]:
+        """The order of the lines at each place of the axis."""
+        orders = [
+            Order.of(label, {spot.name: spot.line for spot in there}, blocks, self._slowest_is_largest)
+            for label, there in _by_place(found)
+        ]
+        compared = [order for order in orders if len(order.names) > 1]
         if not compared:
             yield "No two lines have a point in common."
             return
-        yield f"Slowest first: {'; '.join(point.words for point in compared)}."
+        yield f"Slowest first: {'; '.join(order.words for order in compared)}."
         yield "There = is a difference that is not beyond the noise, between neighbours."
-        yield from order.changes(compared)
+        yield from changes(compared)
         if self.watch:
-            yield order.about(self.watch, compared)
+            yield about(self.watch, compared)
 
-    def _table(self, results: Results, axis: Axis, blocks: Blocks, name: str) -> Table:
-        columns = [cell_column(), Column(self.x, "x", plain)]
-        columns += [Column(self.series, "series", plain)] if self.series else []
-        first = next((point.label for point in axis.points), "the first")
+    def _tables(self, results: Results, name: str) -> list[Table]:
+        blocks, found = self._blocks(results), self._spots(results)
+        first = found[0].label if found else "the first"
         base = self.baseline or ("the fastest there" if self.series else first)
-        columns += [*estimate_columns(self._heading, self.figure), *estimate_columns(f"by {base}", "ratio")]
-        rows: list[list[Value]] = []
-        for point in axis.points:
-            for cell in point.cells:
-                other = self.baseline or self._base(axis, point, blocks)
-                row: list[Value] = [cell.name, point.label, *([axis.line_of(cell)] if self.series else [])]
-                row += estimate_values(blocks.estimate(cell.name))
-                row += estimate_values(blocks.compare(cell.name, other) if other else None)
-                rows.append([*row, len(results.runs(cell.name))])
+
+        def by_base(spot: Spot) -> Interval | None:
+            return blocks.compare(spot.name, self.baseline or self._base(spot, found, blocks))
+
+        columns: list[Column[Any]] = [CELL, Column[Spot](self.x, "x", TEXT, lambda spot: spot.label)]
+        if self.series:
+            columns.append(Column[Spot](self.series, "series", TEXT, lambda spot: spot.line))
+        columns += estimated(HEADINGS[self.figure], self.figure, blocks)
+        columns += [*with_interval(f"by {base}", "ratio", by_base), ROUNDS]
         note = "Medians over rounds, with 95 % intervals; of a run, " + (
             "the median over all ranks and steps but the first."
             if self.figure == "seconds"
             else "all ranks' images by the time of the slowest one's steps, without the first."
         )
-        return Table(name, self.title, [*columns, Column("rounds", "rounds", digits)], rows, note)
+        return [Table.of(name, self.title, columns, found, note)]
 
-    def _base(self, axis: Axis, point: Point, blocks: Blocks) -> str | None:
-        """The cell that others are related to where none is named."""
-        cells = point.cells if self.series else axis.points[0].cells[:1]
-        known = [(estimate.median, cell.name) for cell in cells if (estimate := blocks.estimate(cell.name))]
-        if not known:
-            return None
-        return (min(known) if self._slowest_is_largest else max(known))[1]
+    def _base(self, spot: Spot, found: Sequence[Spot], blocks: Blocks) -> str | None:
+        """The cell that others are related to where none is named: the fastest at the same place."""
+        there = [each for each in found if each.label == spot.label] if self.series else found[:1]
+        ranked = blocks.ranked(each.name for each in there)
+        return ranked[-1 if self._slowest_is_largest else 0] if ranked else None
+
+    def _figure(self, results: Results) -> tuple[Figure, str]:
+        blocks, found = self._blocks(results), self._spots(results)
+        lines = {
+            line: [(s.at, each) for s in found if s.line == line and (each := blocks.estimate(s.name))]
+            for line in dict.fromkeys(spot.line for spot in found)
+        }
+        shown = {line: points for line, points in list(lines.items())[:MOST_LINES] if points}
+        if not shown:
+            raise Missing("no run is finished.")
+        figure = theme.new_figure(3.4)
+        axes = figure.subplots()
+        draw_lines(axes, shown)
+        values = [each.value for points in shown.values() for _, each in points]
+        caption = "Medians over rounds; upright lines are intervals of 95 % confidence."
+        if len(lines) > MOST_LINES:
+            caption += f" The first {MOST_LINES} of {len(lines)} lines are drawn."
+        if max(values) > MOST_EVEN * min(values):
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.yaxis.set_minor_locator(NullLocator())
+            caption += " The scale is logarithmic."
+        else:
+            axes.set_ylim(bottom=0)
+        places = {spot.at: spot.label for spot in found}
+        axes.set_xticks([*places], [*places.values()])
+        axes.set_xlabel(self.x)
+        axes.set_ylabel(HEADINGS[self.figure])
+        if len(lines) > 1:
+            theme.legend_above(axes, 4)
+        return figure, caption
+
+
+def _along(setting: str, series: str | None, cells: Sequence[MeasuredCell]) -> list[Spot]:
+    """The cells along the axis; those without the setting stand at the right end."""
+    places = _places([value for cell in cells if (value := cell.settings.get(setting)) is not None])
+    spread = sorted(places.values())
+    end = (spread[-1] if spread else 0.0) + max((b - a for a, b in pairwise(spread)), default=1.0)
+    found: list[Spot] = []
+    for cell in cells:
+        value = cell.settings.get(setting)
+        label, at = (ABSENT.get(setting, "not set"), end) if value is None else (value, places[value])
+        line = cell.settings.get(series, "not set") if series else ""
+        # Two cells of one line at one place differ in something else: each is a line of its own.
+        taken = any((spot.line, spot.label) == (line, label) for spot in found)
+        found.append(Spot(**vars(cell), line=cell.name if taken else line, label=label, at=at))
+    return sorted(found, key=lambda spot: (spot.at, spot.label))
+
+
+def _by_place(found: Sequence[Spot]) -> Iterator[tuple[str, list[Spot]]]:
+    """What stands together, with the label there."""
+    for label, there in groupby(found, key=lambda spot: spot.label):
+        yield label, list(there)
+
+
+def _places(values: Sequence[str]) -> dict[str, float]:
+    """Numbers stand where they are, rates by their logarithm, anything else in the order of the grid file."""
+    if all(re.fullmatch(rf"[0-9.]+({'|'.join(RATE_UNITS)})", value) for value in values):
+        return {value: math.log10(read_rate(value)) for value in values}
+    try:
+        return {value: float(value) for value in values}
+    except ValueError:
+        return {value: float(place) for place, value in enumerate(dict.fromkeys(values))}

@@ -1,31 +1,21 @@
 """Seconds per step by cell: medians over rounds with their intervals, ratios, published figures beside them."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import combinations, pairwise
 
-import numpy as np
 from matplotlib.figure import Figure
 from pydantic import Field
 
-from app.experiment.reading.results import Measured, Results
+from app.experiment.plan.cells import Cell
+from app.experiment.reading.results import Results
 from app.experiment.reading.statistics import Blocks
-from app.experiment.views.view import (
-    Published,
-    Section,
-    View,
-    cell_column,
-    difference_sentence,
-    estimate_columns,
-    estimate_values,
-    interval,
-    middle,
-    noise_sentence,
-    ranked,
-)
+from app.experiment.views.columns import CELL, ROUNDS, compared, estimated, measured, told
+from app.experiment.views.drawn import draw_interval, name_rows, rows_of
+from app.experiment.views.measures import first_step_seconds, mean_to, step_seconds
+from app.experiment.views.view import Published, View
+from app.experiment.views.words import difference_sentence, noise_sentence, times
 from app.report import theme
-from app.report.drawing import Missing, draw
-from app.report.table import Column, Table, Value, digits
+from app.report.table import DIGITS, Column, Table
 
 
 class Times(View):
@@ -39,29 +29,17 @@ class Times(View):
     )
     published: Published | None = Field(None, description="seconds per step, by cell")
 
-    def named_cells(self) -> list[str]:
-        """Those of its options."""
-        published = list(self.published.values) if self.published else []
-        return [*([self.baseline] if self.baseline else []), *(self.among or []), *published]
+    def _planned(self, cells: Sequence[Cell]) -> Sequence[Cell]:
+        return []  # the table shows what is there
 
-    def section(self, results: Results, name: str) -> Section:
-        """The table, the bars, and the order in words."""
+    def _sentences(self, results: Results) -> Iterator[str]:
         blocks = results.blocks(step_seconds)
-        return Section(
-            name,
-            self.title,
-            [*self._sentences(results, blocks), *([self.note] if self.note else [])],
-            [draw(name, self.title, lambda subject: self._figure(*subject), (results, blocks), png=True)],
-            [self._table(results, blocks, name)],
-        )
-
-    def _sentences(self, results: Results, blocks: Blocks) -> list[str]:
-        shown = self.among or [cell.name for cell in results.cells if cell.name != self.baseline]
-        order = ranked(blocks, shown)
-        found = list(_slowest_first(blocks, order))
+        order = blocks.ranked(self.among or [cell.name for cell in results.cells if cell.name != self.baseline])
+        yield from _slowest_first(blocks, order)
         if self.baseline and order and (least := blocks.compare(self.baseline, order[-1])):
-            found.append(difference_sentence(least, self.baseline, order[-1]))
-        return [*found, *self._published_order(blocks, order), noise_sentence(blocks, results)]
+            yield difference_sentence(least, self.baseline, order[-1])
+        yield from self._published_order(blocks, order)
+        yield noise_sentence(blocks, results)
 
     def _published_order(self, blocks: Blocks, cells: Sequence[str]) -> Iterator[str]:
         """Of each pair of cells that the document puts in order, whether it is ours as well."""
@@ -75,115 +53,73 @@ class Times(View):
             if comparison and theirs[slower] > theirs[faster]:
                 ours = "found here as well" if comparison.value > 1 else "the other way round here"
                 verdicts[ours if comparison.beyond_noise else "open"].append(f"{slower} before {faster}")
-        told = [f"{verdict}: {', '.join(pairs)}" for verdict, pairs in verdicts.items() if pairs]
-        yield f"Published, the slowest first: {', '.join(order)}. Of that, {'; '.join(told)}."
+        judged = [f"{verdict}: {', '.join(pairs)}" for verdict, pairs in verdicts.items() if pairs]
+        yield f"Published, the slowest first: {', '.join(order)}. Of that, {'; '.join(judged)}."
 
-    def _table(self, results: Results, blocks: Blocks, name: str) -> Table:
+    def _tables(self, results: Results, name: str) -> list[Table]:
+        blocks, base, published = results.blocks(step_seconds), self.baseline, self.published
         columns = [
-            cell_column(),
-            *estimate_columns("s/step", "seconds"),
-            Column("first step", "first_step_seconds", digits),
-            *(Column(f"mean of 2 to {count}", f"mean_to_{count}_seconds", digits) for count in self.first_steps),
+            CELL,
+            *estimated("s/step", "seconds", blocks),
+            measured("first step", "first_step_seconds", first_step_seconds),
+            *(measured(f"mean of 2 to {each}", f"mean_to_{each}_seconds", mean_to(each)) for each in self.first_steps),
+            *compared(f"by {base}", "ratio", blocks, base),
         ]
-        if self.baseline:
-            columns += estimate_columns(f"by {self.baseline}", "ratio")
-        if self.published:
-            columns.append(Column("published s/step", "published_seconds", digits))
-            columns += [Column(f"published, by {self.baseline}", "published_ratio", digits)] if self.baseline else []
-        columns.append(Column("rounds", "rounds", digits))
-        rows: list[list[Value]] = []
-        for cell in results.cells:
-            row: list[Value] = [cell.name, *estimate_values(blocks.estimate(cell.name))]
-            runs = results.runs(cell.name)
-            row.append(middle(runs, first_step_seconds))
-            row += [middle(runs, partial(mean_seconds, steps=count)) for count in self.first_steps]
-            if self.baseline:
-                row += estimate_values(blocks.compare(cell.name, self.baseline))
-            if self.published:
-                row.append(self.published.of(cell.name))
-                row += [self.published.ratio(cell.name, self.baseline)] if self.baseline else []
-            rows.append([*row, len(runs)])
+        if published:
+            columns.append(told("seconds", published, heading="published s/step"))
+        if published and base:
+            heading = f"published, by {base}"
+            columns.append(Column(heading, "published_ratio", DIGITS, lambda cell: published.ratio(cell.name, base)))
         note = (
             "Seconds per step: the median over all ranks and all steps but the first of a run, then the median over "
             "rounds, with its 95 % interval. The first step is shown apart, because it sets everything up."
         )
-        if self.published:
-            note += f" Published: {self.published.source}."
-        return Table(name, self.title, columns, rows, note)
+        return [Table.of(name, self.title, [*columns, ROUNDS], results.cells, note + self._sources())]
 
-    def _figure(self, results: Results, blocks: Blocks) -> tuple[Figure, str]:
-        cells = [cell.name for cell in results.cells]
-        if not cells:
-            raise Missing("no run is finished.")
-        figure = theme.new_figure(1.2 + 0.42 * len(cells))
+    def _figure(self, results: Results) -> tuple[Figure, str]:
+        cells, blocks = [cell.name for cell in results.cells], results.blocks(step_seconds)
+        figure = rows_of(len(cells))
         axes = figure.subplots()
-        places = np.arange(len(cells))
-        base = self.baseline if self.published and self.baseline in cells else None
+        published = self.published if self.baseline in cells else None
+        base = self.baseline if published else None
         for place, cell in enumerate(cells):
             shown = blocks.compare(cell, base) if base else blocks.estimate(cell)
             if shown is None:
                 continue
-            value, low, high = estimate_values(shown)
-            axes.barh(
-                place, float(value or 0), height=0.55, color=theme.colour(0), label="measured" if not place else None
-            )
-            if low is not None and high is not None:
-                axes.plot([float(low), float(high)], [place, place], color=theme.INK, linewidth=1.2)
-            if base and self.published and (published := self.published.ratio(cell, base)) is not None:
-                axes.plot(
-                    published, place, "D", color=theme.colour(1), markersize=6, label="published" if not place else None
-                )
-        axes.set_yticks(places, theme.shorten(cells))
-        axes.invert_yaxis()
+            label = None if place else "measured"
+            axes.barh(place, shown.value, height=0.55, color=theme.colour(0), label=label)
+            draw_interval(axes, place, shown)
+            if published and (theirs := published.ratio(cell, base)) is not None:
+                label = None if place else "published"
+                axes.plot(theirs, place, "D", color=theme.colour(1), markersize=6, label=label)
+        name_rows(axes, cells, f"time per step, {base} is 1" if base else "seconds per step")
         axes.set_xlim(left=0)
-        axes.grid(visible=False, axis="y")
-        axes.set_xlabel(f"time per step, {base} is 1" if base else "seconds per step")
         if base:
             theme.legend_above(axes, 2)
-        caption = "Medians over rounds; lines are intervals of 95 % confidence."
-        return figure, caption + (f" Published: {self.published.source}." if base and self.published else "")
+        return figure, f"Medians over rounds; lines are intervals of 95 % confidence.{self._sources() if base else ''}"
 
 
 def _slowest_first(blocks: Blocks, order: Sequence[str]) -> Iterator[str]:
     """The slowest, with those that the noise does not tell from it; then each beside the next."""
-    against = [comparison for cell in order[1:] if (comparison := blocks.compare(order[0], cell))]
+    against = {cell: comparison for cell in order[1:] if (comparison := blocks.compare(order[0], cell))}
     if not against:
         return
-    alike = [cell for cell, each in zip(order[1:], against, strict=True) if not each.beyond_noise]
-    faster = [cell for cell in order[1:] if cell not in alike]
+    alike = [cell for cell, each in against.items() if not each.beyond_noise]
+    faster = [cell for cell in against if cell not in alike]
+    every = ", ".join(sorted(order))
     if blocks.noise is None:
-        yield f"{order[0]} was the slowest of {', '.join(sorted(order))}, in a single round."
+        yield f"{order[0]} was the slowest of {every}, in a single round."
     elif not faster:
         yield f"Between {', '.join(order[:-1])} and {order[-1]} there is no difference beyond the noise."
     else:
-        first = blocks.compare(order[0], faster[0])
-        lead = f"takes {digits(first.value)} times{interval(first)} what the next, {faster[0]}, takes" if first else ""
+        lead = f"takes {times(against[faster[0]])} what the next, {faster[0]}, takes"
         if alike:
             yield (
-                f"{', '.join([order[0], *alike[:-1]])} and {alike[-1]} are the slowest of {', '.join(sorted(order))}, "
+                f"{', '.join([order[0], *alike[:-1]])} and {alike[-1]} are the slowest of {every}, "
                 f"with no difference beyond the noise between them; {order[0]} {lead}."
             )
         else:
-            yield f"{order[0]} is the slowest of {', '.join(sorted(order))}: it {lead}."
+            yield f"{order[0]} is the slowest of {every}: it {lead}."
     for slower, quicker in pairwise(order):
         if comparison := blocks.compare(slower, quicker):
             yield difference_sentence(comparison, slower, quicker)
-
-
-def step_seconds(run: Measured) -> float | None:
-    """The median over all ranks and steps but the first."""
-    spread = run.summary.run.seconds
-    return None if spread is None else spread.median
-
-
-def first_step_seconds(run: Measured) -> float | None:
-    """Of the slowest rank."""
-    firsts = [rank.first_step.seconds for rank in run.summary.ranks if rank.first_step]
-    return max(firsts, default=None)
-
-
-def mean_seconds(run: Measured, steps: int) -> float | None:
-    """The mean over the first so many steps without the very first, as documents count; None where there are fewer."""
-    counted = [step.seconds for rank in run.ranks for step in rank.steps[1:steps]]
-    whole = all(len(rank.steps) >= steps for rank in run.ranks)
-    return float(np.mean(counted)) if counted and whole else None

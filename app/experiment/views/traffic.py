@@ -1,86 +1,72 @@
 """What a step's messages amount to: bytes of all ranks and of the busiest one, and how fast they go."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from app.experiment.reading.results import Measured, Results
-from app.experiment.reading.statistics import Blocks
-from app.experiment.views.measures import gradient_bytes, payload_rate, sent_by_rank, sent_in_all
-from app.experiment.views.view import (
-    Published,
-    cell_column,
-    estimate_columns,
-    estimate_values,
-    interval,
-    middle,
-    noise_sentence,
-)
-from app.report.table import Column, Table, Value, digits, megabytes, plain
+from app.experiment.reading.results import Measure, MeasuredCell, Results
+from app.experiment.views.columns import CELL, RANKS, ROUNDS, compared, estimated, measured, told
+from app.experiment.views.measures import gradient_bytes, payload_rate, ratio, sent_by_rank, sent_in_all
+from app.experiment.views.view import Published
+from app.experiment.views.words import alike, listing, noise_sentence, times
+from app.report.table import DIGITS, MEGABYTES, TEXT, Column, Table, digits
+from app.summary.run import Run
 
 
 def sentences(results: Results, baseline: str | None) -> Iterator[str]:
     """Bytes first, because MB/s follow from them and from times."""
     yield from _about_bytes(results)
-    yield from _about_rates(results, results.blocks(payload_rate), baseline)
+    yield from _about_rates(results, baseline)
 
 
 def table(results: Results, name: str, baseline: str | None, published: Published | None) -> Table:
     """A row for each cell, and what it is by the baseline's."""
     rates = results.blocks(payload_rate)
+    base = next((cell for cell in results.cells if cell.name == baseline), None)
+
+    def by_size(name: str, measure: Measure) -> Column[MeasuredCell]:
+        return measured("in S", name, ratio(measure, gradient_bytes))
+
+    def by_base(heading: str, name: str, measure: Measure) -> Column[MeasuredCell]:
+        whole = base.middle(measure) if base else None
+        return Column(heading, name, DIGITS, lambda cell: _by(cell.middle(measure), whole))
+
     columns = [
-        cell_column(),
-        Column("ranks", "world_size", digits),
-        Column("all ranks, MB a step", "total_bytes", megabytes),
-        Column("in S", "total_in_gradients", digits),
-        Column("busiest rank", "busiest_rank", plain),
-        Column("MB a step", "busiest_bytes", megabytes),
-        Column("in S", "busiest_in_gradients", digits),
-        *(
-            Column(column.heading, column.name, megabytes)
-            for column in estimate_columns("MB/s of a rank", "bytes_per_second")
+        CELL,
+        RANKS,
+        measured("all ranks, MB a step", "total_bytes", sent_in_all, MEGABYTES),
+        by_size("total_in_gradients", sent_in_all),
+        Column[MeasuredCell](
+            "busiest rank", "busiest_rank", TEXT, lambda cell: _busiest_words(sent_by_rank(cell.first))
         ),
+        measured("MB a step", "busiest_bytes", _sent_by_busiest, MEGABYTES),
+        by_size("busiest_in_gradients", _sent_by_busiest),
+        *estimated("MB/s of a rank", "bytes_per_second", rates, MEGABYTES),
     ]
     if baseline:
         columns += [
-            Column(f"all ranks, by {baseline}", "total_ratio", digits),
-            Column("busiest, by its busiest", "busiest_ratio", digits),
-            *estimate_columns("MB/s, by its MB/s", "rate_ratio"),
-            Column("published", "published_rate_ratio", digits),
+            by_base(f"all ranks, by {baseline}", "total_ratio", sent_in_all),
+            by_base("busiest, by its busiest", "busiest_ratio", _sent_by_busiest),
+            *compared("MB/s, by its MB/s", "rate_ratio", rates, baseline),
+            told("rate_ratio", published),
         ]
-    base = results.runs(baseline) if baseline else []
-    base_total, base_busiest = middle(base, sent_in_all), middle(base, _busiest_bytes)
-    rows: list[list[Value]] = []
-    for cell in results.cells:
-        runs = results.runs(cell.name)
-        total, busiest, size = middle(runs, sent_in_all), middle(runs, _busiest_bytes), middle(runs, gradient_bytes)
-        row: list[Value] = [
-            cell.name,
-            cell.world_size,
-            total,
-            _by(total, size),
-            _busiest_words(sent_by_rank(runs[0])),
-        ]
-        row += [busiest, _by(busiest, size), *estimate_values(rates.estimate(cell.name))]
-        if baseline:
-            row += [_by(total, base_total), _by(busiest, base_busiest)]
-            row += estimate_values(rates.compare(cell.name, baseline))
-            row.append(published.of(cell.name) if published else None)
-        rows.append([*row, len(runs)])
     note = (
         "Payload as counted, without headers. S: all gradients of one rank, once. MB/s: a rank's bytes by the "
         "seconds of its steps, the mean over ranks."
     )
     note += f" Published: {published.source}." if published else ""
-    return Table(name, "Traffic", [*columns, Column("rounds", "rounds", digits)], rows, note)
+    return Table.of(name, "Traffic", [*columns, ROUNDS], results.cells, note)
+
+
+def _sent_by_busiest(run: Run) -> float | None:
+    return max(sent_by_rank(run), default=None)
 
 
 def _about_bytes(results: Results) -> Iterator[str]:
     """Cells of as many ranks and as many gradients, by what all their ranks send together; then their busiest ranks."""
-    groups: dict[tuple[int, int], dict[str, list[float]]] = {}
+    groups: dict[tuple[int, int], dict[str, Sequence[float]]] = {}
     for cell in results.cells:
-        run = results.first(cell.name)
-        counted = sent_by_rank(run)
-        if counted and sum(counted):
-            groups.setdefault((cell.world_size, gradient_bytes(run)), {})[cell.name] = counted
+        counted = sent_by_rank(cell.first)
+        if sum(counted):
+            groups.setdefault((cell.world_size, gradient_bytes(cell.first)), {})[cell.name] = counted
     for (ranks, size), cells in groups.items():
         totals = {cell: sum(counted) for cell, counted in cells.items()}
         least, most = min(totals.values()), max(totals.values())
@@ -97,31 +83,19 @@ def _about_bytes(results: Results) -> Iterator[str]:
         yield f"The busiest rank sends: {parts}."
 
 
-def _about_rates(results: Results, rates: Blocks, baseline: str | None) -> Iterator[str]:
-    if not baseline:
-        return
-    parts = []
-    for cell in rates.cells:
-        comparison = rates.compare(cell, baseline)
-        if cell == baseline or comparison is None:
-            continue
-        times = f"{digits(comparison.value)} times{interval(comparison)}"
-        alike = f", no difference beyond the noise: {times}" if comparison.beyond_noise is False else f" {times}"
-        parts.append(f"{cell}{alike}")
-    if parts:
-        yield (
+def _about_rates(results: Results, baseline: str | None) -> Iterator[str]:
+    rates = results.blocks(payload_rate)
+    against = {cell: found for cell in rates.cells if cell != baseline and (found := rates.compare(cell, baseline))}
+    if against:
+        yield from listing(
             "Where the bytes of a step are the same, MB/s follow from the seconds of a step alone. A rank's MB/s "
-            f"against those of {baseline}: {'; '.join(parts)}."
+            f"against those of {baseline}",
+            (f"{cell}{f'{alike(found)}:' if alike(found) else ''} {times(found)}" for cell, found in against.items()),
         )
         yield noise_sentence(rates, results, what="MB/s")
 
 
-def _busiest_bytes(run: Measured) -> float | None:
-    counted = sent_by_rank(run)
-    return max(counted) if counted else None
-
-
-def _busiest_words(counted: list[float] | None) -> str | None:
+def _busiest_words(counted: Sequence[float]) -> str | None:
     """Which rank sends most."""
     if not counted or not max(counted):
         return None

@@ -1,4 +1,4 @@
-"""The figures of a run, and those that lay several runs side by side."""
+"""The drawings of a run, and those that lay several runs side by side."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,10 +17,10 @@ from app.summary.run_records import RankRecords
 
 
 def of_run(run: Run) -> list[Drawing]:
-    """All figures of one run."""
+    """All drawings of one run."""
     return [
-        draw(name, title, figure, run)
-        for name, title, figure in (
+        draw(name, title, make, run)
+        for name, title, make in (
             ("phases", "What a step is made of, by rank", _phases_by_rank),
             ("timeline", "Who waits for whom", timeline),
             ("steps", "Time per step", _step_times),
@@ -38,8 +38,8 @@ def of_run(run: Run) -> list[Drawing]:
 def of_runs(runs: Sequence[Run]) -> list[Drawing]:
     """Several runs side by side."""
     return [
-        draw(f"compared-{name}", title, figure, runs)
-        for name, title, figure in (
+        draw(f"compared-{name}", title, make, runs)
+        for name, title, make in (
             ("phases", "What a step is made of, by run", _phases_by_run),
             ("loss", "Loss", _losses),
             ("bandwidth", "Bandwidth", _bandwidths),
@@ -131,8 +131,8 @@ def _accuracy(run: Run) -> tuple[Figure, str]:
     epochs = run.summary.run.epochs
     numbers = [epoch.epoch + 1 for epoch in epochs]
     lines = [
-        series(name, numbers, [_percent(getattr(epoch, figure)) for epoch in epochs])
-        for name, figure in (("training", "training_accuracy"), ("test", "accuracy"))
+        series(name, numbers, [_percent(getattr(epoch, field)) for epoch in epochs])
+        for name, field in (("training", "training_accuracy"), ("test", "accuracy"))
     ]
     figure, axes = _lines(lines, "epoch", "% right", "no epoch has a score.", marker="o")
     axes.set_ylim(0, 100)
