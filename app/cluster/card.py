@@ -1,4 +1,4 @@
-"""What a rank tells of itself when it comes to the join, and what must be the same on all ranks."""
+"""The card that each rank hands in when it joins, and the settings that all ranks must share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,20 +17,20 @@ Value = bool | int | float | str | None
 
 @dataclass(frozen=True)
 class Card:
-    """It crosses the wire as JSON."""
+    """One rank's details; they go to rank 0 as JSON."""
 
     name: str
     address: str
     interface: str
     number: int
     machine: Machine
-    threads: int | None  # None: what its share of the CPUs allows
-    world_size: int | None  # None: as many as come
+    threads: int | None  # None: as many as its share of the CPUs allows
+    world_size: int | None  # None: however many join
     settings: dict[str, Value]  # those that all ranks must share
 
     @classmethod
     def of(cls, settings: Settings, identity: Identity) -> Self:
-        """This process's."""
+        """This process's card."""
         return cls(
             name=identity.name,
             address=identity.address,
@@ -44,11 +44,11 @@ class Card:
 
     @classmethod
     def read(cls, text: bytes) -> "Card":
-        """One that came over the wire."""
+        """Parse another rank's card."""
         return _CARD.validate_json(text)
 
     def text(self) -> str:
-        """As it crosses the wire."""
+        """The card as JSON."""
         return _CARD.dump_json(self).decode()
 
 
@@ -57,13 +57,13 @@ def check_agreement(cards: Sequence[Card]) -> None:
     for rank, card in enumerate(cards):
         if card.settings["link_rate_by_rank"] and card.number != rank:
             raise SettingError(
-                f"rank {rank} is {card.name}, and LINK_RATE_BY_RANK has shaped its link as rank {card.number}'s, "
-                "because the workers' numbers have gaps. Remove the containers (docker compose down), and start again."
+                f"rank {rank} is {card.name}, but LINK_RATE_BY_RANK has shaped its link as rank {card.number}'s, "
+                "because the workers' numbers have gaps. Remove the containers (docker compose down) and start again."
             )
         if card.world_size not in (None, len(cards)):
             raise SettingError(
                 f"rank {rank} has WORLD_SIZE={card.world_size}, but {len(cards)} ranks were found. "
-                "Unset WORLD_SIZE, or start as many ranks."
+                "Unset WORLD_SIZE, or start that many ranks."
             )
         for name, value in card.settings.items():
             if value != cards[0].settings[name]:
@@ -74,7 +74,7 @@ def check_agreement(cards: Sequence[Card]) -> None:
 
 
 def seat(cards: Sequence[Card]) -> tuple[Member, ...]:
-    """The members that the cards' ranks become, in order."""
+    """Make each card's rank a member, in the order of the cards."""
     machines = [card.machine for card in cards]
     return tuple(
         Member(rank, own.name, own.address, own.interface, own.threads or threads(own.machine, machines), own.machine)
@@ -83,12 +83,12 @@ def seat(cards: Sequence[Card]) -> tuple[Member, ...]:
 
 
 def table_text(members: Sequence[Member]) -> str:
-    """The table of members as it crosses the wire."""
+    """The table of members as JSON."""
     return _TABLE.dump_json(tuple(members)).decode()
 
 
 def read_table(text: bytes) -> tuple[Member, ...]:
-    """The table of members that rank 0 has given out."""
+    """Parse the table of members that rank 0 has published."""
     return _TABLE.validate_json(text)
 
 

@@ -1,4 +1,4 @@
-"""What a process knows of itself before it has met the others: from the environment, or from Compose's DNS."""
+"""A process's identity before it joins the others, from the environment or from Docker's DNS."""
 
 import re
 import socket
@@ -21,12 +21,12 @@ DNS_SECONDS = 6.0
 
 @dataclass(frozen=True)
 class Identity:
-    """This process, and the way to rank 0."""
+    """This process, and where to find rank 0."""
 
-    rank: int | None  # None: rank 0 gives it out
-    seats: tuple[str, ...]  # by rank, the key under which each one comes to the join; known to rank 0 alone
-    seat: str  # this one's
-    number: int  # its rank, or for a worker its number in Compose, which is its rank where the numbers have no gaps
+    rank: int | None  # None: rank 0 assigns it
+    seats: tuple[str, ...]  # by rank, the key under which each rank joins; only rank 0 has them
+    seat: str  # this process's
+    number: int  # its rank; for a worker of Compose its replica number, which is its rank unless numbers are missing
     name: str
     address: str
     master_address: str
@@ -42,7 +42,7 @@ class Replica:
 
 
 def identify(settings: Settings) -> Identity:
-    """Tell who this process is: RANK and WORLD_SIZE where set, else its place in Compose, else alone."""
+    """Identify this process: by RANK and WORLD_SIZE if set, else by its place in Compose, else as the only rank."""
     master = settings.master_addr or LOOPBACK
     address = _own_address(master, settings.master_port)
     if settings.rank is not None:
@@ -74,7 +74,7 @@ def interface_of(address: str) -> str:
 def find_replica(address: str) -> Replica | None:
     """Ask Docker's DNS whose address this is.
 
-    /etc/hosts would shadow the answer, so the query goes to the server itself.
+    /etc/hosts would shadow the answer, so the query goes to the DNS server itself.
     """
     try:
         answer = dns.resolver.resolve_address(address, lifetime=DNS_SECONDS)
@@ -85,23 +85,23 @@ def find_replica(address: str) -> Replica | None:
 
 
 def find_workers() -> Sequence[str]:
-    """The workers' addresses, by replica number, which need not be without gaps."""
+    """The workers' addresses in the order of their replica numbers, which may have gaps."""
     if not _addresses(RANK0_SERVICE):
         raise JoinError(f"Docker's DNS does not know '{RANK0_SERVICE}', so the workers cannot be counted.")
     numbers = {}
     for address in _addresses(WORKER_SERVICE):
         replica = find_replica(address)
         if replica is None:
-            raise JoinError(f"Docker's DNS gives {address} for a {WORKER_SERVICE} but no name for it. Start again.")
+            raise JoinError(f"Docker's DNS lists {address} as a {WORKER_SERVICE} but has no name for it. Start again.")
         numbers[address] = replica.number
     return sorted(numbers, key=numbers.__getitem__)
 
 
 def _addresses(service: str) -> list[str]:
-    """A service's addresses; none where no container of it runs.
+    """A service's addresses; none if no container of it runs.
 
-    A name that Docker does not know is sent on, or refused, or left unanswered, according to its
-    version, so that every failure means the same: not a name of this network.
+    Depending on its version, Docker forwards an unknown name, refuses it or leaves it unanswered. So every failure
+    means the same: this network has no such name.
     """
     try:
         answer = dns.resolver.resolve(service, "A", search=False, lifetime=DNS_SECONDS)
@@ -116,5 +116,5 @@ def _own_address(master: str, port: int) -> str:
         try:
             probe.connect((master, port))  # sends nothing: only the route is looked up
         except OSError as error:
-            raise JoinError(f"No way to rank 0 at MASTER_ADDR={master}: {error.strerror}.") from None
+            raise JoinError(f"no route to rank 0 at MASTER_ADDR={master}: {error.strerror}.") from None
         return str(probe.getsockname()[0])

@@ -1,4 +1,4 @@
-"""How the ranks find each other: all come to rank 0's store, rank 0 seats them, and the group is formed."""
+"""How the ranks find each other: all connect to rank 0's store, rank 0 assigns ranks, and the group forms."""
 
 import os
 import time
@@ -20,11 +20,11 @@ FAREWELL_SECONDS = 5.0
 
 
 def join(settings: Settings, say: Say) -> Cluster:
-    """Form the group within JOIN_TIMEOUT. Rank 0 says who is who."""
+    """Form the group within JOIN_TIMEOUT. Rank 0 prints the table of members."""
     deadline = time.monotonic() + settings.join_timeout
     identity = identify(settings)
     card = Card.of(settings, identity)
-    os.environ["GLOO_SOCKET_IFNAME"] = card.interface  # Gloo takes it from nowhere else
+    os.environ["GLOO_SOCKET_IFNAME"] = card.interface  # the only place where Gloo looks for it
     if identity.rank == 0:
         store = _open_store(settings, identity)
         members = _seat_all(store, settings, identity, card, deadline, say)
@@ -47,16 +47,16 @@ def join(settings: Settings, say: Say) -> Cluster:
     except RuntimeError as error:
         addresses = ", ".join(f"{member.name} {member.address}" for member in members if member.rank != rank)
         raise JoinError(
-            f"{members[rank].title}: all ranks came, but it got no connection to every one of them ({addresses}): "
+            f"{members[rank].title}: all ranks joined, but this one could not connect to all others ({addresses}): "
             f"{str(error).splitlines()[0]}\n"
-            "Every rank must reach every other one, at any port above 1023. Look for one that has ended, or a firewall."
+            "Every rank must reach every other on any port above 1023. Look for a rank that has ended, or a firewall."
         ) from None
     roll_call = RollCall(store, listener, rank, len(members))
     return Cluster(rank, members, store, roll_call, settings.peer_timeout)
 
 
 def _open_store(settings: Settings, identity: Identity) -> dist.TCPStore:
-    """Rank 0's store, on a port that nobody needs to know where there are no others."""
+    """Rank 0's store; a single rank takes any free port, because nobody else connects."""
     port = settings.master_port if len(identity.seats) > 1 else 0
     try:
         return dist.TCPStore(identity.address, port, is_master=True, wait_for_workers=False, use_libuv=False)
@@ -84,7 +84,7 @@ def _reach_store(settings: Settings, identity: Identity, deadline: float) -> dis
 def _seat_all(
     store: dist.Store, settings: Settings, identity: Identity, card: Card, deadline: float, say: Say
 ) -> tuple[Member, ...]:
-    """Rank 0: wait for all seats to be taken, check that all want the same run, publish the table."""
+    """Rank 0: wait until all ranks have joined, check that all want the same run, publish the table."""
     try:
         cards = [card, *_await_others(store, settings, identity, deadline, say)]
         settings.check_ranks(len(cards))
@@ -107,13 +107,13 @@ def _await_others(store: dist.Store, settings: Settings, identity: Identity, dea
         came = [_seat_label(rank, seat) for rank, seat in enumerate(identity.seats) if f"card/{seat}" not in missing]
         raise JoinError(
             f"the group is not complete after JOIN_TIMEOUT={settings.join_timeout:g} s. "
-            f"Came: {', '.join(came)}. Did not come: {', '.join(absent)}. What those printed says why."
+            f"Joined: {', '.join(came)}. Missing: {', '.join(absent)}. The output of the missing ranks says why."
         )
     return [Card.read(store.get(key)) for key in keys]
 
 
 def _refuse(store: dist.Store, identity: Identity, reason: str) -> None:
-    """Tell those who came why there is no run, and stay until they have read it."""
+    """Tell the ranks that joined why there is no run, and stay until they have read it."""
     store.set("refused", reason)
     store.set("table", "")
     absent = await_keys(store, [f"card/{seat}" for seat in identity.seats[1:]], time.monotonic())
@@ -124,14 +124,14 @@ def _refuse(store: dist.Store, identity: Identity, reason: str) -> None:
 def _take_seat(
     store: dist.Store, settings: Settings, identity: Identity, card: Card, deadline: float
 ) -> tuple[tuple[Member, ...], int]:
-    """A worker: hand in the card, wait for the table, find the own rank in it."""
+    """A worker: hand in its card, wait for the table, find its own rank in it."""
     if store.add(f"taken/{identity.seat}", 1) > 1:
-        raise SettingError(f"{_label(identity)}: another process has come as this rank. Give each its own RANK.")
+        raise SettingError(f"{_label(identity)}: another process has joined as this rank. Give each its own RANK.")
     try:
         store.set(f"card/{identity.seat}", card.text())
         if await_keys(store, ["table"], time.monotonic() + settings.join_timeout):
             raise JoinError(
-                f"{_label(identity)}: rank 0 gave out no ranks within JOIN_TIMEOUT={settings.join_timeout:g} s."
+                f"{_label(identity)}: rank 0 assigned no ranks within JOIN_TIMEOUT={settings.join_timeout:g} s."
             )
         table = store.get("table")
         if not table:
@@ -145,7 +145,7 @@ def _take_seat(
         return members, identity.rank
     mine = [member.rank for member in members if member.address == identity.address]
     if not mine:
-        raise JoinError(f"{_label(identity)}: came after rank 0 had counted the workers. Start the cluster again.")
+        raise JoinError(f"{_label(identity)}: joined after rank 0 had counted the workers. Start the cluster again.")
     return members, mine[0]
 
 

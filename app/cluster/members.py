@@ -1,4 +1,4 @@
-"""The formed group: what each rank knows of the others, how they leave, and who went first when one is lost."""
+"""The formed group: its members, how they share small values and leave, and which rank was lost."""
 
 import json
 import time
@@ -16,7 +16,7 @@ from app.machine.cpus import Machine
 
 @dataclass(frozen=True)
 class Member:
-    """One rank as the others know it."""
+    """One rank as the others see it."""
 
     rank: int
     name: str
@@ -27,7 +27,7 @@ class Member:
 
     @property
     def title(self) -> str:
-        """How messages call this rank."""
+        """This rank's name in messages."""
         return f"rank {self.rank} ({self.name}, {self.address})"
 
 
@@ -40,7 +40,7 @@ class Cluster:
     store: dist.Store
     roll_call: RollCall
     peer_timeout: float
-    _turn: Iterator[int] = field(default_factory=count)  # of the exchanges, so that none takes another one's values
+    _turn: Iterator[int] = field(default_factory=count)  # numbers the exchanges: none may read another's values
 
     @property
     def world_size(self) -> int:
@@ -53,16 +53,16 @@ class Cluster:
         return self.members[self.rank]
 
     def exchange[Value](self, subject: str, value: Value) -> list[Value]:
-        """Give a small value to all ranks and take theirs, by rank; all make the same exchanges in the same order."""
+        """Share a small value and return all ranks', by rank; all ranks make the same exchanges in the same order."""
         place = f"{subject}/{next(self._turn)}"
         with self._needing_the_store():
             self.store.set(f"{place}/{self.rank}", json.dumps(value))
             if missing := self._absent(place, self.peer_timeout):
-                raise self._loss(missing, f"gave no '{subject}' within PEER_TIMEOUT={self.peer_timeout:g} s")
+                raise self._loss(missing, f"sent no '{subject}' within PEER_TIMEOUT={self.peer_timeout:g} s")
             return [json.loads(self.store.get(f"{place}/{member.rank}")) for member in self.members]
 
     def leave(self) -> None:
-        """Go when all ranks are done; rank 0 last, because the store that all talk to is its own."""
+        """Leave when all ranks are done; rank 0 goes last, because it holds the store that all use."""
         with self._needing_the_store():
             for farewell in ("done", "gone"):
                 self.store.set(f"{farewell}/{self.rank}", "")
@@ -73,7 +73,7 @@ class Cluster:
 
     @contextmanager
     def until_the_end(self) -> Iterator[None]:
-        """Stay for the work inside, then leave with the others; after a loss, no sooner than they know of it."""
+        """Do the work inside, then leave with the others; after a loss, stay until they have heard of it."""
         try:
             yield
             self.leave()
@@ -82,11 +82,11 @@ class Cluster:
             raise
 
     def find_lost(self) -> list[Member]:
-        """After a broken operation: the ranks that are gone, as opposed to those that merely noticed."""
+        """After a failed operation: the ranks that are gone, not those that merely noticed."""
         return [self.members[rank] for rank in self.roll_call.find_lost()]
 
     def linger(self) -> None:
-        """After a loss: rank 0 keeps the store open until the others know as well who was lost."""
+        """After a loss: rank 0 keeps the store open until the others have read who was lost."""
         if self.rank == 0:
             self.roll_call.let_others_read()
 

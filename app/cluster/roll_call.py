@@ -1,4 +1,4 @@
-"""Which ranks are gone: every living one answers a call, also while its training waits inside the backend."""
+"""Which ranks are gone: every living one answers a call, even while its training waits inside the backend."""
 
 import json
 import threading
@@ -8,11 +8,11 @@ from datetime import timedelta
 import torch.distributed as dist
 
 ANSWER_SECONDS = 5.0
-LISTEN_SECONDS = 3600.0  # then the same again
+LISTEN_SECONDS = 3600.0  # then it listens again
 
 
 class RollCall:
-    """A thread that answers for this rank, on a connection of its own to the store."""
+    """A thread that answers for this rank, on its own connection to the store."""
 
     def __init__(self, store: dist.Store, own_connection: dist.Store, rank: int, world_size: int) -> None:
         self._store, self._listener = store, own_connection
@@ -21,7 +21,7 @@ class RollCall:
         threading.Thread(target=self._listen, name="roll call", daemon=True).start()
 
     def find_lost(self) -> list[int]:
-        """The ranks that do not answer. Whoever asks first decides for all, as those who leave then answer no more."""
+        """The ranks that do not answer. The first caller decides for all: ranks that then leave stop answering."""
         try:
             if self._verdict is None:
                 self._store.set("call", "")
@@ -29,16 +29,16 @@ class RollCall:
                 silent = await_keys(self._store, list(answers), time.monotonic() + ANSWER_SECONDS)
                 found = json.dumps([answers[key] for key in silent])
                 verdict = self._store.compare_set("lost", "", found).decode()
-                self._store.set("lost", verdict)  # the same again: only this wakes those who wait for it
+                self._store.set("lost", verdict)  # compare_set does not wake the ranks that wait for it
                 self._verdict = json.loads(verdict)
                 self._store.set(f"read/{self._rank}", "")
         except RuntimeError:
-            # The store went with rank 0; what its last caller found may still have come.
+            # The store is gone, and rank 0 with it. An earlier caller's verdict may have arrived before.
             self._verdict = self._verdict if self._verdict is not None else [0]
         return self._verdict
 
     def let_others_read(self) -> None:
-        """Wait a moment until the other living ranks know the verdict; rank 0 must, before it takes the store away."""
+        """Wait until the other living ranks have read the verdict, or briefly: the store closes when rank 0 leaves."""
         living = [f"read/{rank}" for rank in range(self._world_size) if rank not in (self._verdict or ())]
         await_keys(self._store, living, time.monotonic() + ANSWER_SECONDS)
 

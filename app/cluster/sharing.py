@@ -1,4 +1,4 @@
-"""Who shares whose cores: the table that rank 0 prints, and the warning where there are too few."""
+"""Which ranks share cores: the table that rank 0 prints, and the warning if there are too few."""
 
 from collections.abc import Sequence
 
@@ -6,8 +6,8 @@ from app.cluster.members import Member
 
 
 def who_is_who(members: Sequence[Member]) -> str:
-    """The table that rank 0 prints once, with a word on cores that too many threads share."""
-    lines = [f"{len(members)} ranks have joined:" if len(members) > 1 else "1 rank, alone:"]
+    """The table that rank 0 prints once, with a warning if too many threads share the cores."""
+    lines = [f"{len(members)} ranks have joined:" if len(members) > 1 else "1 rank has joined:"]
     width = max(len(member.name) for member in members)
     for member in members:
         sharing = sum(other.machine.boot_id == member.machine.boot_id for other in members) - 1
@@ -23,7 +23,7 @@ def who_is_who(members: Sequence[Member]) -> str:
 
 
 def oversubscription(members: Sequence[Member]) -> str | None:
-    """A warning where the ranks of a host want more CPU time than its cores have."""
+    """A warning if the ranks on a host want more CPUs than it has cores."""
     for boot_id in dict.fromkeys(member.machine.boot_id for member in members):
         here = [member for member in members if member.machine.boot_id == boot_id]
         cores = len({core for member in here for core in member.machine.cores})
@@ -31,12 +31,12 @@ def oversubscription(members: Sequence[Member]) -> str | None:
         if wanted > cores and len(here) == 1:
             return (
                 f"{here[0].title} wants {wanted:g} CPUs and has {cores} core(s): its threads slow each other down. "
-                f"THREADS_PER_RANK={cores} uses them up."
+                f"THREADS_PER_RANK={cores} gives each core one thread."
             )
         if wanted > cores:
             return (
                 f"{len(here)} ranks want {wanted:g} CPUs and share {cores} cores, so they slow each other down: steps "
-                "take longer than on nodes of their own, and part of their communication is waiting for a core. "
+                "take longer than on separate nodes, and part of their communication is waiting for a core. "
                 f"RANK_CPUS={cores / len(here):.2g} gives each a fixed share."
             )
     return None

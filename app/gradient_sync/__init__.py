@@ -9,7 +9,7 @@ from app.wire.communicator import Communicator
 
 
 def mode_class(name: str) -> type[GradientSync]:
-    """Load a mode: its file alone."""
+    """Load a mode, and only its file."""
     loaded: type[GradientSync] = getattr(import_module(f"{__name__}.{name}"), MODES[name])
     return loaded
 

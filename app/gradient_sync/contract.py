@@ -16,20 +16,20 @@ from app.wire.communicator import Communicator, Passage
 
 @dataclass(frozen=True)
 class Overlap:
-    """What a mode has sent in a step behind other work, each list in the order of time."""
+    """What a mode sent in a step behind other work; each list is in order of time."""
 
     buckets: list[Passage]  # gradients, behind backward
-    buffers: list[Passage]  # what rank 0 gives to all before forward
+    buffers: list[Passage]  # what rank 0 sends to all before forward
 
 
 class GradientSync(ABC):
     """One way to average gradients over all ranks.
 
     After `synchronise`, every rank holds bitwise the same gradients, equal to the mean over the ranks
-    within rounding. (`none` alone promises nothing.) Every byte goes through the communicator.
+    within rounding. (Only `none` promises nothing.) Every byte goes through the communicator.
     A parameter has a gradient on all ranks or on none; one without is left alone.
 
-    A mode of the plain kind has a `cost` and a `synchronise`, and nothing else.
+    A simple mode has a `cost` and a `synchronise`, and nothing else.
     """
 
     cost: ClassVar[Cost]
@@ -39,11 +39,11 @@ class GradientSync(ABC):
     """Whether all communication happens inside `synchronise`, where it can be timed."""
 
     def __init__(self, communicator: Communicator, settings: Settings) -> None:
-        """Talk through this communicator."""
+        """Send everything through this communicator."""
         self._communicator = communicator
 
     def attach(self, model: nn.Module) -> nn.Module:
-        """Prepare the model before training; what comes back is called in its place."""
+        """Prepare the model before training; the loop then calls the model returned here."""
         return model
 
     @abstractmethod
@@ -59,7 +59,7 @@ class GradientSync(ABC):
         return {}
 
     def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Go on from what `state` gave."""
+        """Restore what `state` returned."""
         if state:
             raise ValueError(f"{type(self).__name__} remembers nothing, and was given {', '.join(state)}")
 
@@ -70,12 +70,12 @@ class GradientSync(ABC):
 
     @classmethod
     def seconds_at_least(cls, parameters: Sequence[nn.Parameter], links: Sequence[LinkSpeed]) -> float:
-        """The time of a step's messages if the ranks' links were all that costs time."""
+        """The time of a step's messages if only the ranks' links cost time."""
         return cls.cost.seconds_at_least(size_of(parameters), links)
 
 
 def gradients_of(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:
-    """The gradients that there are, each contiguous in memory, as the wire wants them."""
+    """All gradients that exist, each made contiguous in memory for the wire."""
     for parameter in parameters:
         if parameter.grad is not None:
             parameter.grad = parameter.grad.contiguous()
@@ -83,7 +83,7 @@ def gradients_of(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:
 
 
 def mean_of(everyones: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The elementwise mean, summed up in the order of the ranks, in the first one's memory."""
+    """The elementwise mean, summed in rank order into the first tensor's memory."""
     mean, *others = everyones
     for other in others:
         mean += other

@@ -23,7 +23,7 @@ class Ddp(GradientSync):
     Bytes per rank and step: 2(N-1)/N * S for gradients of S bytes.
     Messages: one all-reduce per bucket, which is a ring in Gloo: 2(N-1) rounds, each of two messages or more.
     Equivalent to `all_reduce`, within rounding. Before each forward pass rank 0's buffers (batch
-    normalisation's running statistics) go to all ranks as well; those bytes are not gradients and counted apart.
+    normalisation's running statistics) go to all ranks as well; those bytes are not gradients and are counted apart.
     """
 
     cost = ALL_REDUCE
@@ -35,13 +35,13 @@ class Ddp(GradientSync):
         self._bucket_bytes = settings.bucket_bytes
 
     def attach(self, model: nn.Module) -> nn.Module:
-        """Wrap the model; its buckets and buffers pass the communicator on their way."""
+        """Wrap the model; its buckets and buffers go through the communicator."""
         if not any(parameter.requires_grad for parameter in model.parameters()):
             return model  # DistributedDataParallel refuses a model that has nothing to learn
         mebibytes = None if self._bucket_bytes is None else self._bucket_bytes / MEBIBYTE
         wrapped = DistributedDataParallel(model, bucket_cap_mb=mebibytes, broadcast_buffers=False)
         wrapped.register_comm_hook(None, self._average)
-        wrapped.register_forward_pre_hook(self._share_buffers)  # as DDP itself would, where it could not be timed
+        wrapped.register_forward_pre_hook(self._share_buffers)  # as DDP itself would, but where it can be timed
         return wrapped
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -53,7 +53,7 @@ class Ddp(GradientSync):
 
     @torch.no_grad()
     def _share_buffers(self, replica: nn.Module, _: object) -> None:
-        """Give every rank rank 0's buffers, all of one type in one message."""
+        """Send rank 0's buffers to every rank, all of one type in one message."""
         buffers = list(replica.buffers())
         for dtype in dict.fromkeys(buffer.dtype for buffer in buffers):
             same = [buffer for buffer in buffers if buffer.dtype == dtype]
@@ -63,5 +63,5 @@ class Ddp(GradientSync):
                 buffer.view(-1).copy_(part)
 
     def _average(self, state: None, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """DDP's own recipe, divide and then sum, so that the results are its results to the bit."""
+        """DDP's own recipe, divide and then sum: the results match DDP's to the bit."""
         return self._communicator.start_all_reduce(bucket.buffer().div_(self._communicator.world_size))

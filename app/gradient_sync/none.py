@@ -10,7 +10,7 @@ from app.gradient_sync.contract import GradientSync
 
 
 class NoSync(GradientSync):
-    """Each rank trains a model of its own on its own part of the data.
+    """Each rank trains its own model on its own part of the data.
 
     Formula: none. Bytes per rank and step: 0, in no message.
     Equivalent to as many separate trainings as there are ranks: the replicas drift apart.

@@ -37,7 +37,7 @@ class RingAllReduce(GradientSync):
     cost = RING
 
     piece_bytes: ClassVar[int] = 4 << 20  # smaller ones cost more wake-ups than their overlap saves
-    receives_ahead: ClassVar[int] = 4  # so that the sender never waits for a place to put the next piece
+    receives_ahead: ClassVar[int] = 4  # the sender then never waits for a place for the next piece
 
     def __init__(self, communicator: Communicator, settings: Settings) -> None:
         super().__init__(communicator, settings)
@@ -45,7 +45,7 @@ class RingAllReduce(GradientSync):
         self._places: list[torch.Tensor] = []
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Average round the ring, in one buffer where the means stay and become the gradients."""
+        """Average round the ring in one buffer; the means stay there and become the gradients."""
         learned = [parameter for parameter in parameters if parameter.grad is not None]
         gradients = [gradient.view(-1) for gradient in gradients_of(learned)]
         if not gradients or self._communicator.world_size == 1:
@@ -102,7 +102,7 @@ class RingAllReduce(GradientSync):
         return self._buffer
 
     def _landing_places(self, buffer: torch.Tensor) -> list[torch.Tensor]:
-        """For pieces that are to be added."""
+        """Memory for received pieces, before they are added."""
         longest = min(len(buffer), self.piece_bytes // buffer.element_size() + 1)
         if not self._places or len(self._places[0]) < longest:
             self._places = [buffer.new_empty(longest) for _ in range(self.receives_ahead)]
@@ -118,7 +118,7 @@ class Piece:
 
     @classmethod
     def of(cls, buffer: torch.Tensor, gradients: Sequence[torch.Tensor], stretch: range) -> Self:
-        """The stretch of the buffer in which all gradients lie one behind the other."""
+        """A stretch of the buffer, in which all gradients lie end to end."""
         own, start = [], 0
         for gradient in gradients:
             first, end = max(stretch.start, start), min(stretch.stop, start + len(gradient))
@@ -133,7 +133,7 @@ class Piece:
             place.copy_(gradient)
 
     def pack_with(self, others: torch.Tensor) -> None:
-        """Put their sum with what has come into the buffer, in one pass over the memory."""
+        """Put their sum with the received values into the buffer, in one pass over the memory."""
         start = 0
         for place, gradient in self.own:
             torch.add(gradient, others[start : start + len(place)], out=place)
@@ -141,7 +141,7 @@ class Piece:
 
 
 class Ring:
-    """This rank's two neighbours. Messages are numbered, so that the backend pairs them in order."""
+    """This rank's two neighbours. Messages are numbered: the backend pairs them in order."""
 
     def __init__(self, communicator: Communicator) -> None:
         self._communicator = communicator
@@ -160,6 +160,6 @@ class Ring:
         return self._communicator.start_receive(place, self._before, tag=self._expected - 1)
 
     def finish(self) -> None:
-        """Return when all that was sent has left."""
+        """Return when everything sent has left."""
         for transfer in self._sent:
             transfer.wait()

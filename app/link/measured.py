@@ -1,4 +1,4 @@
-"""What a link was found to be, beside what it was asked to be."""
+"""What each link was measured to carry, beside what was requested."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from app.records.manifest import Direction, Link, RoundTrip
 from app.settings.links import Asked
 
 TOLERANCE = 0.10
-EXCESS = 1.5  # of a short exchange with all others; a direction that is not shaped carries twice as much or more
-# A round trip has to wake two processes up; below this, that and not the link may be what is measured.
+EXCESS = 1.5  # allowed in a short exchange with all others; an unshaped direction carries twice as much or more
+# A round trip wakes two processes. Below this, their wake-up may outweigh the link.
 HOST_SECONDS = 0.0005
-CROSSINGS = 4  # of a shaped device in a round trip: out of one rank, into the other, and the same way back
-HEADERS_IN_PACKET = 52  # of IP and TCP, which count as part of the MTU
-HEADERS_ON_WIRE = 14  # of Ethernet
+CROSSINGS = 4  # of shaped devices in a round trip: out of one rank, into the other, and the same way back
+HEADERS_IN_PACKET = 52  # bytes of IP and TCP, part of the MTU
+HEADERS_ON_WIRE = 14  # bytes of Ethernet, beyond the MTU
 
 
 class Flow(NamedTuple):
-    """Payload from one rank to another while every rank sent to one and received from one."""
+    """Payload from one rank to another while every rank sends to one and receives from one."""
 
     sender: int
     receiver: int
@@ -29,14 +29,14 @@ class Flow(NamedTuple):
 
 @dataclass(frozen=True)
 class Star:
-    """Bytes per second of payload while one rank exchanged with all others at once; 0 where that was not tried."""
+    """Bytes per second of payload while one rank exchanges with all others at once; 0 if that was not tried."""
 
     sent: float
     received: float
 
 
 def speed_of(link: Link) -> LinkSpeed:
-    """What a link carries."""
+    """A link's measured speed."""
     return LinkSpeed(link.sent.measured_bytes_per_second, link.received.measured_bytes_per_second)
 
 
@@ -47,7 +47,7 @@ def links_of(
     asked: Sequence[Asked],
     mtu_bytes: Sequence[int],
 ) -> list[Link]:
-    """Every rank's figures, by rank."""
+    """Every rank's link, by rank."""
     carries = [payload_rate(each.bits_per_second, mtu) for each, mtu in zip(asked, mtu_bytes, strict=True)]
     links = []
     for rank, own in enumerate(asked):
@@ -72,7 +72,7 @@ def payload_rate(bits_per_second: float | None, mtu_bytes: int) -> float | None:
 
 
 def deviations(links: Sequence[Link]) -> list[str]:
-    """Every figure that is not what was asked, in words."""
+    """Every figure that misses the request, in words."""
     return list(chain.from_iterable(_deviations(rank, link) for rank, link in enumerate(links)))
 
 
@@ -83,17 +83,17 @@ def _direction(
     star: float,
     carries: Sequence[float | None],
 ) -> Direction:
-    """A link is seen only in exchange with partners whose own links are as wide as it, or with the widest there are."""
+    """Judge a link by its flows with the widest partners only: a narrower partner hides its limit."""
     expected = [
         min((rate for end in (flow.sender, flow.receiver) if (rate := carries[end]) is not None), default=None)
         for flow in flows
     ]
     widest = max((rate for rate in expected if rate is not None), default=None)
     if None in expected:
-        widest = None  # some pair is not shaped at all
+        widest = None  # some pair is unshaped
     seen = [flow.bytes_per_second for flow, rate in zip(flows, expected, strict=True) if rate == widest]
-    # The best shows what a shaped link lets pass, since all else can only hamper a flow. An unshaped one has no such
-    # limit, but gets what the host has left; there the middle one is the usual.
+    # A shaped link's fastest flow shows its limit, because anything else can only slow a flow down. An unshaped link
+    # has no such limit and gets what the host can spare: its median flow is typical.
     measured = max(seen) if own.bits_per_second else median_high(seen)
     together = _together(rank, carries)
     if own.bits_per_second and together and star > together * EXCESS:
@@ -103,7 +103,7 @@ def _direction(
 
 
 def _together(rank: int, carries: Sequence[float | None]) -> float | None:
-    """What a rank's link can exchange with all others together."""
+    """The rate at which a rank can exchange with all others together."""
     others = [rate for other, rate in enumerate(carries) if other != rank]
     limits = [carries[rank], None if None in others else sum(rate for rate in others if rate is not None)]
     return min((rate for rate in limits if rate is not None), default=None)
@@ -116,7 +116,7 @@ def _round_trip(own: Asked, measured: float) -> RoundTrip:
 
 def _deviations(rank: int, link: Link) -> list[str]:
     found = []
-    # The flows are TCP's, which fills no link that loses packets, and one with a delay only after a while.
+    # The flows are TCP, which never fills a link that loses packets, and fills one with a delay only after a while.
     least = -1.0 if link.asked_loss or link.round_trip.asked_seconds else -TOLERANCE
     for name, each in (("sending", link.sent), ("receiving", link.received)):
         if each.error is None or each.expected_bytes_per_second is None:

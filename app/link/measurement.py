@@ -1,8 +1,8 @@
-"""Measures every rank's link before a run, for about a second: what it carries while all work, and how far it is.
+"""Measures every rank's link before a run, in about a second: what it carries while all are busy, and its round trip.
 
 In each of three rounds, every rank sends to one other rank and receives from one, all at once, as the algorithms do.
-So each direction of each link has one flow, and nothing but the link, or the host, limits it. Where links are shaped,
-each rank in turn then sends to all others and receives from all, which shows that it is its own link that limits.
+So each direction of each link carries one flow, and only the link or the host limits it. If links are shaped, each
+rank in turn then sends to all others and receives from all, which shows that its own link is the limit.
 """
 
 import statistics
@@ -23,24 +23,24 @@ from app.settings.links import Asked
 from app.wire.communicator import Communicator, Transfer
 from app.wire.messages import answer_pings, ping
 
-ROUNDS = 3  # with other partners each, as long as there are any
-FLOW_SECONDS = (0.1, 0.2)  # a try, in which TCP finds its pace and which the other is sized by
+ROUNDS = 3  # each with other partners, as long as there are any
+FLOW_SECONDS = (0.1, 0.2)  # a trial, in which TCP finds its pace, and the measurement, which the trial sizes
 STAR_SECONDS = 0.1
 PIECES_AHEAD = 4
 ELEMENT_BYTES = 4
 PIECES_IN_A_FLOW = 20
-UNCOUNTED_PART = 5  # of the pieces, one in so many: they take what a rested link lets pass at once, and TCP's start
+UNCOUNTED_PART = 5  # the first 1/5 of the pieces is not counted: a rested link's burst and TCP's start fall into it
 LEAST_PIECES = 4
 LEAST_PIECE_BYTES = 1 << 15
 MOST_PIECE_BYTES = 1 << 22
 PINGS = 10
-PINGS_SECONDS = 0.1  # fewer pings where they would take longer
+PINGS_SECONDS = 0.1  # fewer pings if they would take longer
 LEAST_PINGS = 2
 ATTEMPTS = 3
 
 
 class Pieces(NamedTuple):
-    """What a flow is cut into."""
+    """The pieces that a flow is cut into."""
 
     number: int
     size: int  # bytes
@@ -51,23 +51,23 @@ PROBE = Pieces(8, 1 << 14)
 
 @dataclass(frozen=True)
 class Seen:
-    """What one rank has measured."""
+    """One rank's measurements."""
 
     round_trip: float  # seconds
-    flows: list[float]  # bytes per second, from one rank each
+    flows: list[float]  # bytes per second, each from one rank
     stars: list[tuple[float, float]]  # seconds outwards and inwards, by the rank in the centre
     mtu: int
 
 
 class LinkError(LockstepError):
-    """The network is not what was asked."""
+    """The network misses what the LINK_ settings request."""
 
 
 def measure_links(settings: Settings, cluster: Cluster, communicator: Communicator) -> list[Link] | None:
-    """Every rank's link, by rank, the same on all ranks; None where there is none, or LINK_CHECK is off.
+    """Every rank's link, by rank, the same on all ranks; None for a single rank, or if LINK_CHECK is off.
 
-    Only the communicator's ranks take part, but all of the cluster call this.
-    Figures that are not what is asked are measured again: what else the host does can spoil a quarter of a second.
+    Only the communicator's ranks take part, but all ranks of the cluster call this.
+    Figures that miss the request are measured again: other work on the host can spoil a quarter of a second.
     """
     if settings.link_check == "off" or communicator.world_size == 1:
         return None
@@ -80,27 +80,27 @@ def measure_links(settings: Settings, cluster: Cluster, communicator: Communicat
 
 
 def insist_on(links: Sequence[Link] | None, settings: Settings, cluster: Cluster) -> None:
-    """End a run whose links are not what is asked, unless LINK_CHECK is content with a warning."""
+    """End a run whose links miss what was requested, if LINK_CHECK is strict."""
     found = deviations(links or [])
     if found and settings.link_check == "strict":
         raise LinkError(
-            f"rank {cluster.rank}: the network is not what LINK_* ask for, within 10 %: {'; '.join(found)}.\n"
+            f"rank {cluster.rank}: the network misses the LINK_* settings by more than 10 %: {'; '.join(found)}.\n"
             "Either the links were not shaped (the image's entrypoint does it, with the capability NET_ADMIN), or this "
-            "host cannot move as much (without LINK_RATE the start tells what it can), or something else uses it. "
-            "LINK_CHECK=warn trains all the same."
+            "host cannot move that much (start without LINK_RATE to see its limit), or something else uses it. "
+            "LINK_CHECK=warn trains anyway."
         )
 
 
 def describe(links: Sequence[Link]) -> str:
-    """One line on all of them."""
+    """One line about all links."""
     sent = [link.sent.measured_bytes_per_second / 1e6 for link in links]
     received = [link.received.measured_bytes_per_second / 1e6 for link in links]
     trips = [link.round_trip.measured_seconds * 1e3 for link in links]
     expected = {rate for link in links if (rate := link.sent.expected_bytes_per_second)}
-    asked = f"; asked: at most {max(expected) / 1e6:.2f}" if expected else ""
+    asked = f"; requested: at most {max(expected) / 1e6:.2f}" if expected else ""
     return (
-        f"links, measured in MB/s of payload while all work: {_range(sent)} sent, {_range(received)} received{asked}; "
-        f"round trips {_range(trips)} ms"
+        f"links, measured in MB/s of payload while all are busy: {_range(sent)} sent, {_range(received)} received"
+        f"{asked}; round trips {_range(trips)} ms"
     )
 
 
@@ -133,7 +133,7 @@ def _measure(cluster: Cluster, communicator: Communicator, asked: Sequence[Asked
 
 
 def _round_trip(communicator: Communicator, asked: Sequence[Asked]) -> float:
-    """The quickest of a few to the next rank, while the other ranks are quiet."""
+    """The fastest of a few round trips to the next rank, while the other ranks are silent."""
     rank, world_size = communicator.rank, communicator.world_size
     longest = 4 * max(each.delay_seconds or 0 for each in asked)
     pings = PINGS if longest == 0 else min(PINGS, max(LEAST_PINGS, int(PINGS_SECONDS / longest)))
@@ -149,9 +149,9 @@ def _round_trip(communicator: Communicator, asked: Sequence[Asked]) -> float:
 
 
 def _flow(communicator: Communicator, distance: int, alike: bool) -> float:
-    """Payload per second that comes from the rank so far before, while as much goes to the one so far behind.
+    """Payload per second from the rank `distance` before this one, while this one sends to the rank `distance` after.
 
-    Where all links should be alike, all flows are equally long, so that none has the host to itself in the end.
+    If all links should be alike, all flows are equally long: otherwise the last one would have the host to itself.
     """
     to = (communicator.rank + distance) % communicator.world_size
     source = (communicator.rank - distance) % communicator.world_size
@@ -165,10 +165,10 @@ def _flow(communicator: Communicator, distance: int, alike: bool) -> float:
 
 
 def _star(communicator: Communicator, centre: int, asked: Asked) -> tuple[float, float]:
-    """Seconds in which all has come here while one rank sends to all others, and then while all send to that one.
+    """Seconds until all has arrived here: while one rank sends to all others, and then while all send to that one.
 
-    Flows between two ranks pass two shaped directions and cannot tell which of them it was that held them up. Here the
-    centre's alone does. Where nothing is asked of it there is nothing to tell apart.
+    A flow between two ranks passes two shaped directions and does not show which one limits it. Here only the centre's
+    link can. If no rate was requested for it, there is nothing to find out.
     """
     others = [rank for rank in range(communicator.world_size) if rank != centre]
     pieces = _star_pieces(asked, len(others))
@@ -180,7 +180,7 @@ def _star(communicator: Communicator, centre: int, asked: Asked) -> tuple[float,
 
 
 def _exchange(communicator: Communicator, to: Sequence[int], sources: Sequence[int], pieces: Pieces) -> float:
-    """Send and receive as many pieces to and from each; seconds until all has come."""
+    """Send these pieces to each of `to`, receive as many from each source; seconds until all has arrived."""
     outgoing = torch.ones(pieces.size // ELEMENT_BYTES)
     communicator.wait_for_peers()
     began = time.monotonic()
@@ -196,7 +196,7 @@ def _exchange(communicator: Communicator, to: Sequence[int], sources: Sequence[i
 
 
 def _star_rates(centre: int, asked: Asked, seconds: Sequence[tuple[float, float]]) -> Star:
-    """The centre's, from the seconds that each rank took outwards and inwards."""
+    """The centre's rates, from the seconds that each rank took outwards and inwards."""
     others = [outwards for rank, (outwards, _) in enumerate(seconds) if rank != centre]
     _, inwards = seconds[centre]
     pieces = _star_pieces(asked, len(others))
@@ -207,21 +207,21 @@ def _star_rates(centre: int, asked: Asked, seconds: Sequence[tuple[float, float]
 
 
 def _star_pieces(asked: Asked, others: int) -> Pieces:
-    """What goes between the centre and each of the others; nothing where it would show nothing."""
+    """The pieces between the centre and each other rank; none if they would show nothing."""
     if asked.bits_per_second is None or others == 1:
         return Pieces(0, 0)
     return _pieces_for(asked.bits_per_second / 8 * STAR_SECONDS / others)
 
 
 def _pieces_for(payload: float) -> Pieces:
-    """Those that make up so many bytes, about."""
+    """Pieces that add up to about this many bytes."""
     size = int(min(max(payload / PIECES_IN_A_FLOW, LEAST_PIECE_BYTES), MOST_PIECE_BYTES))
     return Pieces(max(LEAST_PIECES, int(payload / size)), size)
 
 
 def _pass(communicator: Communicator, to: int, given: Pieces, source: int, wanted: Pieces) -> float:
     """Send and receive some pieces; payload received per second once the flow was under way."""
-    # Real memory, and more than a processor keeps at hand, as gradients are: zeros would be one page, again and again.
+    # Real memory, and more than the caches hold, as gradients are: zeros would be one page, again and again.
     outgoing = [torch.ones(given.size // ELEMENT_BYTES) for _ in range(PIECES_AHEAD)]
     places = [torch.empty(wanted.size // ELEMENT_BYTES) for _ in range(PIECES_AHEAD)]
     sums = torch.zeros_like(places[0])
@@ -235,7 +235,7 @@ def _pass(communicator: Communicator, to: int, given: Pieces, source: int, wante
             place = places[len(receives) % PIECES_AHEAD]
             receives.append(communicator.start_receive(place, source, tag=len(receives)))
         receives[piece].wait()
-        if piece % 2 == 0:  # half of what an all-reduce moves has to be added up, by the cores that move it
+        if piece % 2 == 0:  # an all-reduce adds up half of what it moves, on the cores that move it
             sums += places[piece % PIECES_AHEAD]
         if piece + 1 == uncounted:
             began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Shapes this rank's link by the kernel's traffic control.
+"""Shapes this rank's link with the kernel's traffic control.
 
 It runs as root with the capability NET_ADMIN, both of which the entrypoint gives up before the program starts.
 """
@@ -13,15 +13,15 @@ from app.machine.interfaces import LOOPBACK
 from app.settings.fields import Settings
 from app.settings.links import Asked
 
-INCOMING = "ifb0"  # the kernel queues only what leaves, so what arrives is led through a device that it leaves by
+INCOMING = "ifb0"  # the kernel queues only what leaves, so arriving packets leave through this device first
 
-BURST_SECONDS = 0.002  # what a link that rested lets pass at once; less, and a busy host cannot keep the rate
+BURST_SECONDS = 0.002  # what a rested link lets pass at once; with less, a busy host cannot keep the rate
 LEAST_BURST_BYTES = 25_000
-QUEUE_SECONDS = 0.05  # what waits longer for the link is dropped, as a switch does
+QUEUE_SECONDS = 0.05  # packets that wait longer are dropped, as in a switch
 PACKET_BYTES = 1500
-LARGEST_SEGMENT_BYTES = 65_536  # of the packets of several that the kernel handles as one
+LARGEST_SEGMENT_BYTES = 65_536  # bytes of several packets that the kernel handles as one
 USUAL_QUEUE_PACKETS = 1000
-UNSHAPED_BITS_PER_SECOND = 40e9  # for the length of a queue, where no rate is asked
+UNSHAPED_BITS_PER_SECOND = 40e9  # for the length of a queue, if no rate is requested
 
 Command = list[str]
 
@@ -29,7 +29,7 @@ Command = list[str]
 def shape_link(settings: Settings) -> None:
     """Shape this container's link as its rank's settings ask."""
     identity = identify(settings)
-    # A worker's number is its rank wherever the numbers have no gaps; where they have, the join refuses the difference.
+    # A worker's number is its rank unless the numbers have gaps; the join then refuses the wrong rate.
     asked = Asked.of(settings, identity.number)
     if asked:
         _check_own_network()
@@ -37,7 +37,7 @@ def shape_link(settings: Settings) -> None:
 
 
 def rehearse(settings: Settings) -> None:
-    """Try before any rank starts, on a loop that nothing uses, whether this kernel can do it; leave nothing behind."""
+    """Before any rank starts, try on the loopback device whether this kernel can shape a link; leave nothing behind."""
     _check_own_network()
     try:
         _carry_out(Asked.somewhere(settings), LOOPBACK)
@@ -47,17 +47,17 @@ def rehearse(settings: Settings) -> None:
 
 
 def _check_own_network() -> None:
-    """Leave the host alone: a container's own interfaces are ends of pairs, and other ones stay slow for everybody."""
+    """Refuse to shape the host's interfaces, which would stay slow for everybody; a container's are ends of pairs."""
     for name in interfaces.names():
         if not interfaces.is_one_end_of_a_pair(name) and name != LOOPBACK:
             raise SettingError(
-                f"LINK_*: {name} is here, which is the host's, so nothing is shaped. "
-                "Give the container a network of its own, or unset LINK_*."
+                f"LINK_*: this container sees {name}, an interface of the host, so nothing is shaped. "
+                "Give the container its own network, or unset LINK_*."
             )
 
 
 def commands(asked: Asked, interface: str) -> Iterator[Command]:
-    """All that has to be done, in order."""
+    """All commands, in order."""
     if segment := largest_segment(asked):
         yield ["ip", "link", "set", "dev", interface, *segment]
     yield from _queue(asked, interface)
@@ -71,19 +71,19 @@ def commands(asked: Asked, interface: str) -> Iterator[Command]:
 
 
 def undoing(interface: str) -> Iterator[Command]:
-    """What takes it all away again, however far it came."""
+    """The commands that undo it all, however far it got."""
     yield ["tc", "qdisc", "del", "dev", interface, "root"]
     yield ["tc", "qdisc", "del", "dev", interface, "ingress"]
     yield ["ip", "link", "del", "dev", INCOMING]
 
 
 def burst_bytes(bits_per_second: float) -> int:
-    """What may pass at once."""
+    """How much may pass at once."""
     return max(LEAST_BURST_BYTES, round(bits_per_second / 8 * BURST_SECONDS))
 
 
 def largest_segment(asked: Asked) -> list[str]:
-    """How much the kernel may handle as one packet: less than a burst, and with losses no more than one packet."""
+    """How much the kernel may handle as one packet: less than a burst, and with loss a single one."""
     if asked.loss:
         return ["gso_max_segs", "1"]
     if asked.bits_per_second:
@@ -104,7 +104,7 @@ def _queue(asked: Asked, device: str) -> Iterator[Command]:
 
 
 def _delay_and_loss(asked: Asked) -> list[str]:
-    """Room for all packets that are on their way, twice."""
+    """Room for twice the packets in flight."""
     on_the_way = (asked.bits_per_second or UNSHAPED_BITS_PER_SECOND) / 8 * (asked.delay_seconds or 0) / PACKET_BYTES
     words = ["limit", str(USUAL_QUEUE_PACKETS + round(2 * on_the_way))]
     if asked.delay_seconds:
@@ -129,14 +129,14 @@ def _explanation(command: Command, answer: str) -> str:
     if "netem" in command:
         return (
             "LINK_DELAY, LINK_LOSS: delay and loss need the kernel's netem, which does not work here: "
-            f"{answer} On the host `modprobe sch_netem` may load it. Unset both, and LINK_RATE alone still works."
+            f"{answer} On the host `modprobe sch_netem` may load it. Or unset both: LINK_RATE works without it."
         )
     if "not permitted" in answer:
         return (
-            f"LINK_*: a link can be shaped only with the capability NET_ADMIN, which this container has not: {answer} "
+            f"LINK_*: shaping a link needs the capability NET_ADMIN, which this container lacks: {answer} "
             "Start it through compose.yaml, or with --cap-add NET_ADMIN."
         )
     return (
-        f"LINK_*: this kernel cannot shape the link: `{' '.join(command)}` answered: {answer} It takes the modules "
+        f"LINK_*: this kernel cannot shape the link: `{' '.join(command)}` answered: {answer} It needs the modules "
         "sch_tbf, sch_ingress, cls_u32, act_mirred and ifb. Unset LINK_* to run unshaped."
     )

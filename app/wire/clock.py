@@ -15,9 +15,9 @@ QUESTIONS = 20
 
 @dataclass(frozen=True)
 class Difference:
-    """A rank's clock against rank 0's."""
+    """A rank's clock compared with rank 0's."""
 
-    at: float  # by that clock
+    at: float  # when, by the rank's own clock
     ahead_seconds: float  # negative: behind
     uncertainty_seconds: float
 
@@ -25,12 +25,12 @@ class Difference:
 class RunClock:
     """Seconds since the run began, the same on all ranks within the uncertainty of their comparison.
 
-    Every host's own clock starts anywhere and runs at a speed of its own. So each rank takes rank 0's for the zero, and
-    compares again at the end: between the two, what its clock has gained is taken to have grown evenly.
+    Every host's clock starts at an arbitrary value and runs at its own speed. So each rank takes rank 0's clock as zero
+    and compares again at the end. Its drift is assumed to have grown evenly in between.
     """
 
     def __init__(self, cluster: Cluster, communicator: Communicator) -> None:
-        """All ranks make theirs together."""
+        """All ranks call this together."""
         self._rank = cluster.rank
         centre: float = cluster.exchange("clock", time.monotonic())[CENTRE]
         difference = compare_clocks(communicator, time.monotonic)
@@ -38,17 +38,17 @@ class RunClock:
         self.start = records.Clock(self._rank, self.since(difference.at), 0.0, difference.uncertainty_seconds)
 
     def since(self, moment: float) -> float:
-        """A moment of `time.monotonic` in seconds since the run began."""
+        """Convert a moment of `time.monotonic` to seconds since the run began."""
         return moment - self._zero
 
     def compare(self, communicator: Communicator) -> records.Clock:
-        """How far this rank's clock has come to be ahead of rank 0's; all ranks ask together."""
+        """How far this rank's clock has drifted ahead of rank 0's; all ranks call this together."""
         difference = compare_clocks(communicator, lambda: self.since(time.monotonic()))
         return records.Clock(self._rank, difference.at, difference.ahead_seconds, difference.uncertainty_seconds)
 
 
 def compare_clocks(communicator: Communicator, now: Callable[[], float]) -> Difference:
-    """This rank's clock against rank 0's; one rank after the other asks, and all take part."""
+    """Compare this rank's clock with rank 0's; the ranks ask one after another, and all take part."""
     own = Difference(now(), 0.0, 0.0)  # rank 0 is the reference
     for rank in range(1, communicator.world_size):
         own = compare_clock(communicator, rank, now) or own
@@ -56,9 +56,9 @@ def compare_clocks(communicator: Communicator, now: Callable[[], float]) -> Diff
 
 
 def compare_clock(communicator: Communicator, rank: int, now: Callable[[], float]) -> Difference | None:
-    """Compare a rank's clock with rank 0's; every rank calls this, and only that rank has the answer.
+    """Compare a rank's clock with rank 0's; every rank calls this, and only that rank gets the answer.
 
-    As NTP does it: rank 0's time is taken to be from the middle of the round trip, which can be wrong by half of it.
+    As in NTP, rank 0's time is assumed to be from the middle of the round trip, which is wrong by at most half of it.
     """
     difference = None
     if communicator.rank == rank:

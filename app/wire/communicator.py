@@ -1,4 +1,4 @@
-"""The only door to the wire: what passes is counted, limited in time, and fails with an error that names ranks."""
+"""The only way to the wire: it counts all payload, limits every wait, and names the lost rank if one fails."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ from app.errors import PeerLostError
 
 @dataclass
 class Passage:
-    """An operation behind other work: from the moment when this rank had what it gives, by its own clock."""
+    """An operation that runs behind other work, from the moment this rank's data was ready; by this rank's clock."""
 
     bytes: int
     ready: float
@@ -25,20 +25,20 @@ class Passage:
 
 
 class Traffic:
-    """Payload of one rank since its step began, and the seconds in which some of it was under way."""
+    """One rank's payload since its step began, and the seconds during which any of it was in flight."""
 
     def __init__(self) -> None:
         self.sent = 0.0
         self.received = 0.0
-        self.passages: list[Passage] = []  # of those operations that others may hide
+        self.passages: list[Passage] = []  # the operations that computation may hide
         self._seconds = 0.0
         self._under_way = 0
         self._since = 0.0
-        self._lock = threading.Lock()  # the backend's threads end what the training thread has begun
+        self._lock = threading.Lock()  # the training thread begins an operation, a thread of the backend ends it
 
     @property
     def seconds(self) -> float:
-        """Operations that were under way together count once."""
+        """Seconds with an operation in flight; operations that overlap count once."""
         return self._seconds
 
     def begin(self, sent: float, received: float) -> None:
@@ -51,7 +51,7 @@ class Traffic:
             self._under_way += 1
 
     def end(self) -> None:
-        """One operation is over."""
+        """Count an operation that ends now."""
         with self._lock:
             self._under_way -= 1
             if self._under_way == 0:
@@ -59,12 +59,12 @@ class Traffic:
 
 
 class Communicator:
-    """The process group of a formed cluster. Its limit on every wait is PEER_TIMEOUT."""
+    """The process group of a formed cluster. PEER_TIMEOUT limits every wait."""
 
     def __init__(self, cluster: Cluster, moment: str = "before the first step", ranks: int | None = None) -> None:
-        """Count from zero; `moment` is how errors say when something happened.
+        """Count from zero; errors use `moment` to say when something happened.
 
-        With `ranks` it is a group of the first so many. All ranks make it, and only those use it.
+        With `ranks`, the group holds only that many ranks, from rank 0 up. All create it; only its members use it.
         """
         self._cluster = cluster
         self._moment = moment
@@ -82,13 +82,13 @@ class Communicator:
         return self._cluster.rank
 
     def apart(self) -> "Communicator":
-        """The same door for what is not gradients, which is counted apart from them."""
+        """A second communicator for data that is not gradients, with its own counts."""
         other = Communicator(self._cluster, self._moment)
         self._apart.append(other)
         return other
 
     def begin_step(self, step: int) -> None:
-        """Count anew, and name this step in errors."""
+        """Count from zero again, and name this step in errors."""
         self._moment = f"at step {step}"
         self.traffic = Traffic()
         for other in self._apart:
@@ -101,7 +101,7 @@ class Communicator:
             dist.all_reduce(tensor, group=self.group)
 
     def start_all_reduce(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-        """Begin to replace the tensor by the sum over all ranks; the future gives the tensor back."""
+        """Start to replace the tensor by the sum over all ranks; the future returns the tensor."""
         traffic, share = self.traffic, all_reduce_share(tensor.nbytes, self.world_size)
         passage = Passage(tensor.nbytes, time.monotonic())
         traffic.passages.append(passage)
@@ -118,7 +118,7 @@ class Communicator:
         return reduced
 
     def broadcast(self, tensor: torch.Tensor) -> None:
-        """Replace the tensor, on every rank, by rank 0's; which rank passes it on to whom is the backend's affair."""
+        """Replace the tensor, on every rank, by rank 0's; the backend decides which rank forwards it to which."""
         others = (self.world_size - 1) * tensor.nbytes
         sent, received = (others, 0) if self.rank == CENTRE else (0, tensor.nbytes)
         passage = Passage(tensor.nbytes, time.monotonic())
@@ -146,7 +146,7 @@ class Communicator:
         return everyones
 
     def scatter(self, tensor: torch.Tensor, parts: Sequence[torch.Tensor]) -> None:
-        """Fill the tensor, on every rank, with its own of the parts that rank 0 gives; the others give none."""
+        """Fill each rank's tensor with that rank's part of rank 0's `parts`; the other ranks pass none."""
         others = (self.world_size - 1) * tensor.nbytes
         central = self.rank == CENTRE
         sent, received = (others, 0) if central else (0, tensor.nbytes)
@@ -154,14 +154,14 @@ class Communicator:
             dist.scatter(tensor, list(parts) if central else None, src=CENTRE, group=self.group)
 
     def start_send(self, tensor: torch.Tensor, to: int, tag: int = 0) -> "Transfer":
-        """Begin to send; the tensor must stay as it is until the transfer is over."""
+        """Start to send; the tensor must not change until the transfer is complete."""
         operation = f"send of {tensor.nbytes} bytes to rank {to}"
         with self.watching(operation):
             work = self.group.send([tensor], to, tag)
         return Transfer(self, operation, work, tensor.nbytes, 0)
 
     def start_receive(self, tensor: torch.Tensor, source: int, tag: int = 0) -> "Transfer":
-        """Begin to receive into the tensor."""
+        """Start to receive into the tensor."""
         operation = f"receive of {tensor.nbytes} bytes from rank {source}"
         with self.watching(operation):
             work = self.group.recv([tensor], source, tag)
@@ -198,12 +198,12 @@ class Communicator:
         cause = str(error).splitlines()[0]
         return PeerLostError(
             f"rank {self._cluster.rank}: lost {names} during {operation} {self._moment}: {cause}\n"
-            "What that rank printed last says why it went: docker compose logs"
+            "The last lines of its output say why: docker compose logs"
         )
 
 
 class Transfer:
-    """A message between two ranks, on its way."""
+    """A message in flight between two ranks."""
 
     def __init__(self, communicator: Communicator, operation: str, work: dist.Work, sent: int, received: int) -> None:
         self._communicator, self._operation, self._work = communicator, operation, work
@@ -211,7 +211,7 @@ class Transfer:
         self._traffic.begin(sent, received)
 
     def wait(self) -> None:
-        """Return when the message has left this rank, or has come."""
+        """Return when the message has left this rank, or has arrived."""
         try:
             with self._communicator.watching(self._operation):
                 self._work.wait()

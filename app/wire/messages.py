@@ -1,4 +1,4 @@
-"""Messages of a single number between two ranks, and the time that one takes there and back."""
+"""Messages of a single number between two ranks, and the time of a round trip."""
 
 import time
 
@@ -20,7 +20,7 @@ def take(communicator: Communicator, source: int) -> float:
 
 
 def ping(communicator: Communicator, other: int) -> float:
-    """Seconds of a round trip of 8 bytes to a rank that answers."""
+    """Seconds of a round trip of 8 bytes to a rank that runs `answer_pings`."""
     began = time.perf_counter()
     give(communicator, other, 0)
     take(communicator, other)
@@ -28,6 +28,6 @@ def ping(communicator: Communicator, other: int) -> float:
 
 
 def answer_pings(communicator: Communicator, asking: int, pings: int) -> None:
-    """Send back at once what comes."""
+    """Send each number back at once."""
     for _ in range(pings):
         give(communicator, asking, take(communicator, asking))

@@ -83,7 +83,7 @@ def test_links_that_are_not_as_asked_end_a_benchmark(tmp_path: Path) -> None:
     ranks.start()
     code, output = ranks.wait()[0]
     assert code == 1
-    assert "the network is not what LINK_* ask for" in output
+    assert "the network misses the LINK_* settings" in output
 
 
 def wrong_numbers(cluster: Cluster, name: str) -> list[list[int]]:

@@ -22,7 +22,7 @@ def test_a_missing_rank_ends_the_wait_with_the_list(folder: Path) -> None:
     outcomes = ranks.wait()
     for code, output in outcomes.values():
         assert code == 1
-        assert "Came: rank 0, rank 1, rank 3. Did not come: rank 2." in output
+        assert "Joined: rank 0, rank 1, rank 3. Missing: rank 2." in output
     assert "waiting for rank 2" in outcomes[0][1]
 
 
@@ -68,7 +68,7 @@ def test_a_rank_that_is_taken_is_refused(folder: Path) -> None:
     twin.start(1)
     both = sorted([ranks.wait()[1], twin.wait()[1]])
     assert [code for code, _ in both] == [1, 2]
-    assert "another process has come as this rank" in both[1][1]
+    assert "another process has joined as this rank" in both[1][1]
 
 
 def test_a_port_in_use_is_said(folder: Path) -> None:

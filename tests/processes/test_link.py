@@ -50,7 +50,7 @@ def test_a_run_on_links_that_were_never_shaped_ends_before_its_first_step(tmp_pa
     outcomes, manifest = train(tmp_path, 2, LINK_RATE="10mbit")
     for rank, (code, output) in outcomes.items():
         assert code == 1, output
-        assert f"rank {rank}: the network is not what LINK_* ask for" in output
+        assert f"rank {rank}: the network misses the LINK_* settings" in output
         assert "rank 1, receiving" in output
         assert "LINK_CHECK=warn" in output
     assert all(rank["link"]["sent"]["error"] > 0.1 for rank in manifest["ranks"])
