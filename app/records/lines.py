@@ -1,4 +1,4 @@
-"""What a rank writes while it runs: one JSON object a line, units in the names, null for what was not measured.
+"""What a rank writes while it runs: one JSON object per line, units in the names, null for what was not measured.
 
 `attempt` counts how often a run began: 0 until runs can be resumed.
 """
@@ -19,7 +19,7 @@ class Message:
     """A message behind forward or backward, in seconds since the step began."""
 
     bytes: int
-    ready_seconds: float  # this rank had what it gives
+    ready_seconds: float  # when this rank's data was ready
     end_seconds: float
 
 
@@ -43,17 +43,17 @@ class Step:
     backward_seconds: float
     wait_seconds: float | None  # until the slowest peer had arrived
     sync_seconds: float | None
-    hidden_sync_seconds: float | None  # behind backward; null where nothing hides
-    exposed_sync_seconds: float | None  # wait and sync of what else hides; only all ranks' records tell them apart
+    hidden_sync_seconds: float | None  # behind backward; null in a mode that hides nothing
+    exposed_sync_seconds: float | None  # wait and sync in a mode that hides some; only all ranks' records separate them
     optimiser_seconds: float
     bytes_sent: int
     bytes_received: int
-    communication_seconds: float  # in which some of those bytes were under way; for `ddp` mostly behind backward
+    communication_seconds: float  # with any of those bytes in flight; for `ddp` mostly behind backward
     batch_norm_bytes_sent: int | None  # null where BATCH_NORM=local: nothing to measure
     batch_norm_seconds: float | None
     interface_bytes_sent: int | None  # by the kernel, headers and all; null where the interface is shared
     interface_bytes_received: int | None
-    throttled_seconds: float | None  # held back by a CPU quota, summed over CPUs; null where the kernel does not say
+    throttled_seconds: float | None  # throttled by a CPU quota, summed over CPUs; null where the kernel does not say
     buckets: list[Message] | None  # of gradients that were averaged behind backward
     buffers: list[Message] | None  # of rank 0's buffers, before forward
     attempt: int = 0
@@ -90,7 +90,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The test set after an epoch, as a rank knows it."""
+    """A rank's result on the test set after an epoch."""
 
     kind: ClassVar[str] = "evaluation"
     rank: int
@@ -104,7 +104,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Finished:
-    """The last line of a rank that came to its end."""
+    """The last line of a rank that finished."""
 
     kind: ClassVar[str] = "finished"
     rank: int
@@ -130,7 +130,7 @@ class Score:
 
 
 def training_score(steps: Iterable[Step]) -> Score | None:
-    """The score on the samples of these steps, each as the model took it then; None where there was no sample."""
+    """The score on these steps' samples, each as the model classified it at its step; None without a sample."""
     counted = [(step.loss, step.correct, step.samples) for step in steps if step.loss is not None]
     samples = sum(samples for _, _, samples in counted)
     if not samples:
@@ -144,17 +144,17 @@ KINDS: dict[str, type[Record]] = {each.kind: each for each in (Step, Usage, Cloc
 
 
 class Recorder:
-    """Writes a rank's records, each one whole and at once, so that an end without warning loses none."""
+    """Writes a rank's records, each one whole and at once: an end without warning loses none."""
 
     def __init__(self, run_folder: Path, rank: int) -> None:
         path = path_of(run_folder, rank)
         try:
             self._file = path.open("x", buffering=1, encoding="utf-8")
-            self._lock = threading.Lock()  # usage comes from a thread of its own
+            self._lock = threading.Lock()  # usage records come from another thread
         except FileExistsError:
             raise LockstepError(
-                f"rank {rank}: {path} is there already, and a run never writes over another. "
-                "Run `python -m app prepare` before each run, or give another RUN_NAME."
+                f"rank {rank}: {path} exists already, and a run never overwrites another. "
+                "Run `python -m app prepare` before each run, or choose another RUN_NAME."
             ) from None
 
     def write(self, record: Record) -> None:
@@ -173,12 +173,12 @@ class Recorder:
 
 
 def path_of(run_folder: Path, rank: int) -> Path:
-    """Where a rank's records lie."""
+    """The file of a rank's records."""
     return run_folder / f"rank-{rank}.jsonl"
 
 
 def read(run_folder: Path, rank: int) -> Iterator[Record]:
-    """A rank's records. A last line that was cut off by the rank's end is left out."""
+    """A rank's records, without a last line that was cut off when the rank ended."""
     path = path_of(run_folder, rank)
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
@@ -188,18 +188,18 @@ def read(run_folder: Path, rank: int) -> Iterator[Record]:
                 yield parse(line)
             except (ValueError, KeyError, TypeError) as error:
                 raise LockstepError(
-                    f"{path}, line {number} is no record of this version ({error}). It was damaged, or another version "
-                    "of Lockstep made the run: only that one reads it."
+                    f"{path}, line {number} is not a record of this version ({error}). It was damaged, or another "
+                    "version of Lockstep made the run: only that version reads it."
                 ) from None
 
 
 def as_line(record: Record) -> str:
-    """A record as it stands in its file."""
+    """A record as a line of its file."""
     return json.dumps({"kind": record.kind, **asdict(record)}, allow_nan=False) + "\n"
 
 
 def parse(line: str) -> Record:
-    """One record out of its line."""
+    """Parse one line."""
     given = json.loads(line)
     kind = KINDS[given.pop("kind")]
     if kind is Step:

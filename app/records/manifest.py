@@ -30,9 +30,9 @@ class Direction:
     """One direction of a rank's link; bytes are payload."""
 
     asked_bits_per_second: float | None  # headers included
-    expected_bytes_per_second: float | None  # what then can pass, also through the links of the ranks at the other end
+    expected_bytes_per_second: float | None  # payload that then passes, given the links of the ranks at the other end
     measured_bytes_per_second: float
-    error: float | None  # of the measured against the expected; null where nothing is asked
+    error: float | None  # measured relative to expected; null where nothing was requested
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Participant:
     host_boot_id: str
     interface: str
     formula_bytes_sent_per_step: float
-    link: Link | None  # null where LINK_CHECK is off, and for a rank alone
+    link: Link | None  # null where LINK_CHECK is off, and for a single rank
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Versions:
 
 @dataclass(frozen=True)
 class Image:
-    """What the program came in, on rank 0."""
+    """The image that the program runs in, on rank 0."""
 
     git_revision: str | None
     source_sha256: str
@@ -117,7 +117,7 @@ class Manifest:
 
     @classmethod
     def read(cls, run_folder: Path) -> "Manifest":
-        """A run's manifest; a ValueError where it is not whole, an OSError where there is none."""
+        """A run's manifest; raises ValueError if it is not whole, and OSError if there is none."""
         try:
             return _READER.validate_json((run_folder / FILE).read_bytes())
         except ValidationError as error:
@@ -126,7 +126,7 @@ class Manifest:
             raise ValueError(f"{f'{place}: ' if place else ''}{first['msg']}") from None
 
     def write(self, run_folder: Path) -> None:
-        """Put it into the run's folder."""
+        """Write it into the run's folder."""
         replace_file(run_folder / FILE, json.dumps(asdict(self), indent=2, allow_nan=False) + "\n")
 
 

@@ -22,7 +22,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Shares:
-    """What part of the steps' time each phase is; they add up to 1."""
+    """Each phase's share of the steps' time; the shares add up to 1."""
 
     data: float
     forward: float
@@ -32,13 +32,13 @@ class Shares:
     optimiser: float
 
     def of(self, *phases: str) -> float:
-        """The part of these phases together; one that was not measured takes none."""
+        """The share of these phases together; one that was not measured adds nothing."""
         return float(sum(getattr(self, phase) or 0.0 for phase in phases))
 
 
 @dataclass(frozen=True)
 class Scores:
-    """How well a model did on the images of an epoch, each as it took it then, and on the test set after it."""
+    """How well a model did on an epoch's images, each as it classified it then, and on the test set afterwards."""
 
     training_samples: int
     training_loss: float | None
@@ -59,7 +59,7 @@ class Epoch(Scores, _Numbered):
 
 @dataclass(frozen=True)
 class Figures:
-    """What is measured alike of one rank and of all ranks together; times are per step, the first one left out."""
+    """The figures that one rank and all ranks together have in common; times are per step, without the first step."""
 
     seconds: Spread | None
     data_seconds: Spread | None
@@ -100,7 +100,7 @@ class Straggler:
     """The rank that the others have to wait for."""
 
     rank: int
-    last_in: float  # this part of the steps
+    last_in: float  # share of the steps
     work_ratio: float
     wait_seconds: float | None
     others_wait_seconds: float | None
@@ -108,7 +108,7 @@ class Straggler:
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """A step's gradients by the time of their synchronisation, as the field counts."""
+    """The size of a step's gradients divided by the time of their synchronisation, as the field counts it."""
 
     sync_seconds: float
     sync_seconds_at_least: float | None
@@ -122,7 +122,7 @@ class Bandwidth:
 class GroupFigures(Figures):
     """All ranks together."""
 
-    straggler: Straggler | None  # null where all take about as long, or take turns
+    straggler: Straggler | None  # null where all take about the same time, or take turns
     clock_uncertainty_seconds: float | None
     bandwidth: Bandwidth | None  # null where nothing was sent
 
@@ -155,7 +155,7 @@ class UsageFigures:
 
 @dataclass(frozen=True)
 class LinkUse:
-    """How much of what a rank's link was measured to carry its gradients took."""
+    """The share of a rank's measured link speed that its gradients used."""
 
     sent_utilisation: float | None
     received_utilisation: float | None
@@ -211,12 +211,12 @@ class Summary:
     verdict: Verdict
 
     def write(self, run_folder: Path) -> None:
-        """Put it into the run's folder."""
+        """Write it into the run's folder."""
         replace_file(run_folder / FILE, json.dumps(asdict(self), indent=2, allow_nan=False) + "\n")
 
 
 def is_complete(run_folder: Path) -> bool:
-    """Whether a run has a summary that says so; one that a kill cut off says nothing."""
+    """Whether a run's summary says that it is complete; a summary that was cut off says nothing."""
     try:
         return json.loads((run_folder / FILE).read_text())["complete"] is True
     except (OSError, ValueError, LookupError, TypeError):

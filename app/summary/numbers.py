@@ -25,14 +25,14 @@ from app.records.summary import (
 from app.summary import scores, verdict
 from app.summary.run_records import RankRecords, RunRecords, transfer_seconds
 
-# A straggler needs so many times as long for its own work as the others, and is the last so many times as often as
-# ranks that take turns would be.
+# A straggler's own work takes this many times as long as the others', and it finishes last this many times as often as
+# a rank would if all took turns.
 SLOWER_BY = 1.2
 LAST_MORE_OFTEN = 1.5
 
 
 def summarise(run: RunRecords) -> Summary:
-    """The summary of a run that has ended, well or not."""
+    """The summary of a run, whether it finished or broke off."""
     manifest, ranks = run.manifest, run.ranks
     hashes = [rank.finished.parameters_sha256 if rank.finished else None for rank in ranks]
     planned = manifest.plan.steps
@@ -92,7 +92,7 @@ def _rank_figures(rank: RankRecords, manifest: Manifest, sync_seconds: float | N
 
 
 def _figures(ranks: Sequence[RankRecords], loss: float | None, speed: float | None, formula: float) -> Figures:
-    """What is measured alike of one rank and of all together."""
+    """The figures that one rank and all ranks together have in common."""
     steps = [step for rank in ranks for step in rank.steps]
     warm = [step for rank in ranks for step in rank.warm]
     return Figures(
@@ -113,7 +113,7 @@ def _figures(ranks: Sequence[RankRecords], loss: float | None, speed: float | No
         bytes_sent_per_step=_mean(step.bytes_sent for step in steps),
         bytes_received_per_step=_mean(step.bytes_received for step in steps),
         batch_norm_bytes_sent_per_step=_mean(step.batch_norm_bytes_sent for step in steps),
-        # In the first step the kernel may still see what was sent to set the run up.
+        # In the first step, the kernel's count may include traffic that set up the run.
         interface_bytes_sent_per_step=_mean(step.interface_bytes_sent for step in warm),
         interface_bytes_received_per_step=_mean(step.interface_bytes_received for step in warm),
         formula_bytes_sent_per_step=formula,
@@ -124,7 +124,7 @@ def _figures(ranks: Sequence[RankRecords], loss: float | None, speed: float | No
 
 
 def _spread(values: Iterable[float | None]) -> Spread | None:
-    """Mean, median and 95th percentile; None where a value was not measured, or there are none."""
+    """Mean, median and 95th percentile; None where nothing was measured."""
     measured = [value for value in values if value is not None]
     if not measured:
         return None
@@ -140,9 +140,9 @@ def _first_step(rank: RankRecords) -> FirstStep | None:
 
 
 def _shares(steps: Sequence[Step]) -> Shares | None:
-    """What part of the steps' time each phase is; they add up to 1."""
+    """Each phase's share of the steps' time; the shares add up to 1."""
     if any(step.wait_seconds is not None for step in steps):
-        # The last steps of a run that broke off may be there from some ranks only, with waiting not told apart.
+        # If a run broke off, some ranks may lack its last steps; waiting and synchronisation then cannot be separated.
         steps = [step for step in steps if step.wait_seconds is not None]
     total = sum(step.seconds for step in steps)
     if not total:
@@ -163,13 +163,13 @@ def _part(seconds: Iterable[float | None], total: float) -> float | None:
 
 
 def own_work(step: Step) -> float:
-    """What a rank needs for itself; while statistics are exchanged it may be waiting for others."""
+    """Seconds of a rank's own work, without the exchange of statistics, in which it may wait for others."""
     computing = step.data_seconds + step.forward_seconds + step.backward_seconds + step.optimiser_seconds
     return computing - (step.batch_norm_seconds or 0.0)
 
 
 def _straggler(ranks: Sequence[RankRecords]) -> Straggler | None:
-    """The rank that the others have to wait for; None where all take about as long, or take turns."""
+    """The rank that the others have to wait for; None if all take about the same time, or take turns."""
     together = list(zip(*(rank.warm for rank in ranks), strict=False))
     if len(ranks) == 1 or not together:
         return None
@@ -224,7 +224,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def _sync_seconds(ranks: Sequence[RankRecords]) -> float | None:
-    """The median over the steps of the time in which gradients were on their way; None where none were."""
+    """The median over the steps of the time in which gradients were in flight; None where none were sent."""
     if not any(step.bytes_sent for rank in ranks for step in rank.warm):
         return None
     taken = list(transfer_seconds(ranks))
@@ -250,7 +250,7 @@ def _bandwidth(sync_seconds: float | None, manifest: Manifest) -> Bandwidth | No
 
 
 def _link_use(rank: RankRecords, sync_seconds: float | None, link: Link | None) -> LinkUse:
-    """How much of what a rank's link was measured to carry its gradients took, while they were synchronised."""
+    """The share of a rank's measured link speed that its gradients used while they were synchronised."""
 
     def use(way: str) -> float | None:
         payload = _mean(getattr(step, f"bytes_{way}") for step in rank.steps)
@@ -262,7 +262,7 @@ def _link_use(rank: RankRecords, sync_seconds: float | None, link: Link | None) 
 
 
 def _group_speed(ranks: Sequence[RankRecords]) -> float | None:
-    """Samples of all ranks by the time of the steps, each as long as its slowest rank took."""
+    """Samples of all ranks per second, where a step lasts as long as its slowest rank takes."""
     together = list(zip(*(rank.warm for rank in ranks), strict=False))
     samples = sum(step.samples for steps in together for step in steps)
     return _speed(samples, sum(max(step.seconds for step in steps) for steps in together))

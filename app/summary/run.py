@@ -1,4 +1,4 @@
-"""A run as those see it who read it: the report, the comparison, the views of an experiment."""
+"""A run as its readers see it: the report, the comparison, the views of an experiment."""
 
 from functools import cached_property
 from pathlib import Path
@@ -14,14 +14,14 @@ from app.summary.run_records import RankRecords, RunRecords
 
 
 class Run:
-    """Everything that is known of a run, read when it is asked for."""
+    """Everything known about a run, read on first use."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @cached_property
     def records(self) -> RunRecords:
-        """What it left behind, wherever it has got to."""
+        """The records that it has left so far."""
         return run_records.read(self.folder)
 
     @cached_property
@@ -31,7 +31,7 @@ class Run:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """What it was to be."""
+        """What the run was set up to do."""
         return Manifest.read(self.folder)
 
     @property
@@ -51,19 +51,19 @@ class Run:
 
     @property
     def synchronised(self) -> bool:
-        """Whether there is one model, and not one for each rank."""
+        """Whether the ranks train one model together, and not one each."""
         return any(rank.formula_bytes_sent_per_step for rank in self.manifest.ranks) or len(self.ranks) == 1
 
 
 def find(name: str) -> Run:
-    """A run, from its name in results/, `latest`, or a path."""
+    """Find a run by its name in results/, by `latest`, or by a path."""
     for folder in (folders.RESULTS / name, Path(name)):
         if _has_manifest(folder):
             run = Run(folder.resolve())
             try:
                 run.manifest.ranks[run.manifest.world_size - 1]
             except (OSError, ValueError, LookupError) as error:
-                raise SettingError(f"{folder}/{manifest.FILE} cannot be read, or is no run's: {error}.") from None
+                raise SettingError(f"{folder}/{manifest.FILE} cannot be read, or is not a run's: {error}.") from None
             return run
     made = (path.parent for path in folders.RESULTS.glob(f"*/{manifest.FILE}") if not path.parent.is_symlink())
     known = sorted(folder.name for folder in made)

@@ -1,4 +1,4 @@
-"""All ranks' records of a run together, and what only all of them together tell: who waited for whom."""
+"""All ranks' records of a run, and what only all of them together show: who waited for whom."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ from app.records.spans import covered
 
 @dataclass
 class RankRecords:
-    """What one rank left behind, which may end anywhere."""
+    """One rank's records, which may break off anywhere."""
 
     rank: int
     steps: list[Step] = field(default_factory=list)
@@ -29,7 +29,7 @@ class RankRecords:
         return self.steps[1:]
 
     def on_common_clock(self, at_seconds: float) -> float:
-        """A moment of this rank's clock on rank 0's: what it gained between two comparisons has grown evenly."""
+        """Convert a moment of this rank's clock to rank 0's, as if it had drifted evenly between comparisons."""
         if not self.clocks:
             return at_seconds
         compared = [clock.at_seconds for clock in self.clocks], [clock.ahead_seconds for clock in self.clocks]
@@ -46,7 +46,7 @@ class RunRecords:
 
 
 def read(run_folder: Path) -> RunRecords:
-    """The manifest and every rank's records, with the waiting that DDP's exposed time contains taken out of it."""
+    """The manifest and every rank's records, with DDP's exposed time split into waiting and synchronisation."""
     manifest = Manifest.read(run_folder)
     ranks = [_read_rank(run_folder, rank) for rank in range(manifest.world_size)]
     for number, steps in enumerate(zip(*(rank.steps for rank in ranks), strict=False)):
@@ -58,10 +58,10 @@ def read(run_folder: Path) -> RunRecords:
 
 
 def transfer_seconds(ranks: Sequence[RankRecords]) -> Iterator[float]:
-    """For each step but the first: how long gradients were on their way, on the rank where that took longest.
+    """For each step but the first: how long gradients were in flight, on the rank where that took longest.
 
-    It is the synchronisation phase; of what hides in backward, the time in which some bucket was under way
-    that all ranks had ready.
+    This is the synchronisation phase. In a mode that hides some of it in backward, it is the time in which any bucket
+    was in flight that all ranks had ready.
     """
     for steps in zip(*(rank.warm for rank in ranks), strict=False):
         if all(step.buckets for step in steps):
@@ -71,7 +71,7 @@ def transfer_seconds(ranks: Sequence[RankRecords]) -> Iterator[float]:
 
 
 def _read_rank(run_folder: Path, number: int) -> RankRecords:
-    """A rank's records; of a step or an evaluation that was made again, the last attempt's."""
+    """A rank's records; of a repeated step or evaluation, only the last attempt's."""
     rank = RankRecords(number)
     if not records.path_of(run_folder, number).is_file():
         return rank
@@ -99,9 +99,10 @@ def _later[Attempted: (Step, Evaluation, Finished)](known: Attempted | None, rec
 
 
 def _waits(ranks: Sequence[RankRecords], steps: Sequence[Step]) -> Iterator[float]:
-    """How much of its exposed time each rank waited for others.
+    """How much of its exposed time each rank spent waiting for others.
 
-    Behind backward until the last rank had its last bucket ready; before forward, until rank 0 gave its buffers.
+    After backward it waits until the last rank has its last bucket ready; before forward, until rank 0 sends its
+    buffers.
     """
     buckets, buffers = (
         [_spans(rank, step, messages) for rank, step, messages in zip(ranks, steps, lists, strict=True)]

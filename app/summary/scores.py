@@ -1,4 +1,4 @@
-"""What ranks have learned: losses and accuracies by step and by epoch, out of their records."""
+"""What the ranks have learned: losses and accuracies by step and by epoch, from their records."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ def last(ranks: Sequence[RankRecords]) -> Scores:
 
 
 def _scores(ranks: Sequence[RankRecords], epoch: int | None, evaluations: Sequence[Evaluation | None]) -> Scores:
-    """Of an epoch's images; and on the test set, the mean over the ranks given, None where one of them has none."""
+    """Scores on an epoch's images; and on the test set, the mean over the given ranks, None if one of them has none."""
     trained = training_score(step for rank in ranks for step in rank.steps if step.epoch == epoch)
     made = [each for each in evaluations if each is not None]
     tested = made if len(made) == len(evaluations) else []

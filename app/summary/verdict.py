@@ -6,7 +6,7 @@ from statistics import median
 from app.records.manifest import WAYS, Manifest
 from app.records.summary import GroupFigures, Shares, Summary, Verdict
 
-BOUNDS = {  # what a step can mostly be made of, by the phases that belong to it
+BOUNDS = {  # what can dominate a step, and the phases that count towards it
     "compute": ("forward", "backward", "optimiser"),
     "communication": ("sync",),
     "straggler": ("wait",),
@@ -15,17 +15,17 @@ BOUNDS = {  # what a step can mostly be made of, by the phases that belong to it
 WORTH_A_WORD = 0.05  # of the step
 HARDLY_USED = 0.3  # of a link, while gradients are synchronised
 MUCH = 0.2
-UNEVEN_LINKS = 0.5  # of the middle one; an unshaped link may seem so much thinner than another
+UNEVEN_LINKS = 0.5  # of the median link; above that, unshaped links may differ by chance
 CLOCK_TOLERANCE_SECONDS = 0.005
 
 EMBEDDED = {
-    "shapes": "the images are `shapes`, which are made up: their accuracy says nothing about CIFAR-10's photographs.",
-    "digits": "the images are `digits`, 1,797 of scikit-learn's: their accuracy says nothing about MNIST's.",
+    "shapes": "the images are `shapes`, which are synthetic: accuracy on them says nothing about CIFAR-10's photos.",
+    "digits": "the images are `digits`, scikit-learn's 1,797: accuracy on them says nothing about MNIST's.",
 }
 
 
 def percent(share: float, digits: int = 0) -> str:
-    """Of one."""
+    """A share of one as text."""
     return f"{100 * share:.{digits}f} %"
 
 
@@ -36,11 +36,11 @@ def reach(summary: Summary, manifest: Manifest) -> Verdict:
 
 
 def warnings(summary: Summary, manifest: Manifest) -> Iterator[str]:
-    """What readers of the figures must know, as far as only the end of the run shows it."""
+    """What readers of the figures must know and only the end of the run shows."""
     if not summary.complete:
         unfinished = [rank.rank for rank in summary.ranks if not rank.finished]
         yield (
-            f"the run is incomplete: {summary.steps} of {summary.steps_planned} steps are there from all ranks; "
+            f"the run is incomplete: all ranks recorded {summary.steps} of {summary.steps_planned} steps; "
             f"ranks that did not finish: {', '.join(map(str, unfinished)) or 'none'}."
         )
     if summary.replicas_identical is False:
@@ -50,21 +50,21 @@ def warnings(summary: Summary, manifest: Manifest) -> Iterator[str]:
             usage = rank.usage
             if usage and usage.throttled_seconds:
                 yield (
-                    f"rank {rank.rank}: a CPU quota that RANK_CPUS did not ask for held it back: "
+                    f"rank {rank.rank}: a CPU quota that RANK_CPUS did not set throttled it for "
                     f"{usage.throttled_seconds:.3g} s, summed over CPUs, in {usage.seconds:.3g} s."
                 )
     uncertain = summary.run.clock_uncertainty_seconds
     if uncertain is not None and uncertain > CLOCK_TOLERANCE_SECONDS:
         yield (
-            f"the ranks' clocks could be compared to within {uncertain * 1e3:.1f} ms only: the parts of "
-            "exposed time that are waiting and synchronisation are no more exact than that."
+            f"the ranks' clocks could be compared only to within {uncertain * 1e3:.1f} ms: the split of "
+            "exposed time into waiting and synchronisation is no more exact than that."
         )
     if note := EMBEDDED.get(summary.dataset):
         yield note
 
 
 def _bound(summary: Summary) -> str | None:
-    """What most of the step is; or what holds it up, where ranks lack CPU even to send what idle links could take."""
+    """What dominates the step; `compute`, too, if ranks lack the CPU time to make use of idle links."""
     shares = summary.run.shares
     if shares is None:
         return None
@@ -74,13 +74,13 @@ def _bound(summary: Summary) -> str | None:
 
 
 def _lacks_cpu(summary: Summary) -> bool:
-    """Whether a quota holds most ranks back for much of the time, while their links are hardly used."""
+    """Whether a quota throttles most ranks for much of the time, while their links are hardly used."""
     use, held_back = _busiest_link(summary), _held_back(summary)
     return bool(held_back) and median(held_back) > MUCH and not (use and use[1] > HARDLY_USED)
 
 
 def _held_back(summary: Summary) -> list[float]:
-    """For how much of each second a quota held each rank back, summed over CPUs."""
+    """Seconds per second for which a quota throttled each rank, summed over CPUs."""
     return [
         rank.usage.throttled_seconds / rank.usage.seconds
         for rank in summary.ranks
@@ -91,7 +91,7 @@ def _held_back(summary: Summary) -> list[float]:
 def _sentences(bound: str | None, summary: Summary, manifest: Manifest) -> Iterator[str]:
     shares = summary.run.shares
     if bound is None or shares is None:
-        yield "Nothing can be said about times: no step but the first is there, and the first sets everything up."
+        yield "There are no times to judge: the run has no step after the first, which sets everything up."
     else:
         yield _headline(bound, summary, shares)
         yield from _about_straggler(summary, shares)
@@ -108,18 +108,18 @@ def _headline(bound: str, summary: Summary, shares: Shares) -> str:
     match bound:
         case "communication":
             use = _busiest_link(summary)
-            link = f"; {use[0]} is used to {percent(use[1])}" if use else ""
+            link = f"; {use[0]} runs at {percent(use[1])} of its measured speed" if use else ""
             return f"Communication-bound: {percent(sync)} of the step is exposed synchronisation{link}."
         case "straggler":
             straggler = summary.run.straggler
             whom = f"rank {straggler.rank}" if straggler else "the slowest rank"
-            return f"Straggler-bound: {percent(wait)} of the step is waiting for {whom}, on average over the ranks."
+            return f"Straggler-bound: on average, a rank spends {percent(wait)} of the step waiting for {whom}."
         case "data":
-            return f"Data-bound: {percent(shares.data)} of the step is making the batch ready."
+            return f"Data-bound: {percent(shares.data)} of the step goes into preparing the batch."
         case "compute" if computes < max(sync, wait):
             return (
-                f"Compute-bound: a CPU quota holds the ranks back up to {max(_held_back(summary)):.2g} s in each "
-                f"second, also while they synchronise ({percent(sync)} of the step) or wait ({percent(wait)}); "
+                f"Compute-bound: a CPU quota throttles the ranks for up to {max(_held_back(summary)):.2g} s in each "
+                f"second, even while they synchronise ({percent(sync)} of the step) or wait ({percent(wait)}); "
                 f"{percent(computes)} is computation."
             )
         case _:
@@ -136,17 +136,17 @@ def _about_straggler(summary: Summary, shares: Shares) -> Iterator[str]:
     if straggler:
         text = (
             f"Rank {straggler.rank} is the straggler: its own work takes {straggler.work_ratio:.2f} times as "
-            f"long as the others', and it is the last in {percent(straggler.last_in)} of the steps"
+            f"long as the others', and it finishes last in {percent(straggler.last_in)} of the steps"
         )
         if straggler.others_wait_seconds is None or straggler.wait_seconds is None:
             yield f"{text}. In this mode no rank waits for another's gradients."
         else:
             yield (
-                f"{text}. The others wait {straggler.others_wait_seconds:.3g} s a step for it, and it "
-                f"{straggler.wait_seconds:.3g} s for them."
+                f"{text}. The others wait for it {straggler.others_wait_seconds:.3g} s a step; it waits for them "
+                f"{straggler.wait_seconds:.3g} s."
             )
     elif wait is not None and wait >= WORTH_A_WORD:
-        yield f"The ranks wait for each other {percent(wait)} of the step, in turns: there is no straggler."
+        yield f"The ranks spend {percent(wait)} of the step waiting for each other, in turns: there is no straggler."
 
 
 def _about_hiding(run: GroupFigures) -> Iterator[str]:
@@ -156,7 +156,7 @@ def _about_hiding(run: GroupFigures) -> Iterator[str]:
     part = hidden.mean / (hidden.mean + exposed.mean)
     yield (
         f"{percent(part)} of the synchronisation is hidden behind backward: {hidden.mean:.3g} s a step; "
-        f"{exposed.mean:.3g} s are exposed."
+        f"{exposed.mean:.3g} s a step is exposed."
     )
 
 
@@ -166,14 +166,14 @@ def _about_links(summary: Summary, shares: Shares, manifest: Manifest) -> Iterat
         return
     if bandwidth.sync_seconds_at_least:
         yield (
-            f"On the links as measured, this mode's messages take {bandwidth.sync_seconds_at_least:.3g} s a step at "
-            f"least; they took {bandwidth.sync_seconds:.3g} s (median)."
+            f"On the measured links, this mode's messages need at least {bandwidth.sync_seconds_at_least:.3g} s a "
+            f"step; they took {bandwidth.sync_seconds:.3g} s (median)."
         )
     use, sync = _busiest_link(summary), shares.of("sync")
     if use and use[1] < HARDLY_USED and sync > MUCH:
         yield (
-            f"It is not the links that limit synchronisation: the busiest one, {use[0]}, is used to {percent(use[1])}. "
-            "What takes the time is handling the messages, and waiting for a CPU where ranks share or lack one."
+            f"The links do not limit synchronisation: the busiest one, {use[0]}, runs at {percent(use[1])} of its "
+            "measured speed. Time goes into handling messages, and into waiting for a CPU if ranks share or lack one."
         )
     speeds = {
         (rank.rank, way): rank.link.direction(way).measured_bytes_per_second
@@ -183,11 +183,11 @@ def _about_links(summary: Summary, shares: Shares, manifest: Manifest) -> Iterat
     }
     if speeds and min(speeds.values()) < UNEVEN_LINKS * sorted(speeds.values())[len(speeds) // 2]:
         (rank, way), speed = min(speeds.items(), key=lambda item: item[1])
-        yield f"Rank {rank} has the thinnest link: {speed / 1e6:.1f} MB/s {way}."
+        yield f"Rank {rank} has the slowest link: {speed / 1e6:.1f} MB/s {way}."
 
 
 def _busiest_link(summary: Summary) -> tuple[str, float] | None:
-    """The link of which most is used while gradients are synchronised, and how much."""
+    """The busiest link while gradients are synchronised, and its utilisation."""
     uses = [
         (f"rank {rank.rank}'s link", used)
         for rank in summary.ranks
@@ -202,7 +202,7 @@ def _about_bytes(summary: Summary) -> Iterator[str]:
     if not any(formula for _, formula in counted):
         return
     if wrong := [rank for rank, (sent, formula) in enumerate(counted) if sent is not None and abs(sent - formula) > 1]:
-        yield f"The bytes sent are not those of the formula on ranks {', '.join(map(str, wrong))}."
+        yield f"The bytes sent differ from the formula on ranks {', '.join(map(str, wrong))}."
         return
     excess = [
         rank.interface_bytes_sent_per_step / rank.bytes_sent_per_step - 1
@@ -211,8 +211,8 @@ def _about_bytes(summary: Summary) -> Iterator[str]:
     ]
     amounts = sorted({formula for _, formula in counted})
     size = f"{amounts[0] / 1e6:.2f}" if len(amounts) == 1 else f"{amounts[0] / 1e6:.2f} to {amounts[-1] / 1e6:.2f}"
-    kernel = f"; the kernel saw {percent(max(excess), 1)} more pass at most" if excess else ""
-    yield f"Each rank sends the bytes of the formula, {size} MB a step{kernel}."
+    kernel = f"; the kernel counted at most {percent(max(excess), 1)} more" if excess else ""
+    yield f"Each rank sends as many bytes as the formula says, {size} MB a step{kernel}."
 
 
 def _about_quota(summary: Summary, manifest: Manifest) -> Iterator[str]:
@@ -220,15 +220,15 @@ def _about_quota(summary: Summary, manifest: Manifest) -> Iterator[str]:
     held_back = _held_back(summary)
     if isinstance(asked, int | float) and held_back:
         yield (
-            f"Each rank has {asked:g} CPUs, as asked, which held it back up to {max(held_back):.2g} s "
-            "in each second, summed over CPUs."
+            f"RANK_CPUS gives each rank {asked:g} CPUs; this quota throttled a rank for up to "
+            f"{max(held_back):.2g} s in each second, summed over CPUs."
         )
 
 
 def _about_learning(summary: Summary) -> Iterator[str]:
     losses, accuracy = summary.losses, summary.run.accuracy
     if losses:
-        tested = "" if accuracy is None else f"; {percent(accuracy, 1)} of the test images are told right"
+        tested = "" if accuracy is None else f"; {percent(accuracy, 1)} of the test images are classified correctly"
         yield f"The loss went from {losses[0]:.3g} to {losses[-1]:.3g} in {len(losses)} steps{tested}."
     if summary.replicas_identical and summary.world_size > 1:
-        yield "All replicas ended bitwise the same."
+        yield "All replicas ended bitwise identical."

@@ -21,15 +21,15 @@ def test_a_thin_link_makes_it_communication_and_a_slow_cpu_computation(clone: Cl
     assert headline(thin) in output
     used = [rank["link"][f"{way}_utilisation"] for rank in thin["ranks"] for way in ("sent", "received")]
     print(headline(thin), used)
-    assert f"is used to {100 * max(used):.0f} %" in headline(thin)
+    assert f"runs at {100 * max(used):.0f} % of its measured speed" in headline(thin)
     assert max(used) > 0.5
 
     clone.up(SYNC_MODE="all_reduce", EPOCHS="4", MAX_STEPS="24", RANK_CPUS="0.25", RUN_NAME="slow")
     slow = clone.summary()
     assert headline(slow).startswith("Compute-bound: ")
-    assert any("0.25 CPUs, as asked" in sentence for sentence in slow["verdict"]["sentences"])
+    assert any("RANK_CPUS gives each rank 0.25 CPUs" in sentence for sentence in slow["verdict"]["sentences"])
     assert max(rank["usage"]["throttled_seconds"] for rank in slow["ranks"]) > 0
-    assert not any("RANK_CPUS did not ask" in warning for warning in slow["warnings"])
+    assert not any("RANK_CPUS did not set" in warning for warning in slow["warnings"])
     for name, summary in (("thin", thin), ("slow", slow)):
         assert headline(summary).replace("'", "&#39;") in (clone.folder / f"results/{name}/report.html").read_text()
 
@@ -74,7 +74,7 @@ def test_a_rank_with_half_the_cpu_is_the_straggler_in_an_interrupted_run_as_well
     waits = [rank["wait_seconds"]["mean"] for rank in summary["ranks"]]
     print(waits, summary["run"]["straggler"])
     assert min(waits[rank] for rank in (0, 1, 3)) > 1.5 * waits[2]
-    assert any("rank 2: a CPU quota that RANK_CPUS did not ask for" in warning for warning in summary["warnings"])
+    assert any("rank 2: a CPU quota that RANK_CPUS did not set" in warning for warning in summary["warnings"])
     page = (clone.folder / "results/latest/report.html").read_text()
     assert "Rank 2 is the straggler" in page
     assert "incomplete: " in page

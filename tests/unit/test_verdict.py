@@ -49,13 +49,13 @@ def summary(
             "communication",
             "60 % of the step is exposed synchronisation;",
         ),
-        ((0.0, 0.1, 0.2, 0.1, 0.6, 0.0), 0.94, 9.0, "communication", "rank 0's link is used to 94 %"),
-        ((0.0, 0.1, 0.2, 0.1, 0.6, 0.0), 0.02, 0.0, "communication", "rank 0's link is used to 2 %"),
-        ((0.0, 0.1, 0.2, 0.1, 0.6, 0.0), 0.02, 9.0, "compute", "holds the ranks back up to 0.9 s in each second"),
+        ((0.0, 0.1, 0.2, 0.1, 0.6, 0.0), 0.94, 9.0, "communication", "rank 0's link runs at 94 %"),
+        ((0.0, 0.1, 0.2, 0.1, 0.6, 0.0), 0.02, 0.0, "communication", "rank 0's link runs at 2 %"),
+        ((0.0, 0.1, 0.2, 0.1, 0.6, 0.0), 0.02, 9.0, "compute", "throttles the ranks for up to 0.9 s in each second"),
         ((0.0, 0.1, 0.2, 0.1, 0.6, 0.0), None, None, "communication", "60 % of the step is exposed synchronisation."),
-        ((0.0, 0.2, 0.2, 0.6, 0.0, 0.0), None, 0.0, "straggler", "Straggler-bound: 60 % of the step is waiting"),
+        ((0.0, 0.2, 0.2, 0.6, 0.0, 0.0), None, 0.0, "straggler", "Straggler-bound: on average, a rank spends 60 %"),
         ((0.7, 0.1, 0.2, None, None, 0.0), None, 0.0, "data", "Data-bound: 70 % of the step"),
-        (None, None, None, None, "Nothing can be said about times"),
+        (None, None, None, None, "There are no times to judge"),
     ],
 )
 def test_the_bound_and_the_first_sentence(
@@ -82,16 +82,16 @@ def test_one_rank_that_is_held_back_is_a_straggler_and_not_everybodys_cpu() -> N
     figures = runs.summary(group((0.0, 0.2, 0.2, 0.6, 0.0, 0.0), straggler=straggler), ranks)
     reached = verdict.reach(figures, MANIFEST)
     assert reached.bound == "straggler"
-    assert "60 % of the step is waiting for rank 1" in reached.sentences[0]
+    assert "60 % of the step waiting for rank 1" in reached.sentences[0]
     assert "Rank 1 is the straggler: its own work takes 2.50 times" in reached.sentences[1]
 
 
 def test_a_quota_is_a_warning_only_where_nobody_asked_for_it() -> None:
     held_back = summary((0.0, 0.5, 0.5, 0.0, 0.0, 0.0), None, 3.0)
     asked = runs.manifest(settings=MANIFEST.settings | {"rank_cpus": 0.5})
-    assert any("RANK_CPUS did not ask for" in warning for warning in verdict.warnings(held_back, MANIFEST))
+    assert any("RANK_CPUS did not set" in warning for warning in verdict.warnings(held_back, MANIFEST))
     assert not list(verdict.warnings(held_back, asked))
-    assert any("as asked" in sentence for sentence in verdict.reach(held_back, asked).sentences)
+    assert any("gives each rank 0.5 CPUs" in sentence for sentence in verdict.reach(held_back, asked).sentences)
     never = summary((0.0, 0.5, 0.5, 0.0, 0.0, 0.0), None, 0.0)
     assert not list(verdict.warnings(never, MANIFEST))
 
@@ -99,7 +99,7 @@ def test_a_quota_is_a_warning_only_where_nobody_asked_for_it() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"complete": False, "steps": 3, "steps_planned": 9}, "incomplete: 3 of 9 steps"),
+        ({"complete": False, "steps": 3, "steps_planned": 9}, "incomplete: all ranks recorded 3 of 9 steps"),
         ({"replicas_identical": False}, "the replicas have drifted apart"),
         ({"dataset": "shapes"}, "nothing about CIFAR-10"),
         ({"dataset": "digits"}, "nothing about MNIST"),
@@ -113,4 +113,4 @@ def test_what_readers_must_know_is_a_warning(change: dict[str, Any], told: str) 
 def test_bytes_that_are_not_the_formulas_are_said() -> None:
     ranks = [rank(0), rank(1, bytes_sent_per_step=90.0)]
     wrong = runs.summary(group((0.0, 0.5, 0.5, 0.0, 0.0, 0.0)), ranks)
-    assert "The bytes sent are not those of the formula on ranks 1." in verdict.reach(wrong, MANIFEST).sentences
+    assert "The bytes sent differ from the formula on ranks 1." in verdict.reach(wrong, MANIFEST).sentences
