@@ -17,7 +17,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_missing_rank_ends_the_wait_with_the_list(folder: Path) -> None:
-    ranks = Ranks(folder, 4, JOIN_TIMEOUT=6)
+    ranks = Ranks(folder, 4, JOIN_TIMEOUT=12)  # beyond the first reminder
     ranks.start(0, 1, 3)
     outcomes = ranks.wait()
     for code, output in outcomes.values():
