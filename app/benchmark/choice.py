@@ -1,4 +1,4 @@
-"""What `benchmark collectives` is asked to time. It costs no import of torch to know it."""
+"""What `benchmark collectives` is to time. This module does not import torch."""
 
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -8,13 +8,13 @@ from typing import Self
 SMALLEST, LARGEST = 1 << 10, 256 << 20
 SIZE_STEP = 4
 FEWEST_BYTES, MOST_BYTES = 64, 4 << 30
-GRADIENTS = 36_924_456  # of VGG-11: what is synchronised in a step of the main job
+GRADIENTS = 36_924_456  # bytes of VGG-11's gradients, synchronised in each step of the main job
 
 OPERATION_NAMES = ("send_receive", "gather", "scatter", "all_gather", "all_reduce", "ring_all_reduce")
 
 
 def message_size(text: str) -> int:
-    """Bytes, from a number that may have a k, M or G, which are 1024 of what is before."""
+    """Bytes, from a number that may end in k, M or G, each 1024 times the unit before."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)(i?b)?", text, re.ASCII | re.IGNORECASE)
     size = int(float(match[1]) * 1024 ** " kmg".index(match[2].lower() or " ")) if match else 0
     if not FEWEST_BYTES <= size <= MOST_BYTES:
@@ -23,7 +23,7 @@ def message_size(text: str) -> int:
 
 
 def number_of_ranks(text: str) -> int:
-    """Two at least."""
+    """At least two."""
     if not re.fullmatch(r"\d{1,5}", text) or int(text) < 2:
         raise ArgumentTypeError(f"{text}: not allowed. Allowed: a whole number, 2 or more")
     return int(text)
@@ -36,11 +36,11 @@ class Choice:
     operations: tuple[str, ...] = OPERATION_NAMES
     smallest: int = SMALLEST
     largest: int = LARGEST
-    ranks: tuple[int, ...] = ()  # none: 2, 4, 8 and so on, and all
+    ranks: tuple[int, ...] = ()  # empty: 2, 4, 8 and so on, and all
 
     @classmethod
     def add_options(cls, parser: ArgumentParser) -> None:
-        """Let a command line give it."""
+        """Add its options to a command line."""
         parser.add_argument(
             "--operations",
             nargs="+",
@@ -57,13 +57,13 @@ class Choice:
 
     @classmethod
     def of(cls, options: Namespace) -> Self:
-        """What the command line gives; nothing but defaults where it has no such options."""
+        """The choice that a command line makes; the defaults if it has no such options."""
         if "operations" not in options:
             return cls()
         return cls(tuple(options.operations), options.smallest, options.largest, tuple(options.ranks))
 
     def sizes(self) -> list[int]:
-        """Each four times the one before, and VGG-11's gradients among them."""
+        """Each four times the one before, and the size of VGG-11's gradients."""
         steps = [SMALLEST]
         while steps[-1] < LARGEST:
             steps.append(steps[-1] * SIZE_STEP)
@@ -73,7 +73,7 @@ class Choice:
         )
 
     def numbers_of_ranks(self, world_size: int) -> list[int]:
-        """Of the first ranks of the cluster."""
+        """How many of the cluster's first ranks take part, in turn."""
         if self.ranks:
             return sorted({ranks for ranks in self.ranks if ranks <= world_size})
         powers = [1 << power for power in range(1, world_size.bit_length())]

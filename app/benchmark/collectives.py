@@ -1,4 +1,4 @@
-"""`benchmark collectives`: operations over a range of sizes, through the communicator and straight, as nccl-tests."""
+"""`benchmark collectives`: operations over a range of sizes, through the communicator and directly, as nccl-tests."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -22,27 +22,27 @@ from app.wire.communicator import Communicator
 
 ELEMENT_BYTES = 4
 DISTINCT = 1000  # numbers that a message is made of, small enough for sums to be exact
-MEASURE_FROM = 32 << 20  # bytes, where the links decide, so that they are measured along with the operation
+MEASURE_FROM = 32 << 20  # bytes; from here on the links decide and are measured along with the operation
 
 CELL_SECONDS = 1.0  # what the repetitions of an operation and size should take, through one of the two doors
 MOST_REPETITIONS, LEAST_REPETITIONS = 100, 3
-LONGEST_SECONDS = 5.0  # what would take longer on these links is left out
+LONGEST_SECONDS = 5.0  # operations that would take longer on these links are left out
 
 
 class Door(NamedTuple):
-    """One way to carry an operation out."""
+    """One way to carry out an operation."""
 
-    prepare: Callable[[], None]  # done anew each time, and not timed
+    prepare: Callable[[], None]  # done before each run, and not timed
     run: Callable[[], object]
-    wrong: Callable[[], int]  # after a run: numbers that are not what they must be
+    wrong: Callable[[], int]  # after a run: how many numbers are wrong
 
 
 @dataclass(frozen=True)
 class Operation:
-    """What is timed. Sizes and bus bandwidth are those of nccl-tests."""
+    """An operation to time. Sizes and bus bandwidth are those of nccl-tests."""
 
     doors: Callable[[Communicator, Settings, int], tuple[Door, Door]]  # ours and the straight one, for so many bytes
-    bus_factor: Callable[[int], float]  # bus bandwidth by algorithm bandwidth, for so many ranks
+    bus_factor: Callable[[int], float]  # bus bandwidth divided by algorithm bandwidth, for so many ranks
     seconds_at_least: Callable[[int, Sequence[LinkSpeed]], float]
 
 
@@ -69,7 +69,7 @@ class Timing:
 
 
 def compare_collectives(settings: Settings, cluster: Cluster, choice: Choice, say: Say) -> None:
-    """Time everything that is chosen; rank 0 prints a table for each number of ranks, line by line."""
+    """Time all that was chosen; rank 0 prints a table for each number of ranks, line by line."""
     speak = say if cluster.rank == 0 else _keep_silent
     for ranks in choice.numbers_of_ranks(cluster.world_size):
         bench = Bench(settings, cluster, Communicator(cluster, "in the benchmark", ranks))
@@ -88,7 +88,7 @@ class Bench:
         self._links: list[LinkSpeed] = []
 
     def measure(self) -> list[LinkSpeed]:
-        """What the links carry now; nothing where they are not measured."""
+        """What the links carry now; empty if they are not measured."""
         measured = measure_links(self._settings, self._cluster, self._communicator)
         self._links = [speed_of(link) for link in measured or []]
         return self._links
@@ -97,7 +97,7 @@ class Bench:
         """One line of the table."""
         least = operation.seconds_at_least(size, self._links) if self._links else None
         if least is not None and least > LONGEST_SECONDS:
-            return f"left out: {least:.0f} s at least for each, on these links"
+            return f"left out: each would take at least {least:.0f} s on these links"
         ours, straight = self._time(operation.doors(self._communicator, self._settings, size), size)
         factor = operation.bus_factor(self._communicator.world_size)
         least = operation.seconds_at_least(size, self._links) if self._links else None
@@ -107,7 +107,7 @@ class Bench:
         )
 
     def _time(self, doors: Sequence[Door], size: int) -> list[Timing]:
-        """The doors in turn, so that the machine's moods meet them alike; and the links before, between and after."""
+        """Time the doors in turn, so that changes of the machine's speed hit both alike; measure the links, too."""
         wrong = [_try(door, self._communicator) for door in doors] if self._taking_part else []
         longest = max(_once(door, self._communicator) for door in doors) if self._taking_part else 0.0
         repetitions = _repetitions(self._cluster.exchange("benchmark/longest", longest)[CENTRE])
@@ -136,7 +136,7 @@ def _repetitions(longest: float) -> int:
 
 
 def _try(door: Door, communicator: Communicator) -> int:
-    """Once to warm up, and to check what comes."""
+    """Run once to warm up, and check the result."""
     _once(door, communicator)
     return door.wrong()
 
@@ -161,14 +161,14 @@ def _heading(ranks: int, links: Sequence[LinkSpeed]) -> str:
 
 
 def _keep_silent(_: str) -> None:
-    """What the others would say is rank 0's to say."""
+    """Print nothing: rank 0 speaks for all."""
 
 
 # The operations. Each message is made of small whole numbers that depend on the rank and the place.
 
 
 def numbers(rank: int, elements: int) -> torch.Tensor:
-    """What a rank gives."""
+    """The numbers that a rank sends."""
     return torch.arange(elements, dtype=torch.float32).remainder_(DISTINCT).add_(rank)
 
 
@@ -190,7 +190,7 @@ def _all_reduce(communicator: Communicator, settings: Settings, size: int) -> tu
 
 
 def _ring_all_reduce(communicator: Communicator, settings: Settings, size: int) -> tuple[Door, Door]:
-    """The hand-written ring; straight, the backend's all-reduce and the division that makes the sum a mean."""
+    """The hand-written ring; and directly, the backend's all-reduce and the division that turns the sum into a mean."""
     ranks, given = communicator.world_size, numbers(communicator.rank, size // ELEMENT_BYTES)
     ring, parameter = RingAllReduce(communicator, settings), nn.Parameter(torch.empty_like(given))
     buffer = torch.empty_like(given)
@@ -291,12 +291,12 @@ def _send_receive(communicator: Communicator, settings: Settings, size: int) -> 
 
 
 def _part(communicator: Communicator, size: int) -> int:
-    """Elements of one rank, where a size is that of all ranks' parts together."""
+    """Elements of one rank, for operations whose size is that of all ranks' parts together."""
     return max(1, size // ELEMENT_BYTES // communicator.world_size)
 
 
 def _wrong_parts(came: Sequence[torch.Tensor], parts: int, elements: int) -> int:
-    """A part that did not come is wrong in all its numbers."""
+    """How many numbers are wrong; in a part that did not arrive, all are."""
     wrong = sum(int((part != numbers(rank, elements)).sum()) for rank, part in enumerate(came))
     return wrong + (parts - len(came)) * elements
 

@@ -1,7 +1,7 @@
 """`benchmark overhead`: what measuring costs a training step, call by call, and as a ratio of whole steps.
 
-Left out of the ratio are the accounts of traffic, which the communicator keeps whoever looks at them, and out of both
-what a hook of DDP's costs beside its account: `benchmark sync` holds `ddp` against DDP as it comes.
+The ratio leaves out the accounts of traffic, which the communicator keeps in any case. Both leave out what a hook of
+DDP's costs besides its account: `benchmark sync` compares `ddp` with DDP as it comes.
 """
 
 import time
@@ -36,7 +36,7 @@ MARKS, ACCOUNTS, BARRIER = "counters and marks", "accounts of traffic", "timed b
 RECORD, USAGE = "counters and record", "usage"
 PARTS = (MARKS, ACCOUNTS, BARRIER, RECORD, USAGE)
 
-Costs = dict[str, float]  # seconds of a step by part; a part that the step did not have is not in it
+Costs = dict[str, float]  # seconds of a step by part; parts that the step did not have are missing
 
 
 class Pair(NamedTuple):
@@ -48,13 +48,13 @@ class Pair(NamedTuple):
 
 
 class NoMeter:
-    """Looks at nothing. The communicator is told of the step, because it is its errors that name it."""
+    """Measures nothing. The communicator still learns the step, because its errors name it."""
 
     def __init__(self, communicator: Communicator) -> None:
         self._communicator = communicator
 
     def begin(self, step: int) -> None:
-        """Count the wire's bytes anew."""
+        """Count the wire's bytes from zero."""
         self._communicator.begin_step(step)
 
     def mark(self, phase: str) -> None:
@@ -65,11 +65,11 @@ class NoMeter:
 
 
 class TimedTraffic(Traffic):
-    """Accounts that know how long it took to keep them."""
+    """Accounts that time their own keeping."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.taken: list[float] = []  # by the backend's threads as well, and to append is safe among threads
+        self.taken: list[float] = []  # the backend's threads append too, which is thread-safe
 
     def begin(self, sent: float, received: float) -> None:
         """Count an operation that starts now."""
@@ -78,14 +78,14 @@ class TimedTraffic(Traffic):
         self.taken.append(time.perf_counter() - began)
 
     def end(self) -> None:
-        """One operation is over."""
+        """Count an operation that ends now."""
         began = time.perf_counter()
         super().end()
         self.taken.append(time.perf_counter() - began)
 
 
 class TimedMeter:
-    """Hands everything on to a run's own meter, and takes the time of each call."""
+    """Passes everything on to a run's own meter, and times each call."""
 
     def __init__(self, job: Job, recorder: Recorder, clock: RunClock) -> None:
         self._job, self._recorder = job, recorder
@@ -102,11 +102,11 @@ class TimedMeter:
                 self._traffic.append(traffic)
 
     def mark(self, phase: str) -> None:
-        """A phase is over."""
+        """A phase has ended."""
         self._timed(MARKS, lambda: self._meter.mark(phase))
 
     def wait_for_peers(self) -> None:
-        """The gradients lie here."""
+        """This rank's gradients are ready."""
         self._timed(BARRIER, self._meter.wait_for_peers)
 
     def write(self, outcome: Outcome) -> None:
@@ -115,7 +115,7 @@ class TimedMeter:
         self._timed(RECORD, lambda: self._recorder.write(record))
 
     def costs(self) -> Costs:
-        """Of the step that has been written."""
+        """The costs of the step that was written last."""
         return {**self._seconds, ACCOUNTS: sum(sum(traffic.taken) for traffic in self._traffic)}
 
     def _timed[Result](self, part: str, call: Callable[[], Result]) -> Result:
@@ -126,7 +126,7 @@ class TimedMeter:
 
 
 class TimedSampler(UsageSampler):
-    """A sampler that knows, after its end, what CPU time its thread has used."""
+    """A sampler that says, after its end, how much CPU time its thread has used."""
 
     samples = 0
     cpu_seconds = 0.0
@@ -140,7 +140,7 @@ class TimedSampler(UsageSampler):
         return super()._take()
 
     def costs(self, interval: float, seconds: float) -> Costs:
-        """Of so many seconds in which it takes a sample every interval."""
+        """The cost of sampling once per interval, over so many seconds."""
         return {USAGE: self.cpu_seconds / self.samples * seconds / interval}
 
 
@@ -157,7 +157,7 @@ class Bench:
         self._gate = Communicator(cluster, "in the benchmark")
 
     def pair(self, measured_first: bool) -> Pair:
-        """One step of each kind. The ranks meet before it, and when the last of them has done it."""
+        """One step of each kind. The ranks wait for each other before and after each step."""
         if measured_first:
             measured, costs = self._measured()
             return Pair(measured, self._unmeasured(), costs)
@@ -178,7 +178,7 @@ class Bench:
         self._gate.wait_for_peers()
         began = time.monotonic()
         run()
-        self._gate.wait_for_peers()  # the time of the slowest rank is everybody's
+        self._gate.wait_for_peers()  # every rank takes the slowest one's time
         return time.monotonic() - began
 
     def _take(self, meter: Meter) -> Outcome:
@@ -188,7 +188,7 @@ class Bench:
 
 
 def compare_measuring(settings: Settings, cluster: Cluster, say: Say) -> None:
-    """Pair after pair, the order swapped each time, so that neither kind of step has the better moments."""
+    """Time pair after pair, in alternating order, so that neither kind of step gets the better moments."""
     pairs = []
     with TemporaryDirectory() as folder, Recorder(Path(folder), cluster.rank) as recorder:
         bench = Bench(settings, cluster, recorder)
@@ -208,10 +208,10 @@ def compare_measuring(settings: Settings, cluster: Cluster, say: Say) -> None:
 
 
 def _together(costs: Sequence[Sequence[Costs]]) -> Costs:
-    """A typical step's costs, given all ranks' steps: of each part, the rank where it costs most.
+    """A typical step's costs, from all ranks' steps: for each part, those of the rank where it costs most.
 
-    A rank at a barrier mostly waits for its peers, which it would do without one, a moment later. What the barrier
-    itself costs is what the last one there has to wait, in each step.
+    At a barrier, a rank mostly waits for its peers; without one, it would wait for them a moment later. The barrier's
+    own cost is how long the last rank to arrive waits, in each step.
     """
     parts = [part for part in PARTS if part in costs[0][0]]
     together = {part: max(median(step[part] for step in steps) for steps in costs) for part in parts}
@@ -221,7 +221,7 @@ def _together(costs: Sequence[Sequence[Costs]]) -> Costs:
 
 
 def table(pairs: Sequence[Pair], costs: Costs, interval: float) -> str:
-    """What each part of measuring costs; and the median of the pairs' ratios, and the range."""
+    """The cost of each part of measuring; the median and the range of the pairs' ratios."""
     step = median(pair.unmeasured for pair in pairs)
     lines = [f"{'measuring':<24} {'ms/step':>9} {'of the step':>12}"]
     for part in PARTS:
@@ -241,14 +241,14 @@ def _row(name: str, seconds: float, step: float) -> str:
 
 
 def _job(settings: Settings, cluster: Cluster) -> Job:
-    """As a run has it, without a prepared set, which a benchmark's ranks do not have."""
+    """A job as in a run, but without a prepared set, which a benchmark's ranks do not have."""
     batch, steps = settings.global_batch(cluster.world_size), 2 * (WARM_UP + ROUNDS)
     job = make_job(settings, cluster, _noise(settings, batch), lambda _: None)
     return replace(job, plan=Plan(1, steps, steps, batch))
 
 
 def _noise(settings: Settings, samples: int) -> DataSet:
-    """Images and labels of no meaning, the same on all ranks, in the form of the model's usual set."""
+    """Random images and labels, the same on all ranks, in the form of the model's usual set."""
     source, random = SOURCES[DEFAULT_DATASETS[settings.model]], np.random.default_rng(settings.seed)
     images = random.integers(0, 256, (samples, SIDE, SIDE, source.channels), dtype=np.uint8)
     part = Part(images, random.integers(0, CLASSES, samples))

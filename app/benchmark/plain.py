@@ -1,4 +1,4 @@
-"""The plainest correct code of each pattern, straight on torch.distributed: what the modes are measured against."""
+"""The plainest correct code of each pattern, directly on torch.distributed: the yardsticks of the modes."""
 
 from collections.abc import Sequence
 
@@ -81,5 +81,5 @@ def packed_ring(parameters: Sequence[nn.Parameter]) -> None:
 
 def _gradient(parameter: nn.Parameter) -> torch.Tensor:
     if parameter.grad is None:
-        raise ValueError("a benchmark's parameters all have gradients")
+        raise ValueError("all parameters of a benchmark have gradients")
     return parameter.grad

@@ -1,4 +1,4 @@
-"""`benchmark sync`: every mode beside the plainest correct code of the same pattern, round after round."""
+"""`benchmark sync`: every mode against the plainest correct code of the same pattern, round after round."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ WARM_UP = 2
 FLAT = "the backend's all-reduce of one flat buffer"
 FLAT_RING = "ring_all_reduce of one flat buffer"
 
-# What each mode is held against, on the same gradients.
+# What each mode is compared with, on the same gradients.
 YARDSTICKS = {
     "gather_scatter": ["plain gather and scatter"],
     "send_recv": ["plain send and recv"],
@@ -41,14 +41,14 @@ class Contender(Protocol):
     """Something to be timed."""
 
     def prepare(self) -> None:
-        """What has to be done anew each time, and is not timed."""
+        """Prepare a run; this is not timed."""
 
     def run(self) -> None:
-        """What is timed."""
+        """Do what is timed."""
 
 
 class Gradients(nn.Module):
-    """Parameters as a model has them, and a backward that costs little beside their synchronisation."""
+    """A model's parameters, with a backward that costs little compared with their synchronisation."""
 
     def __init__(self, like: Sequence[torch.Tensor]) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Gradients(nn.Module):
 
 
 class Synchronisation:
-    """Averages gradients that lie there, as backward has left them."""
+    """Averages gradients that are ready, as after backward."""
 
     def __init__(self, model: Gradients, synchronise: Callable[[list[nn.Parameter]], None]) -> None:
         self._model, self._synchronise = model, synchronise
@@ -96,7 +96,7 @@ class Backward:
 
 
 class FlatBuffer:
-    """The backend's all-reduce with nothing around it: a bound, because real gradients are no single buffer."""
+    """The backend's all-reduce with nothing around it: a bound, because real gradients are not a single buffer."""
 
     def __init__(self, like: Sequence[torch.Tensor]) -> None:
         self._buffer = torch.randn(sum(each.numel() for each in like), dtype=like[0].dtype)
@@ -111,7 +111,7 @@ class FlatBuffer:
 
 
 def compare_modes(settings: Settings, cluster: Cluster, say: Say) -> None:
-    """Time all contenders in turn, so that the machine's moods meet them alike; rank 0 prints times and ratios."""
+    """Time all contenders in turn, so that changes of the machine's speed hit all alike; rank 0 prints the table."""
     like = [
         parameter.detach()
         for parameter in models.build(settings.model, settings.seed, DTYPES[settings.precision]).parameters()
@@ -125,7 +125,7 @@ def compare_modes(settings: Settings, cluster: Cluster, say: Say) -> None:
             communicator.wait_for_peers()
             began = time.monotonic()
             contender.run()
-            communicator.wait_for_peers()  # the time of the slowest rank is everybody's
+            communicator.wait_for_peers()  # every rank takes the slowest one's time
             if number >= WARM_UP:
                 seconds[name].append(time.monotonic() - began)
         if cluster.rank == 0:
@@ -155,7 +155,7 @@ def _contenders(settings: Settings, cluster: Cluster, like: Sequence[torch.Tenso
 
 
 def _modes() -> list[str]:
-    """Every mode that synchronises; one without a yardstick of its own is held against the flat buffer."""
+    """Every mode that synchronises; one without its own yardstick is compared with the flat buffer."""
     return list(dict.fromkeys([*YARDSTICKS, *(name for name in MODES if name != "none")]))
 
 

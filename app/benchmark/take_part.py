@@ -1,4 +1,4 @@
-"""A benchmark, as each rank takes part in it: join, measure the links, time, leave."""
+"""A benchmark, as each rank runs it: join, measure the links, time, leave."""
 
 import torch
 
@@ -14,7 +14,7 @@ from app.wire.communicator import Communicator
 
 
 def benchmark(name: str, choice: Choice, settings: Settings, say: Say) -> None:
-    """Take part in a benchmark, as the rank that this process turns out to be."""
+    """Take part in a benchmark, as one of the cluster's ranks."""
     cluster = join(settings, say)
     torch.set_num_threads(cluster.me.threads)
     with cluster.until_the_end():

@@ -1,4 +1,4 @@
-"""The check-up, as every rank takes part in it: join, tell, measure one pair after another, leave."""
+"""The check-up, as every rank runs it: join, share facts, measure one pair after another, leave."""
 
 import time
 from dataclasses import asdict
@@ -19,11 +19,11 @@ from app.wire.clock import Difference, compare_clocks
 from app.wire.communicator import Communicator
 
 PROGRESS_SECONDS = 5.0
-PATIENCE_SECONDS = 60.0  # unless PEER_TIMEOUT is given: nothing takes long here, as training may
+PATIENCE_SECONDS = 60.0  # unless PEER_TIMEOUT is given: unlike training, nothing here takes long
 
 
 def check_up(settings: Settings, say: Say) -> int:
-    """Examine the cluster as one of its ranks, and let rank 0 report; the exit code is 1 where there is a problem."""
+    """Examine the cluster as one of its ranks; rank 0 prints the report. The exit code is 1 if there is a problem."""
     if "peer_timeout" not in settings.model_fields_set:
         settings = settings.model_copy(update={"peer_timeout": PATIENCE_SECONDS})
     cluster = join(settings, say)
@@ -37,7 +37,7 @@ def check_up(settings: Settings, say: Say) -> int:
 
 
 def examine(cluster: Cluster, communicator: Communicator, say: Say) -> Examination:
-    """Collect everything; in the end all ranks know the same."""
+    """Collect everything; all ranks end with the same facts."""
     own = asdict(facts.look(cluster.me.interface))
     everyones = [Facts(**each) for each in cluster.exchange("doctor/facts", own)]
     if cluster.world_size == 1:
@@ -58,7 +58,7 @@ def _compare_clocks(cluster: Cluster, communicator: Communicator) -> list[Differ
 
 
 def _measure_pairs(cluster: Cluster, communicator: Communicator, say: Say) -> dict[Pair, PairFigures]:
-    """Every rank to every other one, while all the rest are quiet."""
+    """Measure every rank to every other one, while the rest are silent."""
     pairs = list(permutations(range(cluster.world_size), 2))
     say(f"measuring {len(pairs)} pairs, one after the other")
     said = time.monotonic()
@@ -78,4 +78,4 @@ def _measure_pairs(cluster: Cluster, communicator: Communicator, say: Say) -> di
 
 
 def _keep_silent(_: str) -> None:
-    """What the others would say is rank 0's to say."""
+    """Print nothing: rank 0 speaks for all."""

@@ -1,4 +1,4 @@
-"""What a rank can tell of itself without talking to anybody."""
+"""What a rank can find out about itself without communicating."""
 
 import os
 from collections.abc import Callable
@@ -18,7 +18,7 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # looked at, never written
 
 @dataclass(frozen=True)
 class Facts:
-    """One rank's part of the table, beside what the join has told already; None where it could not be read."""
+    """One rank's facts, besides those known from the join; None where one could not be read."""
 
     mtu_bytes: int | None  # the largest packet that the interface sends
     shared_memory_bytes: int | None
@@ -32,7 +32,7 @@ class Facts:
 
 
 def look(interface: str) -> Facts:
-    """Read everything; what cannot be read is missing, with the reason."""
+    """Read everything; what cannot be read is None, with the reason in `unread`."""
     unread: dict[str, str] = {}
 
     def attempt[Value](what: str, read: Callable[[], Value]) -> Value | None:

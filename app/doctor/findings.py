@@ -1,4 +1,4 @@
-"""What the facts and the measurements mean: each finding says what was got, what is expected, and what to do next."""
+"""What the facts and the measurements mean: each finding says what was found, what is expected, and what to do next."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from app.wire.clock import Difference
 SHARED_MEMORY_WANTED_BYTES = 64 * 2**20  # what Docker gives by default
 MEMORY_WANTED_BYTES = 2**30  # VGG-11 at 64 images per rank peaks at 0.8 GB, its data set included
 CLOCK_TOLERANCE_SECONDS = 0.05
-SLOW_BANDWIDTH_PART = 3  # slower than the usual divided by this
+SLOW_BANDWIDTH_PART = 3  # slow means below the usual divided by this
 SLOW_LATENCY_TIMES = 10
 LATENCY_THAT_MATTERS_SECONDS = 0.001  # below, a busy host explains it
 
@@ -23,7 +23,7 @@ Pair = tuple[int, int]  # who sends, who receives
 
 @dataclass(frozen=True)
 class Examination:
-    """All that is known of the cluster; the lists are by rank."""
+    """Everything known about the cluster; the lists are by rank."""
 
     members: Sequence[Member]
     facts: Sequence[Facts]
@@ -41,7 +41,7 @@ class Finding:
 
 
 def find(examination: Examination) -> list[Finding]:
-    """Everything that is worth a word, problems first; nothing where all is well."""
+    """All findings, problems first; none if all is well."""
     facts, members = examination.facts, examination.members
     found = [
         *_differing_images(facts),
@@ -80,13 +80,13 @@ def _differing_mtu(facts: Sequence[Facts]) -> Iterator[Finding]:
     yield from _differing(
         "the MTU",
         sizes,
-        "Large packets get lost on the way to the smaller one. Set the same on all interfaces: ip link set IF mtu N "
+        "Large packets get lost on the way to the smaller MTU. Set the same on all interfaces: ip link set IF mtu N "
         "on a host, or driver_opts com.docker.network.driver.mtu of the network in compose.yaml.",
     )
 
 
 def _differing(what: str, values: Sequence[object], remedy: str) -> Iterator[Finding]:
-    """A problem where the ranks have other values; what could not be read is told elsewhere."""
+    """A problem if the ranks' values differ; `_unread` reports what could not be read."""
     groups = _by_value(values)
     groups.pop(None, None)
     if len(groups) > 1:
@@ -95,27 +95,27 @@ def _differing(what: str, values: Sequence[object], remedy: str) -> Iterator[Fin
 
 
 def _wrong_numbers(examination: Examination) -> Iterator[Finding]:
-    remedy = "Data is damaged on its way: look for faults in that machine's memory or network card, or use another one."
+    remedy = "Data is damaged in transit: look for faults in that machine's memory or network card, or use another one."
     for (sender, receiver), figures in examination.pairs.items():
         if figures.wrong_elements:
             yield Finding(
                 "problem",
-                f"send and receive: {figures.wrong_elements} numbers from rank {sender} came wrong at rank {receiver}. "
-                f"Expected: each as it was sent. {remedy}",
+                f"send and receive: {figures.wrong_elements} numbers from rank {sender} arrived wrong "
+                f"at rank {receiver}. Expected: each as it was sent. {remedy}",
             )
     for outcome in examination.outcomes:
         for rank, places in outcome.wrong.items():
             yield Finding(
                 "problem",
-                f"{outcome.program}: the numbers of rank {rank} came wrong at {_ranks(places)}. "
-                f"Expected: each as it was given. {remedy}",
+                f"{outcome.program}: the numbers of rank {rank} arrived wrong at {_ranks(places)}. "
+                f"Expected: each as it was sent. {remedy}",
             )
 
 
 def _slow_links(pairs: Mapping[Pair, PairFigures], world_size: int) -> Iterator[Finding]:
     if not pairs:
         return
-    # The usual is that of the quicker half, because a single slow rank of three makes most pairs slow.
+    # The usual value comes from the faster half, because a single slow rank of three makes most pairs slow.
     speed = _usual(pairs, lambda figures: -figures.bytes_per_second)
     slow = {
         pair: each
@@ -125,10 +125,10 @@ def _slow_links(pairs: Mapping[Pair, PairFigures], world_size: int) -> Iterator[
     for name, worst in _places(slow, world_size, lambda figures: -figures.bytes_per_second):
         yield Finding(
             "warning",
-            f"slow link: {name} has {worst.bytes_per_second / 1e6:.1f} MB/s, usual here are "
-            f"{speed.bytes_per_second / 1e6:.1f}. Expected: a third of that at least. Look at that link's "
-            "cable, switch port and shaping, or for other traffic, and check again: a step is as slow as the "
-            "slowest link.",
+            f"slow link: {name} reaches {worst.bytes_per_second / 1e6:.1f} MB/s; usual here: "
+            f"{speed.bytes_per_second / 1e6:.1f}. Expected: at least a third of that. Check that link's cable, switch "
+            "port and shaping, look for other traffic, and run the check-up again: a step is as slow as the slowest "
+            "link.",
         )
     delay = _usual(pairs, lambda figures: figures.quickest_latency_seconds).quickest_latency_seconds
     limit = max(SLOW_LATENCY_TIMES * delay, LATENCY_THAT_MATTERS_SECONDS)
@@ -136,14 +136,14 @@ def _slow_links(pairs: Mapping[Pair, PairFigures], world_size: int) -> Iterator[
     for name, worst in _places(late, world_size, lambda figures: figures.quickest_latency_seconds):
         yield Finding(
             "warning",
-            f"long way: {name} has a latency of {worst.quickest_latency_seconds * 1e6:.0f} microseconds at best, usual "
-            f"here are {delay * 1e6:.0f}. Expected: {limit * 1e6:.0f} at most. Look for a long route or a shaped link, "
-            "and check again.",
+            f"high latency: {name} needs {worst.quickest_latency_seconds * 1e6:.0f} microseconds at best; usual here: "
+            f"{delay * 1e6:.0f}. Expected: at most {limit * 1e6:.0f}. Look for a long route or a shaped link, "
+            "and run the check-up again.",
         )
 
 
 def _usual(pairs: Mapping[Pair, PairFigures], badness: Callable[[PairFigures], float]) -> PairFigures:
-    """The middle one of the better half of all pairs."""
+    """The median of the better half of all pairs."""
     better_first = sorted(pairs.values(), key=badness)
     return better_first[(len(better_first) - 1) // 4]
 
@@ -151,7 +151,7 @@ def _usual(pairs: Mapping[Pair, PairFigures], badness: Callable[[PairFigures], f
 def _places(
     pairs: Mapping[Pair, PairFigures], world_size: int, badness: Callable[[PairFigures], float]
 ) -> Iterator[tuple[str, PairFigures]]:
-    """Where these pairs are: a rank where it is all of that rank's, else the pair; with the worst figures there."""
+    """Name these pairs: by rank if they are all of that rank's pairs, else one by one; with the worst figures there."""
     rest = dict(pairs)
     for rank in range(world_size):
         own = {pair: each for pair, each in pairs.items() if rank in pair}
@@ -171,8 +171,8 @@ def _processors(members: Sequence[Member]) -> Iterator[Finding]:
     for (threads, quota), ranks in _groups(throttled.items()).items():
         yield Finding(
             "warning",
-            f"{_ranks(ranks)}: {threads} threads on a quota of {quota:g} CPUs, so the kernel stops them again and "
-            "again. Expected: no more threads than CPUs. Unset THREADS_PER_RANK, or raise RANK_CPUS.",
+            f"{_ranks(ranks)}: {threads} threads on a quota of {quota:g} CPUs, so the kernel keeps stopping them. "
+            "Expected: no more threads than CPUs. Unset THREADS_PER_RANK, or raise RANK_CPUS.",
         )
     if shared := oversubscription(members):
         yield Finding("warning", f"{shared} Or start fewer ranks on that host.")
@@ -187,8 +187,8 @@ def _memory(members: Sequence[Member], facts: Sequence[Facts]) -> Iterator[Findi
     for limit, ranks in _groups(limited.items()).items():
         yield Finding(
             "warning",
-            f"{_ranks(ranks)}: a memory limit of {limit / 2**20:.0f} MiB. Expected: 1024 MiB at least for VGG-11 at "
-            "64 images per rank, or it may be killed. Raise or unset RANK_MEMORY, or train LeNet-5.",
+            f"{_ranks(ranks)}: a memory limit of {limit / 2**20:.0f} MiB. Expected: at least 1024 MiB for VGG-11 at "
+            "64 images per rank, or the rank may be killed. Raise or unset RANK_MEMORY, or train LeNet-5.",
         )
     for ranks in _by_value([member.machine.boot_id for member in members]).values():
         free = min(facts[rank].memory_free_bytes for rank in ranks)
@@ -210,7 +210,7 @@ def _shared_memory(facts: Sequence[Facts]) -> Iterator[Finding]:
     for size, ranks in _groups(small.items()).items():
         yield Finding(
             "warning",
-            f"{_ranks(ranks)}: /dev/shm has {size / 2**20:.0f} MiB. Expected: 64 MiB at least. Only programs whose "
+            f"{_ranks(ranks)}: /dev/shm has {size / 2**20:.0f} MiB. Expected: at least 64 MiB. Only programs whose "
             "DataLoader has workers need it: set shm_size in compose.yaml for those.",
         )
 
@@ -222,7 +222,7 @@ def _clocks(clocks: Sequence[Difference | None]) -> Iterator[Finding]:
                 "warning",
                 f"rank {rank}: its clock is {abs(clock.ahead_seconds) * 1e3:.0f} ms "
                 f"{'ahead of' if clock.ahead_seconds > 0 else 'behind'} rank 0's, give or take "
-                f"{clock.uncertainty_seconds * 1e3:.1f}. Expected: {CLOCK_TOLERANCE_SECONDS * 1e3:.0f} ms at most, or "
+                f"{clock.uncertainty_seconds * 1e3:.1f}. Expected: at most {CLOCK_TOLERANCE_SECONDS * 1e3:.0f} ms, or "
                 "the ranks' time stamps cannot be compared. Run chrony, or another NTP client, on each host.",
             )
 
@@ -232,8 +232,8 @@ def _unread(facts: Sequence[Facts]) -> Iterator[Finding]:
     for (what, reason), ranks in _groups(reasons).items():
         yield Finding(
             "warning",
-            f"{_ranks(ranks)}: {what} could not be read: {reason}. It stands as '-' and was not checked; look at it "
-            "by hand.",
+            f"{_ranks(ranks)}: {what} could not be read: {reason}. The table shows '-', and nothing was checked: look "
+            "at it by hand.",
         )
 
 
@@ -241,8 +241,7 @@ def _loneliness(members: Sequence[Member]) -> Iterator[Finding]:
     if len(members) == 1:
         yield Finding(
             "ok",
-            "rank 0 is alone: there is nobody to talk to, so that nothing between ranks was measured. "
-            "For more ranks raise WORKERS.",
+            "rank 0 is the only rank, so nothing between ranks was measured. Raise WORKERS for more ranks.",
         )
 
 

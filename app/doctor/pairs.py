@@ -12,7 +12,7 @@ from app.wire.messages import answer_pings, give, ping, take
 
 PINGS = 20
 WARM_UP_PINGS = 3  # the first ones wake the other rank up
-TRANSFERS = 5  # the quickest counts: what else the host does can only slow one down
+TRANSFERS = 5  # the fastest counts: other work on the host can only slow one down
 TRANSFER_SECONDS = 0.05  # what a bandwidth message should take
 ELEMENT_BYTES = 8
 FEWEST_ELEMENTS = 2**16 // ELEMENT_BYTES  # 64 KiB
@@ -21,12 +21,12 @@ MOST_ELEMENTS = 2**23 // ELEMENT_BYTES  # 8 MiB
 
 @dataclass(frozen=True)
 class PairFigures:
-    """What one rank measured towards another."""
+    """One rank's measurements of its way to another."""
 
     latency_seconds: float  # one way: half the median round trip of 8 bytes
-    quickest_latency_seconds: float  # what the link itself takes, whatever else the hosts were doing
+    quickest_latency_seconds: float  # closest to what the link itself takes
     bytes_per_second: float
-    wrong_elements: int  # that came other than they were sent
+    wrong_elements: int  # that arrived other than they were sent
 
 
 def measure_pair(communicator: Communicator, sender: int, receiver: int) -> PairFigures | None:
@@ -37,7 +37,7 @@ def measure_pair(communicator: Communicator, sender: int, receiver: int) -> Pair
         one_way = min(round_trips) / 2
         speed, wrong = 0.0, 0
         for _ in range(TRANSFERS):
-            # The first message is small, and each next one fits what the link has shown until then.
+            # The first message is small; each later one fits the speed that the link has shown so far.
             elements = int(min(max(speed * TRANSFER_SECONDS / ELEMENT_BYTES, FEWEST_ELEMENTS), MOST_ELEMENTS))
             reached, damaged = _send(communicator, receiver, elements, one_way)
             speed, wrong = max(speed, reached), wrong + damaged
@@ -51,7 +51,7 @@ def measure_pair(communicator: Communicator, sender: int, receiver: int) -> Pair
 
 
 def _send(communicator: Communicator, receiver: int, elements: int, one_way: float) -> tuple[float, int]:
-    """Bytes per second, until the receiver says that all has come, and how many elements it found wrong."""
+    """Bytes per second until the receiver says that all has arrived, and how many elements it found wrong."""
     message = numbers(communicator.rank, elements)
     give(communicator, receiver, elements)
     take(communicator, receiver)  # its buffer is ready
@@ -59,7 +59,7 @@ def _send(communicator: Communicator, receiver: int, elements: int, one_way: flo
     communicator.start_send(message, receiver).wait()
     take(communicator, receiver)
     seconds = time.perf_counter() - began
-    # The receiver's word takes its way as well, which is at most half of all.
+    # The receiver's answer takes time as well, at most half of the total.
     return message.nbytes / max(seconds - one_way, seconds / 2), int(take(communicator, receiver))
 
 

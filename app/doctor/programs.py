@@ -1,4 +1,4 @@
-"""The collective programs of the course, each with a check: the numbers that come must be those that were given."""
+"""The collective programs of the course, each with a check: the numbers that arrive must be those that were sent."""
 
 import statistics
 from collections.abc import Callable
@@ -13,20 +13,20 @@ from app.wire.communicator import Communicator
 ELEMENTS = 8192  # 64 KiB from each rank
 REPETITIONS = 5
 
-Program = Callable[[Communicator, int], list[int]]  # gives the ranks whose numbers came wrong here
+Program = Callable[[Communicator, int], list[int]]  # returns the ranks whose numbers arrived wrong here
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one program went, over all ranks."""
+    """The outcome of one program, over all ranks."""
 
     program: str
     seconds: float  # on the wire: the slowest rank's median
-    wrong: dict[int, list[int]]  # rank whose numbers came wrong -> ranks where they did
+    wrong: dict[int, list[int]]  # rank whose numbers arrived wrong -> ranks where they did
 
 
 def numbers(rank: int, elements: int) -> torch.Tensor:
-    """What a rank gives: no two of all ranks' numbers are the same, so that a mix-up is seen as well."""
+    """The numbers that a rank sends: no two of all ranks' numbers are the same, so a mix-up is noticed too."""
     return torch.arange(1, elements + 1, dtype=torch.float64) + rank * elements
 
 
@@ -37,7 +37,7 @@ def gather(communicator: Communicator, elements: int) -> list[int]:
 
 
 def scatter(communicator: Communicator, elements: int) -> list[int]:
-    """Rank 0 sends every rank numbers of its own."""
+    """Rank 0 sends each rank its own numbers."""
     central = communicator.rank == CENTRE
     parts = [numbers(rank, elements) for rank in range(communicator.world_size)] if central else []
     mine = torch.zeros(elements, dtype=torch.float64)
@@ -48,7 +48,7 @@ def scatter(communicator: Communicator, elements: int) -> list[int]:
 def all_reduce(communicator: Communicator, elements: int) -> list[int]:
     """All ranks receive the sum.
 
-    Each one adds its numbers in a stretch of its own, and zeros elsewhere, so that a wrong sum shows whose part it was.
+    Each rank adds its numbers in its own stretch, and zeros elsewhere: a wrong sum shows whose part is wrong.
     """
     world_size = communicator.world_size
     sums = torch.zeros(world_size, elements // world_size, dtype=torch.float64)
@@ -61,7 +61,7 @@ PROGRAMS: dict[str, Program] = {"gather": gather, "scatter": scatter, "all-reduc
 
 
 def run_program(name: str, cluster: Cluster, communicator: Communicator) -> Outcome:
-    """Run one program a few times on every rank; all learn how it went."""
+    """Run one program a few times on every rank; all ranks get the outcome."""
     elements = max(ELEMENTS, communicator.world_size)
     seconds, wrong = [], set()
     for _ in range(REPETITIONS):

@@ -84,29 +84,29 @@ UNHEALTHY: dict[str, tuple[Change, str, tuple[str, ...]]] = {
     "numbers damaged between two": (
         with_pairs(replace(GOOD, wrong_elements=5), (1, 2)),
         "problem",
-        ("send and receive: 5 numbers from rank 1 came wrong at rank 2", "memory or network card"),
+        ("send and receive: 5 numbers from rank 1 arrived wrong at rank 2", "memory or network card"),
     ),
     "numbers damaged in a program": (
         with_outcome(Outcome("gather", 0.001, {3: [0, 1]})),
         "problem",
-        ("gather: the numbers of rank 3 came wrong at ranks 0, 1", "memory or network card"),
+        ("gather: the numbers of rank 3 arrived wrong at ranks 0, 1", "memory or network card"),
     ),
     "a slow pair": (
         with_pairs(SLOW, (0, 3)),
         "warning",
-        ("slow link: rank 0 to rank 3 has 300.0 MB/s, usual here are 1000.0", "cable"),
+        ("slow link: rank 0 to rank 3 reaches 300.0 MB/s; usual here: 1000.0", "cable"),
     ),
     "a slow rank": (
         with_pairs(SLOW, *ALL_OF_RANK_3),
         "warning",
-        ("slow link: rank 3, with every other one, has 300.0 MB/s", "cable"),
+        ("slow link: rank 3, with every other one, reaches 300.0 MB/s", "cable"),
     ),
     "a late pair": (
         with_pairs(LATE, (2, 1)),
         "warning",
-        ("rank 2 to rank 1 has a latency of 2000 microseconds at best, usual here are 100", "long route"),
+        ("rank 2 to rank 1 needs 2000 microseconds at best; usual here: 100", "long route"),
     ),
-    "a late rank": (with_pairs(LATE, *ALL_OF_RANK_3), "warning", ("rank 3, with every other one, has a latency",)),
+    "a late rank": (with_pairs(LATE, *ALL_OF_RANK_3), "warning", ("rank 3, with every other one, needs",)),
     "more threads than quota": (
         with_member(1, threads=3, quota=1.5),
         "warning",
@@ -141,7 +141,7 @@ UNHEALTHY: dict[str, tuple[Change, str, tuple[str, ...]]] = {
     "something unreadable": (
         with_facts(1, lambda each: replace(each, mtu_bytes=None, unread={"the MTU": "no such file"})),
         "warning",
-        ("rank 1: the MTU could not be read: no such file", "stands as '-'"),
+        ("rank 1: the MTU could not be read: no such file", "shows '-'"),
     ),
 }
 
@@ -197,7 +197,7 @@ def test_problems_come_first_and_all_are_counted() -> None:
 def test_a_rank_alone_has_nobody_to_talk_to() -> None:
     findings = find(replace(healthy(1), pairs={}, outcomes=[]))
     assert [finding.severity for finding in findings] == ["ok"]
-    assert "nobody to talk to" in findings[0].text
+    assert "the only rank" in findings[0].text
     assert verdict(findings) == "all well"
 
 
