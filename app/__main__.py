@@ -11,17 +11,17 @@ from app.machine.say import say
 from app.settings import environment, explanations, texts
 
 COMMANDS = {
-    "train": "take part in a run, as the rank that this process turns out to be",
-    "prepare": "check the settings, make the data set, open the run's folder; once before `train`",
+    "train": "take part in a run, as one of its ranks",
+    "prepare": "check the settings, make the data set, open the run's folder; runs once, before `train`",
     "doctor": "examine the cluster, as one of its ranks: the machines, each link, the collective programs",
     "report": "make the report of a run again, or one page that compares several runs",
     "compare": "compare runs on the terminal, the fastest first",
     "experiment": "plan an experiment, print its next run, make its page; scripts/experiment runs them",
-    "benchmark": "as one of the cluster's ranks: time a part of the program against plain code",
-    "shape-link": "as root, before one of the others: shape this rank's link as the LINK_ settings ask",
-    "check": "refuse wrong settings, and a wrong command line that follows, and do nothing else",
+    "benchmark": "time a part of the program against plain code, as one of the cluster's ranks",
+    "shape-link": "shape this rank's link as the LINK_ settings request; as root, before another command",
+    "check": "check the settings, and a command line if one follows; do nothing else",
     "progress": "follow a run on a terminal: rank 0's lines on standard input, a bar below them",
-    "nearest": "print the setting whose name is most like the given one, if any is like it",
+    "nearest": "print the setting whose name is closest to the given one, if any is close",
     "env-example": "print the text of .env.example",
     "settings-table": "print the text of scripts/host/settings.table",
 }
@@ -35,14 +35,14 @@ EXPERIMENT_STEPS = {
 }
 
 BENCHMARKS = {
-    "sync": "every mode beside the plainest correct code of its pattern",
+    "sync": "every mode against the plainest correct code of its pattern",
     "collectives": "collective operations over a range of sizes, through the communicator and without it",
-    "overhead": "a training step with all measurements, and what those cost",
+    "overhead": "a training step with and without measurements, and what those cost",
 }
 
 
 def main() -> int:
-    """Run one command; the exit code is 2 for bad input, 1 for a failure or for what a check-up has found."""
+    """Run one command; the exit code is 2 for bad input, 1 for a failure or a problem that a check-up has found."""
     arguments = _parser().parse_args()
     try:
         return _run(arguments)
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    # Each command imports what it needs, so that only those that compute wait for torch.
+    # Each command imports what it needs: only those that compute wait for torch.
     match arguments.command:
         case "train":
             clean_ups = end_on_signal()
@@ -156,12 +156,12 @@ def _parser() -> argparse.ArgumentParser:
             many, what = ("*", " [the present run]") if name == "report" else ("+", "")
             command.add_argument("runs", nargs=many, metavar="RUN", help=f"name in results/, or its folder{what}")
         if name in ("prepare", "check"):
-            told = "variables of the caller, A,B,C: warn of those that look like a misspelt setting"
-            command.add_argument("--variables", default="", metavar="NAMES", help=told)
+            meaning = "the caller's variables, A,B,C: warn about those that look like a misspelt setting"
+            command.add_argument("--variables", default="", metavar="NAMES", help=meaning)
         if name == "check":
             command.add_argument("command_line", nargs=argparse.REMAINDER, help="another command to check as well")
         if name == "nearest":
-            command.add_argument("name", metavar="NAME", help="that is not a setting")
+            command.add_argument("name", metavar="NAME", help="a name that is not a setting")
         if name == "shape-link":
             command.add_argument(
                 "--rehearse", action="store_true", help="only try it on the loopback device, and undo it"
@@ -199,5 +199,5 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Without the interpreter's own farewell: Gloo's can wait for ever on a peer that has gone already.
+    # Skip the interpreter's own shutdown, in which Gloo can wait for ever for a peer that has already gone.
     os._exit(code)

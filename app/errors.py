@@ -2,7 +2,7 @@
 
 
 class LockstepError(Exception):
-    """A failure whose message says what was got, what is allowed and what to do next."""
+    """A failure whose message says what was found, what is allowed and what to do next."""
 
     exit_code = 1
 

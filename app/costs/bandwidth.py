@@ -1,4 +1,4 @@
-"""What bandwidth is in this field, and the least time that a pattern of messages can take on given links."""
+"""Bandwidth as this field defines it, and the least time that a pattern of messages can take on given links."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -19,7 +19,7 @@ def all_reduce_share(size: int, world_size: int) -> float:
 
 
 def all_reduce_seconds(size: int, links: Sequence[LinkSpeed]) -> float:
-    """The least time for an all-reduce round a ring: every rank's share has to pass its link in both directions."""
+    """The least time for an all-reduce round a ring: every rank's share must pass its link in both directions."""
     share = all_reduce_share(size, len(links))
     return max(share / speed for link in links for speed in link)
 

@@ -22,7 +22,7 @@ class Size(NamedTuple):
     bytes: int  # S in the formulas
 
 
-BytesSent = Callable[[Size, int, int], float]  # by a rank, in a world of so many ranks
+BytesSent = Callable[[Size, int, int], float]  # by a rank, among so many ranks
 LeastSeconds = Callable[[Size, Sequence[LinkSpeed]], float]
 
 
@@ -34,7 +34,7 @@ class Cost:
     least_seconds: LeastSeconds | None = None  # where messages wait for each other, as in a star
 
     def seconds_at_least(self, size: Size, links: Sequence[LinkSpeed]) -> float:
-        """The time of a step's messages if the links alone took any: what a rank sends has to pass its link."""
+        """The time of a step's messages if only the links took time: what a rank sends must pass its link."""
         if self.least_seconds is not None:
             return self.least_seconds(size, links)
         return max(self.bytes_sent(size, rank, len(links)) / link.sends for rank, link in enumerate(links))
@@ -48,7 +48,7 @@ def _star_bytes_sent(size: Size, rank: int, world_size: int) -> float:
 
 
 def _star_seconds(size: Size, links: Sequence[LinkSpeed]) -> float:
-    """A parameter's mean leaves rank 0 when all has come, and the next one's gradients come when it has arrived."""
+    """A parameter's mean leaves rank 0 once all gradients are in; the next parameter follows once it has arrived."""
     return gather_seconds(size.bytes, links) + scatter_seconds(size.bytes, links)
 
 
@@ -62,7 +62,7 @@ def _all_reduce_seconds(size: Size, links: Sequence[LinkSpeed]) -> float:
 
 
 def _ring_bytes_sent(size: Size, rank: int, world_size: int) -> float:
-    """All chunks in both phases, but for the one in each that a rank only receives."""
+    """All chunks in both phases, except the one in each that a rank only receives."""
     if not size.elements:
         return 0.0
     chunks = cut(range(size.elements), world_size)
@@ -71,7 +71,7 @@ def _ring_bytes_sent(size: Size, rank: int, world_size: int) -> float:
 
 
 def cut(whole: range, parts: int) -> list[range]:
-    """Cut a range as evenly as it goes: where it does not divide, some parts are longer by one."""
+    """Cut a range as evenly as possible: if it does not divide, some parts are longer by one."""
     edges = [whole.start + len(whole) * index // max(1, parts) for index in range(parts + 1)]
     return [range(*edge) for edge in pairwise(edges)]
 

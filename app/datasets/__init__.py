@@ -23,21 +23,21 @@ Parts = dict[str, tuple[Images, Labels]]  # "train" and "test": images (n, 32, 3
 
 @dataclass(frozen=True)
 class Source:
-    """One data set: how it is made and how a batch of it is brought to the model."""
+    """One data set: how it is made, and how its images are prepared for the model."""
 
-    title: str  # what it is, for people
+    title: str  # for people
     channels: int
     mean: tuple[float, ...]  # per channel, of pixels from 0 to 255
     deviation: tuple[float, ...]
     crop_and_flip: bool
     train_samples: int
     test_samples: int
-    make: Callable[..., Parts]  # takes the folder into which the archives were unpacked, where there are some
+    make: Callable[..., Parts]  # takes the folder of the unpacked archives, if the set has any
     archives: Callable[[], Sequence[Archive]] | None = None
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the code that makes the arrays, so that old ones are never taken for new ones."""
+        """Changes with the code that makes the arrays: old ones are never mistaken for new ones."""
         source_file = Path(inspect.getfile(self.make))
         return hashlib.sha256(source_file.read_bytes()).hexdigest()[:12]
 
@@ -58,7 +58,7 @@ SOURCES: dict[DatasetName, Source] = {
         channels=1,
         mean=(59.6,),
         deviation=(79.6,),
-        crop_and_flip=False,  # a digit seen in a mirror is another sign
+        crop_and_flip=False,  # a mirrored digit is another sign
         train_samples=1437,
         test_samples=360,
         make=digits.make,

@@ -15,23 +15,23 @@ from app.machine.folders import DATA, check_writable, scratch_in
 from app.machine.interrupt import CleanUps
 from app.machine.say import Say
 
-SILENCE_SECONDS = 30.0  # after which a server is given up
+SILENCE_SECONDS = 30.0  # then the next server is tried
 CHUNK_BYTES = 2**20
 PROGRESS_BYTES = 20_000_000
 
 
 @dataclass(frozen=True)
 class Archive:
-    """One file as its publisher gave it out."""
+    """One file as its publisher released it."""
 
     name: str
     md5: str
     urls: tuple[str, ...]
-    place: str = "."  # where its reader looks for what is in it
+    place: str = "."  # where its reader expects the content
 
     @property
     def ways_out(self) -> str:
-        """What to do where there is no such file, or a wrong one."""
+        """What to do if the file is missing or wrong."""
         return (
             f"Two ways out: let this machine download it from {' or '.join(self.urls)}, or put the published "
             f"{self.name} (MD5 {self.md5}) into data/ yourself."
@@ -39,7 +39,7 @@ class Archive:
 
 
 def obtain(archive: Archive, say: Say, clean_ups: CleanUps) -> Path:
-    """The archive in data/, whole and unaltered; downloaded where the user put none there."""
+    """The archive in data/, whole and unaltered; downloaded if the user put none there."""
     for own in sorted(DATA.rglob(archive.name)):
         if fault := find_fault(own, archive.md5):
             raise SettingError(f"{own} {fault}. Remove it first. {archive.ways_out}")
@@ -51,7 +51,7 @@ def obtain(archive: Archive, say: Say, clean_ups: CleanUps) -> Path:
 
 
 def unpack(path: Path, folder: Path) -> None:
-    """Put what is in an archive into a folder, and nothing anywhere else."""
+    """Unpack an archive into a folder, and write nothing outside it."""
     folder.mkdir(parents=True, exist_ok=True)
     if path.suffixes[-2:] == [".tar", ".gz"]:
         with tarfile.open(path) as archive:
@@ -64,7 +64,7 @@ def unpack(path: Path, folder: Path) -> None:
 
 
 def find_fault(path: Path, md5: str) -> str | None:
-    """What distinguishes a file from the published one, as the end of a sentence; None where nothing does."""
+    """How a file differs from the published one, as the end of a sentence; None if it does not."""
     try:
         with path.open("rb") as file:
             got = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
@@ -92,7 +92,7 @@ def _diagnose(path: Path) -> str:
 
 
 def _find_astray(archive: tarfile.TarFile) -> str | None:
-    """The first member that is no plain file or folder below the place where the archive is unpacked."""
+    """The first member that is not a plain file or folder below the folder where the archive is unpacked."""
     for member in archive:
         path = PurePosixPath(member.name)
         if path.is_absolute() or ".." in path.parts:
@@ -103,7 +103,7 @@ def _find_astray(archive: tarfile.TarFile) -> str | None:
 
 
 def _download(archive: Archive, target: Path, say: Say) -> None:
-    """Try one place after another until the published file has come."""
+    """Try one address after another until the published file has arrived."""
     reasons = []
     for url in archive.urls:
         say(f"downloading {url}")
@@ -115,7 +115,7 @@ def _download(archive: Archive, target: Path, say: Say) -> None:
         fault = find_fault(target, archive.md5)
         if fault is None:
             return
-        reasons.append(f"{url}: what came {fault}")
+        reasons.append(f"{url}: the file received {fault}")
     tried = "\n".join(f"  {reason}" for reason in reasons)
     raise LockstepError(f"{archive.name} could not be downloaded:\n{tried}\n{archive.ways_out}")
 

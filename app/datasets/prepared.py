@@ -34,7 +34,7 @@ class Part:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A prepared set, its arrays mapped and not read."""
+    """A prepared set; its arrays are mapped, not read."""
 
     source: Source
     train: Part
@@ -42,7 +42,7 @@ class DataSet:
 
 
 def check_fit(model: ModelName, name: DatasetName) -> None:
-    """Refuse a model and a data set that make no sense together."""
+    """Refuse a model and a data set that do not fit together."""
     if MODEL_CHANNELS[model] != SOURCES[name].channels:
         fitting = [other for other, source in SOURCES.items() if source.channels == MODEL_CHANNELS[model]]
         raise SettingError(
@@ -52,12 +52,12 @@ def check_fit(model: ModelName, name: DatasetName) -> None:
 
 
 def folder_of(name: DatasetName) -> Path:
-    """Where a set's arrays lie; another version of the code that makes them has another folder."""
+    """The folder of a set's arrays; each version of the code that makes them has its own."""
     return PREPARED / f"{name}-{SOURCES[name].fingerprint}"
 
 
 def make(name: DatasetName, say: Say, clean_ups: CleanUps) -> bool:
-    """Make the set's arrays unless they are there, whole and unaltered. Say whether they were made."""
+    """Make the set's arrays unless they exist, whole and unaltered; return whether they were made."""
     source, folder = SOURCES[name], folder_of(name)
     if _intact(folder):
         return False
@@ -85,12 +85,12 @@ def _read(name: DatasetName, folder: Path) -> Parts:
         return SOURCES[name].make(folder)
     except RuntimeError as error:
         raise SettingError(
-            f"torchvision cannot read {name} out of its archives: {error}. Put the published ones into data/."
+            f"torchvision cannot read {name} from its archives: {error}. Put the published ones into data/."
         ) from None
 
 
 def _check(name: DatasetName, parts: Parts) -> None:
-    """Refuse arrays that are not what every set has to be, whatever its checksums say."""
+    """Refuse arrays that do not have the form of every set, whatever their checksums say."""
     for part, (images, labels) in parts.items():
         expected = (len(labels), SIDE, SIDE, SOURCES[name].channels)
         if images.shape != expected or images.dtype != np.uint8:
@@ -102,8 +102,8 @@ def _check(name: DatasetName, parts: Parts) -> None:
         if found != expected_classes:
             missing, strange = sorted(expected_classes - found), sorted(found - expected_classes)
             raise SettingError(
-                f"{name}: of the classes 0 to {CLASSES - 1}, {missing} are missing in its {part} part"
-                f"{f', and {strange} are none' if strange else ''}. Put the published archives into data/."
+                f"{name}: its {part} part must hold the classes 0 to {CLASSES - 1}; missing: {missing}, "
+                f"unknown: {strange}. Put the published archives into data/."
             )
 
 
@@ -121,7 +121,7 @@ def _checksums(folder: Path) -> dict[str, str]:
 
 
 def load_for(settings: Settings) -> DataSet:
-    """The images that a run is to work with: all of its set, or the first so many."""
+    """The images that a run works with: its whole set, or the first TRAIN_SAMPLES and TEST_SAMPLES."""
     whole = load(settings.dataset_name)
     return replace(
         whole,

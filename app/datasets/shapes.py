@@ -19,8 +19,8 @@ GRADIENT = 6.0
 NOISE = (3.0, 12.0)
 COLOUR_SWING = 50.0
 COLOUR_SPREAD = 15.0
-# An image in another class's colours has only its shape to tell it by. A faint one has any class's colours and
-# next to no shape: nobody can tell those, so that the best score is about 91 %.
+# An image in another class's colours can be recognised by its shape only. A faint one has any class's colours and
+# next to no shape: nobody can classify those, which limits the score to about 91 %.
 BORROWED_SHARE = 0.08
 FAINT_SHARE = 0.10
 FAINTNESS = 0.03
@@ -110,7 +110,7 @@ BACKGROUND: Field = FOREGROUND[(3 * np.arange(len(CLASSES)) + 1) % len(CLASSES)]
 
 
 def make() -> dict[str, tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
-    """As many images as CIFAR-10 has to train on and to test with."""
+    """As many training and test images as CIFAR-10 has."""
     return {"train": draw(TRAIN, seed=0), "test": draw(TEST, seed=1)}
 
 

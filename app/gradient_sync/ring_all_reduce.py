@@ -20,9 +20,9 @@ class RingAllReduce(GradientSync):
 
     Every rank sends to the next one and receives from the one before, in 2(N-1) steps; in step t (from 0) rank r
     receives chunk r-1-t (mod N), and in step t+1 it sends that chunk on. During the first N-1 steps, the
-    reduce-scatter, it adds its own gradients to what has come; so after them each rank holds one chunk of the sum of
-    all ranks, and divides it by N. During the other N-1, the all-gather, the finished chunks go round and replace
-    what is there.
+    reduce-scatter, it adds its own gradients to each chunk received. Then each rank holds one chunk of the sum of all
+    ranks, and divides it by N. During the other N-1 steps, the all-gather, the finished chunks go round and replace
+    the unfinished ones.
 
     A chunk is cut into pieces, and a piece is sent on as soon as it is added up: the network moves one piece
     while the processor adds another.

@@ -29,7 +29,7 @@ class Machine:
 
 
 def look() -> Machine:
-    """Read it off the kernel."""
+    """Ask the kernel."""
     return Machine(
         boot_id=BOOT_ID.read_text().strip(),
         cores=tuple(sorted(os.sched_getaffinity(0))),
@@ -65,7 +65,7 @@ def memory_limit_bytes(cgroup: Path) -> int | None:
 
 
 def throttled_seconds(cgroup: Path) -> float | None:
-    """How long the quota has held this process's control group back since it was made; None where that is not told."""
+    """How long the quota has throttled this process's control group so far; None where the kernel does not say."""
     for file, name, unit in (("cpu.stat", "throttled_usec", 1e-6), ("cpu/cpu.stat", "throttled_time", 1e-9)):
         try:
             lines = (cgroup / file).read_text().splitlines()
@@ -88,8 +88,8 @@ def fair_share(machine: Machine, ranks: Sequence[Machine]) -> float:
 
 
 def threads(machine: Machine, ranks: Sequence[Machine]) -> int:
-    """Compute threads for a rank: the whole CPUs of its share, one at least."""
-    # The tenth part of a percent forgives 1/3 + 1/3 + 1/3 for not being 1.
+    """Compute threads for a rank: the whole CPUs of its share, at least one."""
+    # A tolerance of 0.1 %, because 1/3 + 1/3 + 1/3 may fall short of 1.
     return max(1, int(fair_share(machine, ranks) + 0.001))
 
 
@@ -99,7 +99,7 @@ def has_bfloat16(flags: str) -> bool:
 
 
 def _cpu_info(*names: str) -> str:
-    """What the kernel says under one of these names of the first CPU; empty where it says nothing."""
+    """The first CPU's value under one of these names; empty where the kernel gives none."""
     for line in CPU_INFO.read_text().splitlines():
         name, _, value = line.partition(":")
         if name.strip() in names:

@@ -18,30 +18,30 @@ RUN_FILE = PREPARED / "run.json"  # how `prepare` hands the run's name to the ra
 
 
 def hand_over(run: str) -> None:
-    """Tell the ranks which run they are."""
+    """Tell the ranks which run they belong to."""
     RUN_FILE.write_text(json.dumps({"run": run}))
 
 
 def handed_over() -> str:
-    """The run's name, as `prepare` gave it."""
+    """The name of the run that `prepare` opened."""
     if not RUN_FILE.is_file():
         raise SettingError("no run has been prepared here. Give the name of one.")
     return str(json.loads(RUN_FILE.read_text())["run"])
 
 
 def check_writable(folder: Path) -> None:
-    """Refuse a folder that cannot be written, before anything has been done."""
+    """Refuse a folder that cannot be written, before any work is done."""
     try:
         folder.mkdir(exist_ok=True)
         Path(tempfile.mkdtemp(dir=folder, prefix=".")).rmdir()
     except OSError as error:
         raise SettingError(
-            f"{folder}/ cannot be written: {error.strerror}. Give it to the user who runs this."
+            f"{folder}/ cannot be written: {error.strerror}. Make it writable for the user who runs this."
         ) from None
 
 
 def replace_file(path: Path, content: str | bytes) -> None:
-    """Write a file in place of one that may be there: whole, or not at all."""
+    """Write or replace a file: whole, or not at all."""
     half_written = path.with_name(f".{path.name}.new")
     half_written.write_bytes(content.encode() if isinstance(content, str) else content)
     half_written.replace(path)
@@ -49,7 +49,7 @@ def replace_file(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def scratch_in(parent: Path, clean_ups: CleanUps) -> Iterator[Path]:
-    """A new folder for what is half made. It is gone afterwards, also where a signal ends the program."""
+    """A new folder for unfinished work. It is removed afterwards, even if a signal ends the program."""
     folder = Path(tempfile.mkdtemp(dir=parent, prefix="."))
 
     def remove() -> None:

@@ -8,7 +8,7 @@ LOOPBACK = "lo"
 
 
 def names() -> list[str]:
-    """All of them."""
+    """All their names."""
     return sorted(path.name for path in INTERFACES.iterdir() if path.is_dir())
 
 
@@ -18,11 +18,11 @@ def mtu_bytes(name: str) -> int:
 
 
 def counted_bytes(name: str, way: Literal["tx", "rx"]) -> int:
-    """All that has passed since the interface was made, headers included."""
+    """All bytes that have passed since the interface was created, headers included."""
     return int((INTERFACES / name / "statistics" / f"{way}_bytes").read_text())
 
 
 def is_one_end_of_a_pair(name: str) -> bool:
-    """Whether its other end lies elsewhere, as a container's does; an interface of the host's has none."""
+    """Whether its other end lies elsewhere, as a container's does; the host's own interfaces have no other end."""
     index, other_end = ((INTERFACES / name / file).read_text() for file in ("ifindex", "iflink"))
     return index != other_end

@@ -1,4 +1,4 @@
-"""Ending on a signal, at once: also in the middle of a wait inside the backend, where Python cannot be interrupted."""
+"""Ends on a signal at once, even during a wait inside the backend, where Python cannot be interrupted."""
 
 import os
 import signal
@@ -14,8 +14,8 @@ CleanUps = list[Callable[[], object]]
 def end_on_signal() -> CleanUps:
     """Let SIGTERM and SIGINT end the process with the shell's code for them, after the clean-ups in the list returned.
 
-    Call it before anything starts a thread (to import torch is enough), so that all threads leave
-    these signals to the one that waits here.
+    Call it before any thread starts (importing torch starts some): all threads then leave these signals to the one
+    that waits here.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     clean_ups: CleanUps = []

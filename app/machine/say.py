@@ -6,5 +6,5 @@ Say = Callable[[str], None]
 
 
 def say(line: str) -> None:
-    """Print it at once, also into a pipe."""
+    """Print it at once, even into a pipe."""
     print(line, flush=True)

@@ -1,4 +1,4 @@
-"""A fingerprint of the program as it runs, also where its revision is unknown or had edits on top."""
+"""A fingerprint of the program as it runs, even if its revision is unknown or had uncommitted edits."""
 
 import hashlib
 from pathlib import Path

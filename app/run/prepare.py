@@ -1,4 +1,4 @@
-"""The one-shot before the ranks start: check the settings, make the data set, open the run's folder."""
+"""Runs once, before the ranks start: checks the settings, makes the data set, opens the run's folder."""
 
 import tempfile
 import time
@@ -14,7 +14,7 @@ from app.settings.fields import Settings
 
 
 def prepare(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
-    """Do everything that has to be done once, whatever the number of ranks."""
+    """Do everything that has to be done once, for any number of ranks."""
     prepared.check_fit(settings.model, settings.dataset_name)
     for folder in (RESULTS, PREPARED):
         folders.check_writable(folder)
@@ -35,10 +35,10 @@ def open_run(name: str | None) -> str:
     while not _make_folder(RESULTS / run):
         if name:
             raise SettingError(
-                f"RUN_NAME={name}: results/{name} exists already, and a run never writes over another. "
+                f"RUN_NAME={name}: results/{name} exists already, and a run never overwrites another. "
                 "Choose another name, or move that folder away."
             )
-        attempt += 1  # another cluster has started in the same second
+        attempt += 1  # another cluster started in the same second
         run = f"{stem}-{attempt}"
     with tempfile.TemporaryDirectory(dir=RESULTS, prefix=".") as scratch:
         link = Path(scratch, "latest")

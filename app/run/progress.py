@@ -1,4 +1,4 @@
-"""A run followed on a terminal: rank 0's own lines, and below them a bar with loss, images per second and time left."""
+"""Follows a run on a terminal: rank 0's lines, and below them a bar with loss, images per second and time left."""
 
 import queue
 import threading
@@ -18,7 +18,7 @@ REFRESH_SECONDS = 0.5
 
 
 def follow(lines: TextIO) -> None:
-    """Show rank 0's lines as they come and, between them, how far its records have got; end with the last line."""
+    """Show rank 0's lines as they arrive and, below them, the progress of its records; end with the last line."""
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -53,7 +53,7 @@ def follow(lines: TextIO) -> None:
 
 
 class _Tail:
-    """The steps that have been added to a file of records since the last look."""
+    """The steps added to a file of records since the last look."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._position = path, 0
@@ -70,7 +70,7 @@ class _Tail:
 
 
 def _manifest(run_folder: Path) -> Manifest | None:
-    """The manifest, once it is there and whole."""
+    """The manifest, once it exists and is whole."""
     try:
         return Manifest.read(run_folder)
     except (FileNotFoundError, ValueError):

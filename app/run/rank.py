@@ -33,7 +33,7 @@ from app.wire.communicator import Communicator
 
 
 def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
-    """Take part in a run, as the rank that this process turns out to be."""
+    """Take part in a run, as one of its ranks."""
     prepared.check_fit(settings.model, settings.dataset_name)
     dataset = prepared.load_for(settings)
     run_folder = folders.RESULTS / (settings.run_name or folders.handed_over())
@@ -64,7 +64,7 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
         _open_books(job, run_folder, links)
     insist_on(links, settings, cluster)
 
-    # What a mode does behind the communicator's back, as DistributedDataParallel its first broadcast, is watched here.
+    # This watches what a mode sends past the communicator, such as DistributedDataParallel's first broadcast.
     own = f"{settings.sync_mode}'s own communication"
     with Recorder(run_folder, cluster.rank) as recorder, job.communicator.watching(own):
         comparing = Communicator(cluster, "while clocks were compared")
@@ -79,10 +79,10 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
 
 def _open_books(job: Job, run_folder: Path, links: Sequence[Link] | None) -> None:
     """Write the manifest, and say what readers of the figures must know."""
-    said = [warning] if (warning := oversubscription(job.cluster.members)) else []  # at the join
+    said = [warning] if (warning := oversubscription(job.cluster.members)) else []  # printed at the join
     warnings = [
         *_warnings(job.settings, job.cluster),
-        *(f"a link is not what was asked: {each}" for each in deviations(links or [])),
+        *(f"a link misses what was requested: {each}" for each in deviations(links or [])),
     ]
     every = [*said, *warnings]
     run = run_folder.name
@@ -95,13 +95,13 @@ def _check_same_start(cluster: Cluster, model: nn.Module) -> None:
     hashes = cluster.exchange("first-parameters", models.parameters_sha256(model))
     if different := [rank for rank, each in enumerate(hashes) if each != hashes[0]]:
         raise LockstepError(
-            f"rank {cluster.rank}: ranks {different} start from other parameters than rank 0, with the same seed. "
-            "Do all run the same image on the same kind of CPU?"
+            f"rank {cluster.rank}: ranks {different} start with other parameters than rank 0, despite the same seed. "
+            "Check that all run the same image on the same kind of CPU."
         )
 
 
 def _warnings(settings: Settings, cluster: Cluster) -> Iterator[str]:
-    """What readers of the figures must know, beside what the join has said."""
+    """What readers of the figures must know, besides what the join has said."""
     if warning := slow_bfloat16(settings.precision, cluster.members):
         yield warning
     if warning := slowed_on_purpose(settings):

@@ -1,4 +1,4 @@
-"""Batch normalisation over a rank's part of a batch, or over the global batch. Either takes an empty part."""
+"""Batch normalisation over a rank's part of a batch, or over the global batch. Both accept an empty part."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,16 +10,16 @@ from torch.nn.functional import batch_norm
 
 from app.wire.communicator import Communicator
 
-BatchNorm = Callable[[int], nn.Module]  # makes a layer for so many channels
+BatchNorm = Callable[[int], nn.Module]  # makes a layer for this many channels
 
 
 class LocalBatchNorm2d(nn.BatchNorm2d):
-    """PyTorch's own, over the samples of this rank alone. An empty part leaves the running statistics alone."""
+    """PyTorch's own, over this rank's samples only. An empty part leaves the running statistics unchanged."""
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         """Normalise (n, channels, height, width)."""
         if len(values) == 0:
-            # Nothing to normalise, but weight and bias get gradients, of zero, as on the other ranks.
+            # Nothing to normalise, but weight and bias must get gradients (of zero), as on the other ranks.
             return values * self.weight.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)
         return super().forward(values)
 
@@ -27,8 +27,8 @@ class LocalBatchNorm2d(nn.BatchNorm2d):
 class SynchronisedBatchNorm2d(nn.BatchNorm2d):
     """Normalises by mean and variance over the global batch, in forward and in backward.
 
-    Every rank gets the same statistics to the bit, so that the running ones stay the same too, and the result is that
-    of one process that has the whole batch, within rounding. PyTorch's own SyncBatchNorm needs a GPU.
+    Every rank gets bitwise the same statistics, so the running ones stay identical too. Within rounding, the result is
+    that of one process with the whole batch. PyTorch's own SyncBatchNorm needs a GPU.
 
     Bytes that a rank sends in a training step, per layer of C channels of e bytes: (N-1)(2C+1)e in an all-gather
     during forward, 2(N-1)/N * 2Ce in an all-reduce during backward.
@@ -42,7 +42,7 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
         """Normalise (n, channels, height, width)."""
         if not self.training:
             return super().forward(values)
-        values = values.to(self.weight.dtype)  # what comes from layers in bfloat16 is too coarse for statistics
+        values = values.to(self.weight.dtype)  # bfloat16, which some layers return, is too coarse for statistics
         mean, variance, count = global_statistics(values.detach(), self._communicator)
         self._update_running(mean, variance, count)
         normalised: torch.Tensor = _Normalise.apply(  # type: ignore[no-untyped-call]
@@ -61,7 +61,7 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
 
 
 def global_statistics(values: torch.Tensor, communicator: Communicator) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Mean and variance of each channel over all ranks' values, and how many values that are.
+    """Mean and variance of each channel over all ranks' values, and the number of these values.
 
     The ranks exchange mean, variance and count, not sums of squares, whose difference would lose digits:
     the variance is the mean of the ranks' own variances and of their means' squared distances.
@@ -118,7 +118,7 @@ class _Normalise(torch.autograd.Function):
         sums = torch.stack((from_weight, from_bias))
         context.communicator.all_reduce(sums)
         of_products, of_gradients = sums / context.count
-        # What they contribute is linear in the values: slope * x + offset.
+        # The contribution of mean and variance is linear in the values: slope * x + offset.
         deviation = (variance + context.eps).sqrt()
         slope = -weight * of_products / deviation.square()
         offset = -weight * of_gradients / deviation - slope * mean

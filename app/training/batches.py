@@ -38,7 +38,7 @@ def load_batch(
 class Augmentation:
     """An epoch's random crops and flips, drawn for every sample of the set.
 
-    A sample's crop follows from (seed, epoch, sample), so that it is the same whichever rank gets it.
+    A sample's crop follows from (seed, epoch, sample): it is the same on whichever rank gets the sample.
     """
 
     top: npt.NDArray[np.int8]
@@ -57,7 +57,7 @@ class Augmentation:
 
 
 def draw_augmentation(dataset: DataSet, seed: int, epoch: int) -> Augmentation | None:
-    """Draw an epoch's augmentation, or none for a set that is used as it is."""
+    """Draw an epoch's augmentation, or none for a set that is used unchanged."""
     if not dataset.source.crop_and_flip:
         return None
     samples = len(dataset.train)
@@ -67,7 +67,7 @@ def draw_augmentation(dataset: DataSet, seed: int, epoch: int) -> Augmentation |
 
 
 def global_batches(dataset: DataSet, batch_size: int, seed: int, epoch: int) -> Iterator[Indices]:
-    """Cut an epoch's permutation into global batches; the last one is smaller where they do not divide."""
+    """Cut an epoch's permutation into global batches; the last one is smaller if the samples do not divide evenly."""
     samples = len(dataset.train)
     order = np.random.default_rng((seed, epoch, 0)).permutation(samples)
     return (order[start : start + batch_size] for start in range(0, samples, batch_size))
@@ -76,6 +76,6 @@ def global_batches(dataset: DataSet, batch_size: int, seed: int, epoch: int) -> 
 def part_of(global_batch: Indices, rank: int, world_size: int) -> Indices:
     """Every world-size-th sample of the batch. Together the parts are the batch, each sample once.
 
-    A part is empty where the batch has fewer samples than there are ranks.
+    Some parts are empty if the batch has fewer samples than there are ranks.
     """
     return global_batch[rank::world_size]

@@ -1,4 +1,4 @@
-"""The kernel's counters of what a rank uses: CPU time, time held back by a quota, bytes on its interface."""
+"""The kernel's counters of what a rank uses: CPU time, time throttled by a quota, bytes on its interface."""
 
 import resource
 import time
@@ -19,24 +19,24 @@ class Interface:
 
     @classmethod
     def of(cls, cluster: Cluster) -> Self:
-        """This rank's own; nothing to count where other traffic than its own passes there as well."""
+        """This rank's own; it counts nothing if other ranks' traffic passes there too."""
         alone = sum(member.address == cluster.me.address for member in cluster.members) == 1
         return cls(cluster.me.interface if alone and cluster.me.interface != LOOPBACK else None)
 
     @property
     def sent(self) -> int | None:
-        """Bytes since the interface was made."""
+        """Bytes since the interface was created."""
         return None if self._name is None else counted_bytes(self._name, "tx")
 
     @property
     def received(self) -> int | None:
-        """Bytes since the interface was made."""
+        """Bytes since the interface was created."""
         return None if self._name is None else counted_bytes(self._name, "rx")
 
 
 @dataclass(frozen=True)
 class Counters:
-    """A reading, or what has been used between two of them; None where the kernel does not tell."""
+    """A reading, or the difference of two; None where the kernel keeps no count."""
 
     seconds: float
     user_seconds: float
@@ -47,7 +47,7 @@ class Counters:
 
     @classmethod
     def read(cls, interface: Interface) -> Self:
-        """Of this process and its control group, since they were made."""
+        """Read the counts of this process and its control group since they were created."""
         own = resource.getrusage(resource.RUSAGE_SELF)
         return cls(
             time.monotonic(),

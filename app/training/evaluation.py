@@ -1,4 +1,4 @@
-"""The test set after an epoch: cut over the ranks, or whole on each."""
+"""The test set after an epoch: split over the ranks, or whole on each."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ BATCH_PER_RANK = 250
 def evaluate_sharded(
     model: nn.Module, numerics: Numerics, dataset: DataSet, cluster: Cluster, communicator: Communicator, epoch: int
 ) -> Evaluation:
-    """Each rank takes its part, and the sums are added up: the same figures on all ranks."""
+    """Each rank evaluates its part, and the sums are added: all ranks get the same figures."""
     parts = (batch[cluster.rank :: cluster.world_size] for batch in _batches(dataset, cluster.world_size))
     sums = _sums(model, numerics, dataset, parts)
     communicator.all_reduce(sums)
@@ -30,7 +30,7 @@ def evaluate_sharded(
 def evaluate_every_rank(
     model: nn.Module, numerics: Numerics, dataset: DataSet, cluster: Cluster, communicator: Communicator, epoch: int
 ) -> Evaluation:
-    """Each rank takes the whole set with its own replica, as the course's scripts do."""
+    """Each rank evaluates the whole set with its own replica, as the course's scripts do."""
     return _record(_sums(model, numerics, dataset, _batches(dataset, 1)), cluster.rank, epoch)
 
 
@@ -45,7 +45,7 @@ def _batches(dataset: DataSet, ranks: int) -> Iterator[Indices]:
 
 @torch.no_grad()
 def _sums(model: nn.Module, numerics: Numerics, dataset: DataSet, parts: Iterator[Indices]) -> torch.Tensor:
-    """Sum of the losses, number of right answers, number of samples."""
+    """Sum of the losses, number of correct answers, number of samples."""
     model.eval()
     sums = torch.zeros(3, dtype=torch.float64)
     for samples in parts:

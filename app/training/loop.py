@@ -47,7 +47,7 @@ class Job:
     plan: Plan
     cluster: Cluster
     communicator: Communicator
-    statistics: Communicator | None  # what batch normalisation exchanges, where it is synchronised
+    statistics: Communicator | None  # carries batch normalisation's statistics, if it is synchronised
     sync: GradientSync
     pace: Pace
     model: nn.Module
@@ -131,7 +131,7 @@ class Steps:
         pace.keep()
         meter.mark("forward")
 
-        # So weighted, the mean over the ranks is the mean over the global batch, however uneven the parts.
+        # With this weight, the mean over the ranks is the mean over the global batch, however uneven the parts.
         (loss_sum * (cluster.world_size / len(global_batch))).backward()  # type: ignore[no-untyped-call]
         meter.mark("backward")
 
@@ -155,7 +155,7 @@ def _evaluate(job: Job, recorder: Recorder, replica: nn.Module, epoch: int) -> N
 
 
 class Console:
-    """The lines that the course knows, of this rank: the loss now and then, the score of an epoch."""
+    """This rank's console lines, in the course's form: the loss every LOG_EVERY steps, the score of an epoch."""
 
     def __init__(self, log_every: int, say: Say) -> None:
         self._log_every, self._say = log_every, say
@@ -163,7 +163,7 @@ class Console:
         self._epoch: list[Step] = []
 
     def add(self, record: Step) -> None:
-        """Take a step; every so many, print it, its loss, and the seconds per step since the line before."""
+        """Add a step; every LOG_EVERY steps, print number, loss and the seconds per step since the last line."""
         self._seconds.append(record.seconds)
         self._epoch.append(record)
         if record.step % self._log_every == 0:
@@ -172,7 +172,7 @@ class Console:
             self._seconds.clear()
 
     def end_epoch(self) -> None:
-        """Print the score on the samples that the epoch was trained on, each as the model took it at that step."""
+        """Print the score on the epoch's training samples, each as the model classified it at its step."""
         if score := training_score(self._epoch):
             self._say(_score_line("Training set", score.loss, score.correct, score.samples))
         self._epoch.clear()

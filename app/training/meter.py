@@ -17,7 +17,7 @@ from app.wire.communicator import Communicator, Passage
 
 
 class PhaseClock:
-    """Each mark ends a phase and begins the next, so that the phases add up to the step."""
+    """Each mark ends a phase and begins the next: the phases add up to the step."""
 
     def __init__(self) -> None:
         self.began = self._last = time.monotonic()
@@ -32,7 +32,7 @@ class PhaseClock:
         self._last = now
 
     def ended(self, phase: str) -> float:
-        """When a phase was over, in seconds since the step began."""
+        """When a phase ended, in seconds since the step began."""
         return self._ends[phase]
 
     def seconds(self, phase: str) -> float:
@@ -50,7 +50,7 @@ class PhaseClock:
 
 
 def check_finite(rank: int, step: int, loss: float, gradient_norm: float | None) -> None:
-    """End a training of which nothing more can come."""
+    """End a training that has diverged."""
     for what, value in (("loss", loss), ("norm of the gradient", gradient_norm)):
         if value is not None and not math.isfinite(value):
             raise LockstepError(
@@ -61,7 +61,7 @@ def check_finite(rank: int, step: int, loss: float, gradient_norm: float | None)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a step has computed, over this rank's part of the batch."""
+    """The result of a step on this rank's part of the batch."""
 
     samples: int
     loss_sum: float
@@ -70,20 +70,20 @@ class Outcome:
 
 
 class Meter(Protocol):
-    """What the training loop tells its observer."""
+    """What the training loop reports to its observer."""
 
     def begin(self, step: int) -> None:
         """A step begins."""
 
     def mark(self, phase: str) -> None:
-        """A phase is over."""
+        """A phase has ended."""
 
     def wait_for_peers(self) -> None:
-        """The gradients lie here; whatever follows is synchronisation."""
+        """This rank's gradients are ready; what follows is synchronisation."""
 
 
 class StepMeter:
-    """Measures a rank's steps, one after another, and writes each into a record."""
+    """Measures a rank's steps, one after another, and makes a record of each."""
 
     def __init__(
         self, cluster: Cluster, clock: RunClock, communicator: Communicator, statistics: Communicator | None
@@ -105,12 +105,12 @@ class StepMeter:
         self._clock.mark(phase)
 
     def wait_for_peers(self) -> None:
-        """Let the slowest rank arrive first, so that its lateness is not taken for the cost of synchronisation."""
+        """Wait for the slowest rank first: its delay must not be mistaken for the cost of synchronisation."""
         self._communicator.wait_for_peers()
         self.mark("wait")
 
     def record(self, epoch: int, outcome: Outcome, overlap: Overlap | None) -> Step:
-        """The step as it was, with what it has computed."""
+        """The record of the step that has just ended."""
         samples, update = outcome.samples, outcome.update
         check_finite(self._rank, self._step, outcome.loss_sum, update.gradient_norm)
         clock, traffic = self._clock, self._communicator.traffic
@@ -162,9 +162,9 @@ class HiddenSync:
 
     @classmethod
     def of(cls, clock: PhaseClock, overlap: Overlap | None) -> Self:
-        """Backward is over, as far as this rank's own work goes, when its last bucket is ready.
+        """This rank's own backward ends when its last bucket is ready.
 
-        What follows is exposed, and so is the broadcast of buffers before forward.
+        Communication after that is exposed, and so is the broadcast of buffers before forward.
         """
         if overlap is None:
             return cls()
@@ -183,5 +183,5 @@ class HiddenSync:
 def _message(passage: Passage, began: float) -> Message:
     ended = passage.ended
     if ended is None:
-        raise LockstepError("a bucket of gradients was still under way when backward was over.")
+        raise LockstepError("a bucket of gradients was still in flight when backward ended.")
     return Message(passage.bytes, passage.ready - began, ended - began)

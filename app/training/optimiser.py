@@ -1,4 +1,4 @@
-"""SGD, and what large batches ask of it: a scaled learning rate that warms up and decays, and a clipped gradient."""
+"""SGD, and what large batches need: a scaled learning rate that warms up and decays, and a clipped gradient."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,11 +17,11 @@ def cosine(progress: float) -> float:
 
 
 def staircase(progress: float) -> float:
-    """A tenth of it after half of the way, and again after three quarters."""
+    """A tenth after half of the way, a hundredth after three quarters."""
     return 0.1 ** ((progress >= 0.5) + (progress >= 0.75))
 
 
-# The part of the full learning rate, by the part of the way from the end of the warm-up to the end of the run.
+# The fraction of the full learning rate, by the fraction of the way from the end of the warm-up to the end of the run.
 SHAPES: dict[ScheduleName, Callable[[float], float]] = {
     "constant": lambda progress: 1.0,
     "cosine": cosine,
@@ -31,7 +31,7 @@ SHAPES: dict[ScheduleName, Callable[[float], float]] = {
 
 @dataclass(frozen=True)
 class Schedule:
-    """The learning rate of every step of a run. It follows from the step alone, on whatever number of ranks."""
+    """The learning rate of every step of a run. It follows from the step alone, on any number of ranks."""
 
     peak: float
     warmup_steps: int
@@ -40,14 +40,14 @@ class Schedule:
 
     @classmethod
     def of(cls, settings: Settings, global_batch_size: int, steps: int) -> Self:
-        """As the settings ask for a run of so many steps."""
+        """The schedule that the settings request, for a run of this many steps."""
         peak = settings.learning_rate
         if settings.learning_rate_scaling == "linear":
             peak *= global_batch_size / settings.base_batch_size
         return cls(peak, settings.warmup_steps, steps, SHAPES[settings.schedule])
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step, the first one being 0."""
+        """The learning rate of a step, counted from 0."""
         if step < self.warmup_steps:
             return self.peak * ((step + 1) / self.warmup_steps)
         return self.peak * self.shape((step - self.warmup_steps) / (self.steps - self.warmup_steps))
@@ -55,14 +55,14 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Update:
-    """What an optimiser's step was made with."""
+    """The learning rate and the gradient norm of an optimiser's step."""
 
     learning_rate: float
-    gradient_norm: float | None  # of all gradients together, before clipping; None where it was not asked for
+    gradient_norm: float | None  # of all gradients together, before clipping; None if GRADIENT_CLIP is unset
 
 
 class Optimiser:
-    """SGD on averaged gradients, so that it does the same on every rank."""
+    """SGD on averaged gradients: it does the same on every rank."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], settings: Settings, schedule: Schedule) -> None:
         self._parameters, self._schedule, self._clip = parameters, schedule, settings.gradient_clip

@@ -32,9 +32,8 @@ class FullSpeed:
 class Slowed:
     """A processor that takes `factor` times as long: after each piece of work, a pause in proportion to it.
 
-    In backward there is a pause behind each parameter's gradient, so that gradients become ready as late as
-    a slow processor's would. Messages are not slowed: `statistics`, where batch normalisation has some, says how long
-    they took.
+    In backward, a pause follows each parameter's gradient, so gradients become ready as late as on a slow processor.
+    Messages are not slowed: the seconds of batch normalisation's messages, which `statistics` counts, are left out.
     """
 
     def __init__(self, factor: float, model: nn.Module, statistics: Communicator | None) -> None:
@@ -46,11 +45,11 @@ class Slowed:
                 parameter.register_post_accumulate_grad_hook(self._behind_a_gradient)  # type: ignore[no-untyped-call]
 
     def begin(self) -> None:
-        """Count from here."""
+        """Start to count work here."""
         self._began, self._talked = time.monotonic(), self._talking()
 
     def keep(self) -> None:
-        """Pause."""
+        """Pause in proportion to the work since the last call."""
         worked = time.monotonic() - self._began - (self._talking() - self._talked)
         time.sleep(max(0.0, worked * self._pauses))
         self.begin()
@@ -70,7 +69,7 @@ def pace_of(settings: Settings, rank: int, model: nn.Module, statistics: Communi
 
 
 def slowed_on_purpose(settings: Settings) -> str | None:
-    """What everyone who reads the figures must know."""
+    """A warning for everyone who reads the figures."""
     if settings.slow_rank is None or settings.slow_factor == 1:
         return None
     return (

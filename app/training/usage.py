@@ -1,4 +1,4 @@
-"""What a rank uses over time, sampled by a thread of its own."""
+"""What a rank uses over time, sampled by its own thread."""
 
 import threading
 from types import TracebackType
@@ -13,7 +13,7 @@ from app.wire.clock import RunClock
 
 
 class UsageSampler:
-    """Records a rank's usage every so many seconds, from its entry to its exit."""
+    """Records a rank's usage at a fixed interval, from entry to exit."""
 
     def __init__(self, cluster: Cluster, clock: RunClock, recorder: Recorder, interval: float) -> None:
         self._rank, self._clock, self._recorder, self._interval = cluster.rank, clock, recorder, interval
@@ -36,7 +36,7 @@ class UsageSampler:
     def _sample(self) -> None:
         while not self._over.wait(self._interval):
             self._recorder.write(self._take())
-        self._recorder.write(self._take())  # of what is left
+        self._recorder.write(self._take())  # the rest, shorter than an interval
 
     def _take(self) -> Usage:
         now = Counters.read(self._interface)

@@ -158,7 +158,7 @@ def test_a_spoilt_download_is_refused_and_not_kept(
     path.write_bytes(spoil(path.read_bytes()))
     monkeypatch.setattr(CIFAR10, "url", address + CIFAR10.filename)
     message = refusal("cifar10", LockstepError)
-    assert f"{CIFAR10.url}: what came is not the published file: it {words}" in message
+    assert f"{CIFAR10.url}: the file received is not the published file: it {words}" in message
     assert "Two ways out" in message
 
 
@@ -233,11 +233,13 @@ def test_a_missing_class_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     archive = published.tar_of(published.cifar10_files(monkeypatch, test_labels=np.arange(20) % 9))
     published.publish_cifar10(monkeypatch, archive)
     (DATA / CIFAR10.filename).write_bytes(archive)
-    assert re.search(r"cifar10: of the classes 0 to 9, \[9\] are missing in its test part", refusal("cifar10"))
+    assert re.search(
+        r"cifar10: its test part must hold the classes 0 to 9; missing: \[9\], unknown: \[\]", refusal("cifar10")
+    )
 
     published.put_mnist(monkeypatch, DATA, published.mnist_files(train_labels=np.arange(50) % 8 + 3))
     message = refusal("mnist")
-    assert "[0, 1, 2] are missing in its train part, and [10] are none" in message
+    assert "its train part must hold the classes 0 to 9; missing: [0, 1, 2], unknown: [10]" in message
 
 
 def test_a_missing_batch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,4 +248,4 @@ def test_a_missing_batch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     archive = published.tar_of(files)
     published.publish_cifar10(monkeypatch, archive)
     (DATA / CIFAR10.filename).write_bytes(archive)
-    assert "torchvision cannot read cifar10 out of its archives: Dataset not found or corrupted" in refusal("cifar10")
+    assert "torchvision cannot read cifar10 from its archives: Dataset not found or corrupted" in refusal("cifar10")
