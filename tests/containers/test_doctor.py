@@ -9,27 +9,29 @@ import pytest
 from tests.containers.cluster import Clone, docker, until
 
 
-def test_four_containers_are_examined_and_nothing_is_left(clone: Clone) -> None:
-    code, output = clone.run("scripts/doctor", RANK_CPUS="0.25")
+def test_four_containers_are_examined_and_nothing_is_left(used_clone: Clone) -> None:
+    code, output = used_clone.run("scripts/doctor", RANK_CPUS="0.25")
     assert code == 0, output
     rows = [line.split() for line in output.splitlines() if re.match(r"\d +lockstep-test-", line)]
     assert [(row[0], row[1]) for row in rows] == [
-        ("0", clone.container("rank0")),
-        *((str(number), clone.container("worker", number)) for number in (1, 2, 3)),
+        ("0", used_clone.container("rank0")),
+        *((str(number), used_clone.container("worker", number)) for number in (1, 2, 3)),
     ]
-    assert rows[0][2] == f"{clone.prefix}.1"
+    assert rows[0][2] == f"{used_clone.prefix}.1"
     assert len({row[2] for row in rows}) == 4
-    assert all(row[2].startswith(f"{clone.prefix}.") for row in rows)
+    assert all(row[2].startswith(f"{used_clone.prefix}.") for row in rows)
     assert {row[6] for row in rows} == {"0.25"}
     for program in ("gather", "scatter", "all-reduce"):
         assert re.search(rf"^{program} +ok ", output, re.MULTILINE)
     assert re.search(r"^(all well|\d+ warnings?)$", output.splitlines()[-1])
-    assert clone.containers("--all") == []
-    assert not (clone.folder / "results/latest").exists()
+    assert used_clone.containers("--all") == []
+    assert not (used_clone.folder / "results/latest").exists()
 
 
-def test_memory_and_threads_that_do_not_suffice_are_warnings(clone: Clone) -> None:
-    code, output = clone.run("scripts/doctor", "WORKERS=1", "RANK_CPUS=1", "RANK_MEMORY=600m", "THREADS_PER_RANK=2")
+def test_memory_and_threads_that_do_not_suffice_are_warnings(used_clone: Clone) -> None:
+    code, output = used_clone.run(
+        "scripts/doctor", "WORKERS=1", "RANK_CPUS=1", "RANK_MEMORY=600m", "THREADS_PER_RANK=2"
+    )
     assert code == 0, output
     assert "warning: ranks 0, 1: 2 threads on a quota of 1 CPUs" in output
     assert "warning: ranks 0, 1: a memory limit of 600 MiB." in output
@@ -43,12 +45,12 @@ def test_memory_and_threads_that_do_not_suffice_are_warnings(clone: Clone) -> No
         ("--fast", "is not a setting"),
     ],
 )
-def test_a_wrong_setting_ends_with_2_before_any_rank_starts(clone: Clone, wrong: str, told: str) -> None:
-    code, output = clone.run("scripts/doctor", wrong)
+def test_a_wrong_setting_ends_with_2_before_any_rank_starts(used_clone: Clone, wrong: str, told: str) -> None:
+    code, output = used_clone.run("scripts/doctor", wrong)
     assert code == 2, output
     assert told in output
     assert "have joined" not in output
-    assert clone.containers("--all") == []
+    assert used_clone.containers("--all") == []
 
 
 def test_ctrl_c_stops_the_check_up_and_exits_130(clone: Clone) -> None:

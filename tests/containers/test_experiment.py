@@ -51,10 +51,19 @@ def losses_of_rank_0(run: Path) -> list[float]:
     return [record["loss"] for record in records if record["kind"] == "step"]
 
 
-def test_an_experiment_of_the_documents_from_end_to_end_with_an_interruption(clone: Clone) -> None:
+@pytest.mark.parametrize(
+    ("settings", "ranks"),
+    [
+        pytest.param(["WORKERS=1", "EPOCHS=60"], 2, id="smaller"),
+        pytest.param([], 4, marks=pytest.mark.long, id="as typed"),
+    ],
+)
+def test_an_experiment_of_the_documents_from_end_to_end_with_an_interruption(
+    clone: Clone, settings: list[str], ranks: int
+) -> None:
     """What was finished before Ctrl-C is not run again; the tables are what the records say."""
     page = clone.folder / "results/experiments/ring"
-    process = clone.start("scripts/experiment", "ring", "--quick")
+    process = clone.start("scripts/experiment", "ring", "--quick", *settings)
     until(lambda: len(runs_in(page / "quick", "rank-0.jsonl")) == 2, "the second run")
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=120)
@@ -66,7 +75,7 @@ def test_an_experiment_of_the_documents_from_end_to_end_with_an_interruption(clo
     assert 1 <= len(done) <= 2
     started = {folder: (folder / "manifest.json").stat().st_mtime_ns for folder in done}
 
-    code, output = clone.run("scripts/experiment", "ring", "--quick")
+    code, output = clone.run("scripts/experiment", "ring", "--quick", *settings)
     assert code == 0, output
     assert f"{len(done)} of " in output
     assert clone.containers("--all") == []
@@ -76,7 +85,7 @@ def test_an_experiment_of_the_documents_from_end_to_end_with_an_interruption(clo
     summaries = {
         trial["name"]: json.loads((page / "quick" / trial["name"] / "summary.json").read_text()) for trial in planned
     }
-    assert all(summary["complete"] and summary["world_size"] == 4 for summary in summaries.values())
+    assert all(summary["complete"] and summary["world_size"] == ranks for summary in summaries.values())
     cells = list(dict.fromkeys(trial["cell"] for trial in planned))
     for row in rows(page, "curves"):
         first = next(trial["name"] for trial in planned if trial["cell"] == row["cell"])
@@ -98,7 +107,7 @@ def test_an_experiment_of_the_documents_from_end_to_end_with_an_interruption(clo
     for path in ("report.html", "../index.html", "figures/curves-loss.png"):
         assert (page / path).is_file()
 
-    code, output = clone.run("scripts/experiment", "ring", "--quick", "--report")
+    code, output = clone.run("scripts/experiment", "ring", "--quick", "--report", *settings)
     assert code == 0, output
     assert "Report: results/experiments/ring/report.html" in output
 

@@ -16,7 +16,8 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     clone.wait_for_step(2)
     yield clone
     process.terminate()
-    process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 143, output
     clone.remove()
 
 

