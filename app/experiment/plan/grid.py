@@ -64,7 +64,7 @@ class _Cells:
         self._varied = _varied([values for *_, values in self._blocks])
 
     def checked(self) -> list[Cell]:
-        """All of them, in the order of the file; refused where one is wrong, or two cannot be told apart."""
+        """All of them, in the order of the file; refused if one is wrong, or two have the same name."""
         self._check_given()
         made = list(self._made())
         if not made:
