@@ -40,7 +40,6 @@ class RankRecords:
 class RunRecords:
     """What a run left behind."""
 
-    folder: Path
     manifest: Manifest
     ranks: list[RankRecords]
 
@@ -54,7 +53,7 @@ def read(run_folder: Path) -> RunRecords:
             for rank, step, waited in zip(ranks, steps, _waits(ranks, steps), strict=True):
                 synchronised = (step.exposed_sync_seconds or 0.0) - waited
                 rank.steps[number] = replace(step, wait_seconds=waited, sync_seconds=synchronised)
-    return RunRecords(run_folder, manifest, ranks)
+    return RunRecords(manifest, ranks)
 
 
 def transfer_seconds(ranks: Sequence[RankRecords]) -> Iterator[float]:

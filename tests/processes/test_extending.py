@@ -1,16 +1,13 @@
 """A mode, a model and a data set are added to a copy of the program as CONTRIBUTING.md says, and a run uses them."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from app.settings.fields import Settings
-from tests.processes.group import PATIENCE_SECONDS, ROOT, Value, free_port
+from tests.processes.group import free_port
+from tests.processes.program import ROOT, Value, start_as_typed, wait
 
 MODE = '''"""`tree`: each gradient summed up a binary tree of ranks, and its mean handed down again."""
 
@@ -129,18 +126,6 @@ def extended(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def start(place: Path, command: str, **settings: Value) -> "subprocess.Popen[str]":
-    environment = {name: value for name, value in os.environ.items() if name.lower() not in Settings.model_fields}
-    return subprocess.Popen(
-        [sys.executable, "-m", "app", command],
-        cwd=place,
-        env=environment | {"PYTHONPATH": str(place)} | {name: str(value) for name, value in settings.items()},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
 def test_a_run_with_a_new_mode_a_new_model_and_a_new_data_set(extended: Path) -> None:
     settings: dict[str, Value] = {
         "SYNC_MODE": "tree",
@@ -153,13 +138,12 @@ def test_a_run_with_a_new_mode_a_new_model_and_a_new_data_set(extended: Path) ->
         "MASTER_PORT": free_port(),
         "WORLD_SIZE": 4,
     }
-    preparing = start(extended, "prepare", SYNC_MODE="tree", MODEL="perceptron")
-    output, _ = preparing.communicate(timeout=PATIENCE_SECONDS)
-    assert preparing.returncode == 0, output
-    ranks = [start(extended, "train", RANK=rank, **settings) for rank in range(4)]
-    for process in ranks:
-        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
-        assert process.returncode == 0, output
+    # `python -m` takes the program from the working directory, where the extended copy is.
+    code, output = wait(start_as_typed("prepare", extended, SYNC_MODE="tree", MODEL="perceptron"))
+    assert code == 0, output
+    for process in [start_as_typed("train", extended, RANK=rank, **settings) for rank in range(4)]:
+        code, output = wait(process)
+        assert code == 0, output
     summary = json.loads((extended / "results/latest/summary.json").read_text())
     assert summary["replicas_identical"]
     assert (summary["model"], summary["dataset"], summary["sync_mode"]) == ("perceptron", "stripes", "tree")

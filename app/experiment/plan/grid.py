@@ -101,8 +101,8 @@ class _Cells:
         for_all = common | {name: value for name, value in quick.items() if name in common or name not in in_blocks}
         for number, block in enumerate(self._file.grid):
             place: Place = ("grid", number)
-            # A quick version chooses anew where there is a choice, and leaves alone what makes a block, such as a
-            # single rank beside a list of others.
+            # A quick version replaces lists of values. It keeps a single value that defines a block, such as one rank
+            # where other blocks list several.
             own = {
                 name: quick[name] if name in quick and (len(values) > 1 or name not in listed) else (where, values)
                 for name, (where, values) in _values(place, block.settings).items()

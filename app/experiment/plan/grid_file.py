@@ -20,10 +20,10 @@ MOST_REPEATS = 100
 
 @dataclass(frozen=True)
 class Choices:
-    """The values that a setting takes in turn, as one would write them on a command line."""
+    """The values of a setting, as they would be written on a command line."""
 
     values: list[str]
-    listed: bool  # and not a single value
+    listed: bool  # false for a single value without a list
 
 
 def _choices(given: object) -> Choices:
@@ -108,7 +108,7 @@ class GridFile(BaseModel):
     )
     settings: dict[str, Chosen] = Field({}, description="a table of settings for all cells")
     grid: list[Block] = Field(min_length=1, description="[[grid]], once or several times: a block of cells")
-    quick: Quick = Field(Quick(), description="a table of what is otherwise with --quick")
+    quick: Quick = Field(Quick(), description="a table of what --quick changes")
     show: list[Show] = Field([], description="[[show]], once for each part of the page: a view, and its options")
 
     def settings_tables(self) -> Iterator[tuple[Place, Mapping[str, Choices]]]:
