@@ -22,7 +22,7 @@ from app.machine.say import Say
 from app.records.lines import Recorder, Usage
 from app.records.manifest import Plan
 from app.settings.fields import DEFAULT_DATASETS, Settings
-from app.training import batches as data
+from app.training import batches
 from app.training.loop import Job, Steps, make_job
 from app.training.meter import Meter, Outcome, StepMeter
 from app.training.usage import UsageSampler
@@ -153,7 +153,7 @@ class Bench:
         self._steps, self._step = Steps(self._job), 0
         self._meter, self._no_meter = TimedMeter(self._job, recorder, self._clock), NoMeter(self._job.communicator)
         self._batch = np.arange(len(self._job.dataset.train))
-        self._augmentation = data.draw_augmentation(self._job.dataset, settings.seed, 0)
+        self._augmentation = batches.draw_augmentation(self._job.dataset, settings.seed, 0)
         self._gate = Communicator(cluster, "in the benchmark")
 
     def pair(self, measured_first: bool) -> Pair:

@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from app.machine import folders
-from app.records import lines as records
-from app.records.lines import Step
+from app.records.lines import Step, parse, path_of
 from app.records.manifest import Manifest
 
 REFRESH_SECONDS = 0.5
@@ -29,7 +28,7 @@ def follow(lines: TextIO) -> None:
         transient=True,
     )
     run_folder = folders.RESULTS / folders.handed_over()
-    tail = _Tail(records.path_of(run_folder, 0))
+    tail = _Tail(path_of(run_folder, 0))
     task: TaskID | None = None
     with bar:
         for line in _lines_and_pauses(lines):
@@ -65,7 +64,7 @@ class _Tail:
             file.seek(self._position)
             whole = file.read().rpartition(b"\n")[0]
         self._position += len(whole) + bool(whole)
-        found = [records.parse(line.decode()) for line in whole.splitlines()]
+        found = [parse(line.decode()) for line in whole.splitlines()]
         return [record for record in found if isinstance(record, Step)]
 
 

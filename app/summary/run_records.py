@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.records import lines as records
+from app.records import lines
 from app.records.lines import Clock, Evaluation, Finished, Message, Step, Usage
 from app.records.manifest import Manifest
 from app.records.spans import covered
@@ -72,11 +72,11 @@ def transfer_seconds(ranks: Sequence[RankRecords]) -> Iterator[float]:
 def _read_rank(run_folder: Path, number: int) -> RankRecords:
     """A rank's records; of a repeated step or evaluation, only the last attempt's."""
     rank = RankRecords(number)
-    if not records.path_of(run_folder, number).is_file():
+    if not lines.path_of(run_folder, number).is_file():
         return rank
     steps: dict[int, Step] = {}
     evaluations: dict[int, Evaluation] = {}
-    for record in records.read(run_folder, number):
+    for record in lines.read(run_folder, number):
         match record:
             case Step():
                 steps[record.step] = _later(steps.get(record.step), record)

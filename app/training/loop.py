@@ -16,8 +16,7 @@ from app.machine.say import Say
 from app.records.lines import Finished, Recorder, Step, training_score
 from app.records.manifest import Plan
 from app.settings.fields import Settings
-from app.training import batches as data
-from app.training import models
+from app.training import batches, models
 from app.training.batch_norm import LocalBatchNorm2d, SynchronisedBatchNorm2d
 from app.training.batches import Augmentation, Indices
 from app.training.evaluation import EVALUATIONS
@@ -87,9 +86,9 @@ def train(job: Job, recorder: Recorder, clock: RunClock) -> Finished:
     began, step = time.monotonic(), 0
 
     for epoch in range(plan.epochs):
-        augmentation = data.draw_augmentation(job.dataset, settings.seed, epoch)
+        augmentation = batches.draw_augmentation(job.dataset, settings.seed, epoch)
         order = settings.order_of(epoch)
-        for global_batch in data.global_batches(job.dataset, plan.global_batch_size, settings.seed, order):
+        for global_batch in batches.global_batches(job.dataset, plan.global_batch_size, settings.seed, order):
             outcome = steps.take(step, global_batch, augmentation, meter)
             record = meter.record(epoch, outcome, job.sync.overlap())
             recorder.write(record)
@@ -119,8 +118,8 @@ class Steps:
         meter.begin(step)
         pace.begin()
 
-        samples = data.part_of(global_batch, cluster.rank, cluster.world_size)
-        images, labels = data.load_batch(dataset, dataset.train, samples, augmentation, numerics)
+        samples = batches.part_of(global_batch, cluster.rank, cluster.world_size)
+        images, labels = batches.load_batch(dataset, dataset.train, samples, augmentation, numerics)
         pace.keep()
         meter.mark("data")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from app.cluster.members import Cluster
 from app.costs.bandwidth import CENTRE
-from app.records import lines as records
+from app.records.lines import Clock
 from app.wire.communicator import Communicator
 from app.wire.messages import give, take
 
@@ -35,16 +35,16 @@ class RunClock:
         centre: float = cluster.exchange("clock", time.monotonic())[CENTRE]
         difference = compare_clocks(communicator, time.monotonic)
         self._zero = centre + difference.ahead_seconds
-        self.start = records.Clock(self._rank, self.since(difference.at), 0.0, difference.uncertainty_seconds)
+        self.start = Clock(self._rank, self.since(difference.at), 0.0, difference.uncertainty_seconds)
 
     def since(self, moment: float) -> float:
         """Convert a moment of `time.monotonic` to seconds since the run began."""
         return moment - self._zero
 
-    def compare(self, communicator: Communicator) -> records.Clock:
+    def compare(self, communicator: Communicator) -> Clock:
         """How far this rank's clock has drifted ahead of rank 0's; all ranks call this together."""
         difference = compare_clocks(communicator, lambda: self.since(time.monotonic()))
-        return records.Clock(self._rank, difference.at, difference.ahead_seconds, difference.uncertainty_seconds)
+        return Clock(self._rank, difference.at, difference.ahead_seconds, difference.uncertainty_seconds)
 
 
 def compare_clocks(communicator: Communicator, now: Callable[[], float]) -> Difference:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 300
 # Tests of two checkouts on one machine keep out of each other's way: each has a second number of addresses of its own.
 CHECKOUT = 100 + crc32(str(ROOT).encode()) % 100
-SMALL = {"MODEL": "lenet5", "MAX_STEPS": "6"}
+SMALL = {"MODEL": "lenet5", "MAX_STEPS": "6", "LINK_CHECK": "off"}  # a second less; some tests are about links
 
 Caller = tuple[int, int]  # user and group
 

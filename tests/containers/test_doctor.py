@@ -63,7 +63,7 @@ def test_ctrl_c_stops_the_check_up_and_exits_130(clone: Clone) -> None:
 
 
 def test_a_killed_worker_is_named_and_nothing_is_left(clone: Clone) -> None:
-    process = clone.start("scripts/doctor", RANK_CPUS="0.1")  # so little that there is time for it
+    process = clone.start("scripts/doctor", RANK_CPUS="0.2")  # so little that there is time for it
     assert process.stdout is not None
     assert any("one after the other" in line for line in process.stdout)
     victim = clone.container("worker", 3)

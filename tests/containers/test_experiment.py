@@ -54,7 +54,7 @@ def losses_of_rank_0(run: Path) -> list[float]:
 @pytest.mark.parametrize(
     ("settings", "ranks"),
     [
-        pytest.param(["WORKERS=1", "EPOCHS=60"], 2, id="smaller"),
+        pytest.param(["WORKERS=1", "EPOCHS=30"], 2, id="smaller"),
         pytest.param([], 4, marks=pytest.mark.long, id="as typed"),
     ],
 )

@@ -1,7 +1,6 @@
 """Every mode on four containers: the same training, and on the wire what its formula says."""
 
 import re
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -21,14 +20,6 @@ BARRIER_MESSAGES = 8
 BYTES_PER_PAYLOAD = 1 + 2 * 66 / 1448
 
 
-@pytest.fixture(scope="module")
-def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
-    """One for all, so that its data sets are made once."""
-    shared = Clone(tmp_path_factory.mktemp("modes"), 201)
-    yield shared
-    shared.remove()
-
-
 SYNCHRONISING = [mode for mode in MODES if mode != "none"]
 
 
@@ -45,20 +36,20 @@ def messages_per_step(mode: str, rank: int) -> int | None:
     }.get(mode)
 
 
-def check_wire(rank: dict[str, Any], most: float) -> None:
+def check_wire(rank: dict[str, Any], most: float, missing: float = 0.001) -> None:
     """The payload is the formula's, and the kernel saw it pass with no more around it than that."""
     assert rank["bytes_sent_per_step"] == pytest.approx(rank["formula_bytes_sent_per_step"], abs=1)
     for direction in ("sent", "received"):
         seen = rank[f"interface_bytes_{direction}_per_step"]
         print(f"rank {rank['rank']}: {direction} {seen:.0f} for {rank[f'bytes_{direction}_per_step']:.0f}")
-        assert rank[f"bytes_{direction}_per_step"] * 0.999 <= seen <= most
+        assert rank[f"bytes_{direction}_per_step"] * (1 - missing) <= seen <= most
 
 
-def test_all_modes_train_the_same_model(clone: Clone) -> None:
+def test_all_modes_train_the_same_model(used_clone: Clone) -> None:
     runs = {}
     for mode in MODES:
-        clone.up(SYNC_MODE=mode, MAX_STEPS="20", EVALUATE="never")
-        run = runs[mode] = clone.summary()
+        used_clone.up(SYNC_MODE=mode, MAX_STEPS="20", EVALUATE="never")
+        run = runs[mode] = used_clone.summary()
         assert run["sync_mode"] == mode
         assert run["complete"]
         assert run["replicas_identical"] is (mode != "none")
@@ -73,15 +64,44 @@ def test_all_modes_train_the_same_model(clone: Clone) -> None:
     assert runs["none"]["run"]["bytes_sent_per_step"] == 0
 
 
-@pytest.mark.parametrize("mode", SYNCHRONISING)
-def test_vgg_11_puts_the_bytes_of_the_formula_on_the_wire(used_clone: Clone, mode: str) -> None:
-    """36.9 MB of gradients, by the kernel's counters of each rank's interface, within 3 %."""
-    used_clone.up(SYNC_MODE=mode, MODEL="vgg11", MAX_STEPS="4", EVALUATE="never", GLOBAL_BATCH_SIZE="16")
-    run = used_clone.summary()
-    assert run["sync_mode"] == mode
+VGG_11 = {"MODEL": "vgg11", "GLOBAL_BATCH_SIZE": "16", "MAX_STEPS": "3", "EVALUATE": "never"}
+
+
+def run_of_vgg_11(clone: Clone, **settings: str) -> dict[str, Any]:
+    """With the bytes of the formula on the wire: 36.9 MB of gradients, within 3 %."""
+    clone.up(**{**VGG_11, **settings})
+    run = clone.summary()
+    assert run["sync_mode"] == settings["SYNC_MODE"]
     assert run["replicas_identical"]
     for rank in run["ranks"]:
-        check_wire(rank, rank["formula_bytes_sent_per_step"] * 1.03)
+        # A step can end with its last bytes still waiting for a thin link.
+        check_wire(rank, rank["formula_bytes_sent_per_step"] * 1.03, missing=0.03)
+    return run
+
+
+@pytest.mark.parametrize("mode", ["send_recv", "all_reduce"])  # ddp: test_full_epoch.py; the others: next test
+def test_vgg_11_puts_the_bytes_of_the_formula_on_the_wire(used_clone: Clone, mode: str) -> None:
+    run_of_vgg_11(used_clone, SYNC_MODE=mode)
+
+
+def sync_seconds(run: dict[str, Any]) -> float:
+    return float(run["run"]["sync_seconds"]["median"])
+
+
+def test_on_thin_links_the_star_takes_as_long_as_its_bytes_say_and_the_ring_much_less(used_clone: Clone) -> None:
+    """36.9 MB of gradients at 250 Mbit/s, where the theory makes the star four times as slow as the ring.
+
+    A busy machine makes a mode slower and never quicker than its links, so a mode is held to least times alone: the
+    star to its own, which the ring must beat by far.
+    """
+    runs = {
+        mode: run_of_vgg_11(used_clone, SYNC_MODE=mode, LINK_RATE="250mbit", LINK_CHECK="strict", MAX_STEPS=steps)
+        for mode, steps in (("ring_all_reduce", "4"), ("gather_scatter", "2"))
+    }
+    least = {mode: run["run"]["bandwidth"]["sync_seconds_at_least"] for mode, run in runs.items()}
+    assert least["gather_scatter"] == pytest.approx(4 * least["ring_all_reduce"], rel=0.2)
+    assert sync_seconds(runs["gather_scatter"]) >= 0.9 * least["gather_scatter"]
+    assert 0.9 * least["ring_all_reduce"] <= sync_seconds(runs["ring_all_reduce"]) < least["gather_scatter"] / 2
 
 
 def test_the_two_commands_of_the_proof_show_that_four_ranks_are_one_process(used_clone: Clone) -> None:

@@ -16,7 +16,8 @@ def headline(summary: dict[str, Any]) -> str:
 def test_a_thin_link_makes_it_communication_and_a_slow_cpu_computation(clone: Clone) -> None:
     """One run with little to compute, one with much; each report is made when its run ends, and names the cause."""
     little, much = {"GLOBAL_BATCH_SIZE": "32", "MAX_STEPS": "12"}, {"GLOBAL_BATCH_SIZE": "1437", "EPOCHS": "8"}
-    output = clone.up(**little, SYNC_MODE="ring_all_reduce", LINK_RATE="20mbit", RUN_NAME="thin")
+    thin_link = {"LINK_RATE": "20mbit", "LINK_CHECK": "strict"}
+    output = clone.up(**little, **thin_link, SYNC_MODE="ring_all_reduce", RUN_NAME="thin")
     thin = clone.summary()
     assert headline(thin).startswith("Communication-bound: ")
     assert headline(thin) in output
@@ -25,8 +26,12 @@ def test_a_thin_link_makes_it_communication_and_a_slow_cpu_computation(clone: Cl
     assert f"runs at {100 * max(used):.0f} % of its measured speed" in headline(thin)
     assert max(used) > 0.5
 
-    clone.up(**much, SYNC_MODE="ring_all_reduce", MAX_STEPS="8", RANK_CPUS="0.25", RUN_NAME="slow")
+    quota = {"RANK_CPUS": "0.25", "RANK_MEMORY": "1g"}
+    output = clone.up(**much, **quota, SYNC_MODE="ring_all_reduce", MAX_STEPS="8", RUN_NAME="slow")
     slow = clone.summary()
+    # Threads follow the quota, and four quarters of a CPU do not slow each other down.
+    assert [(rank["quota_cpus"], rank["threads"]) for rank in clone.manifest()["ranks"]] == [(0.25, 1)] * 4
+    assert "so they slow each other down" not in output
     assert headline(slow).startswith("Compute-bound: ")
     assert any("RANK_CPUS gives each rank 0.25 CPUs" in sentence for sentence in slow["verdict"]["sentences"])
     assert max(rank["usage"]["throttled_seconds"] for rank in slow["ranks"]) > 0
@@ -66,7 +71,7 @@ def test_a_rank_with_half_the_cpu_is_the_straggler_in_an_interrupted_run_as_well
     process = clone.start("scripts/up", **ENDLESS, SYNC_MODE="ring_all_reduce", GLOBAL_BATCH_SIZE="1024")
     clone.wait_for_step(2)
     docker("update", "--cpus", "0.12", clone.container("worker", 2))
-    clone.wait_for_step(60)
+    clone.wait_for_step(40)
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=120)
     summary = clone.summary()

@@ -12,10 +12,15 @@ from tests.containers.conftest import MakeClone
 README = ROOT / "README.md"
 
 
+CORES = os.cpu_count() or 1
+
+
 @pytest.mark.parametrize("workers", [0, 7])
-def test_any_number_of_workers(clone: Clone, workers: int) -> None:
-    output = clone.up(WORKERS=str(workers))
+def test_any_number_of_workers_and_cores_that_too_many_share_are_said(clone: Clone, workers: int) -> None:
+    output = clone.up(WORKERS=str(workers), THREADS_PER_RANK=str(CORES))
     run = clone.summary()
+    shared = f"{workers + 1} ranks want {(workers + 1) * CORES} CPUs and share"
+    assert (f"warning: {shared}" in output) is any(shared in each for each in run["warnings"]) is (workers > 0)
     assert run["world_size"] == workers + 1
     assert run["complete"]
     assert run["replicas_identical"]
@@ -165,20 +170,6 @@ def test_results_belong_to_whoever_called_and_nothing_else_is_left(
         "latest",
         (results / "latest").readlink().name,
     }
-
-
-def test_threads_follow_the_quota_and_the_manifest_has_it(clone: Clone) -> None:
-    output = clone.up(RANK_CPUS="0.5", RANK_MEMORY="1g", WORKERS="1")
-    for rank in clone.manifest()["ranks"]:
-        assert rank["quota_cpus"] == 0.5
-        assert rank["threads"] == 1
-    assert "so they slow each other down" not in output
-
-
-def test_cores_that_are_shared_by_too_many_are_said(clone: Clone) -> None:
-    output = clone.up(WORKERS="1", THREADS_PER_RANK="64")
-    assert "warning: 2 ranks want 128 CPUs and share" in output
-    assert clone.summary()["warnings"]
 
 
 def test_down_removes_what_was_started(clone: Clone) -> None:

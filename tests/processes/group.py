@@ -5,6 +5,7 @@ import os
 import socket
 import traceback
 from collections.abc import Callable
+from itertools import cycle, islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,24 @@ from tests.processes.program import Value as Value
 from tests.processes.program import start as start
 from tests.processes.program import wait as wait
 
+# Below those that the kernel hands out, so that no connection made meanwhile takes one. Each worker has its thousand.
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+ports = cycle(range(10_000 + 1000 * WORKER, 11_000 + 1000 * WORKER))
+
 
 def free_port() -> int:
+    """A port that nobody listens on, another one each time."""
+    return next(port for port in islice(ports, 1000) if _is_free(port))
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 class Group:

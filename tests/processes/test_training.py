@@ -18,9 +18,8 @@ from app.machine.folders import DATA, PREPARED
 from app.modes import MODES
 from app.run.rank import take_part
 from app.settings.fields import DatasetName, ModelName, Settings
-from app.summary import numbers as summary
-from app.summary import run_records
-from app.training import batches as data
+from app.summary import numbers, run_records
+from app.training import batches
 from tests import published
 from tests.processes import group
 from tests.processes.conftest import GroupOf
@@ -69,8 +68,8 @@ def train_and_look(cluster: Cluster, folder: Path, samples: int, values: dict[st
         seen.append([hashlib.sha256(image.numpy().tobytes()).hexdigest() + f" {label}" for image, label in rows])
         return images, labels
 
-    load_batch = data.load_batch
-    with patch.object(data, "load_batch", load):
+    load_batch = batches.load_batch
+    with patch.object(batches, "load_batch", load):
         train(cluster, folder, samples, values)
     return seen
 
@@ -82,24 +81,24 @@ def train_on(group_of: GroupOf, tmp_path: Path) -> TrainOn:
     def run(world_size: int, **values: Any) -> list[Records]:
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         group_of(world_size).run(train, folder, 40, values)
-        assert summary.summarise(run_records.read(folder)).complete
+        assert numbers.summarise(run_records.read(folder)).complete
         return [read_rank(folder, rank) for rank in range(world_size)]
 
     return run
 
 
-@pytest.mark.parametrize("world_size", [2, 4])
 def test_one_process_and_many_ranks_see_the_same_augmented_images_at_the_same_step(
-    group_of: GroupOf, tmp_path: Path, world_size: int
+    group_of: GroupOf, tmp_path: Path
 ) -> None:
-    values = {"model": "vgg11", "sync_mode": "all_reduce", "epochs": 3, "global_batch_size": 16, "evaluate": "never"}
-    (alone,) = group_of(1).run(train_and_look, tmp_path / "alone", 40, values)
-    parts = group_of(world_size).run(train_and_look, tmp_path / "many", 40, values)
-    together = [[image for part in step for image in part] for step in zip(*parts, strict=True)]
-    assert [len(step) for step in alone] == [16, 16, 8] * 3
-    assert [sorted(step) for step in together] == [sorted(step) for step in alone]
+    values = {"model": "vgg11", "sync_mode": "all_reduce", "epochs": 3, "global_batch_size": 8, "evaluate": "never"}
+    (alone,) = group_of(1).run(train_and_look, tmp_path / "1", 20, values)
+    for world_size in (2, 4):
+        parts = group_of(world_size).run(train_and_look, tmp_path / str(world_size), 20, values)
+        together = [[image for part in step for image in part] for step in zip(*parts, strict=True)]
+        assert [len(step) for step in alone] == [8, 8, 4] * 3
+        assert [sorted(step) for step in together] == [sorted(step) for step in alone]
     # Each epoch draws its crops and flips anew, so that all three together have more images than the set.
-    assert len({image for step in alone for image in step}) > 100
+    assert len({image for step in alone for image in step}) > 50
 
 
 @pytest.mark.parametrize(("shuffle", "alike"), [("once", True), ("every_epoch", False)])
@@ -127,12 +126,12 @@ def test_every_model_trains_on_every_set_that_fits_it(
     published.put_mnist(monkeypatch, DATA)
     prepared.make(name, print, [])
     run = group.run(
-        tmp_path, 2, MODEL=model, DATASET=name, GLOBAL_BATCH_SIZE=8, MAX_STEPS=5, TRAIN_SAMPLES=48, TEST_SAMPLES=20
+        tmp_path, 2, MODEL=model, DATASET=name, GLOBAL_BATCH_SIZE=8, MAX_STEPS=3, TRAIN_SAMPLES=48, TEST_SAMPLES=20
     )
     assert run["complete"]
     assert run["replicas_identical"]
-    assert (run["model"], run["dataset"], run["steps"]) == (model, name, 5)
-    assert run["run"]["epochs"][0]["training_samples"] == 40
+    assert (run["model"], run["dataset"], run["steps"]) == (model, name, 3)
+    assert run["run"]["epochs"][0]["training_samples"] == 24
     manifest = json.loads((tmp_path / "results/latest/manifest.json").read_text())
     assert manifest["dataset"] == SOURCES[name].title
     assert (manifest["settings"]["train_samples"], manifest["settings"]["test_samples"]) == (48, 20)
@@ -173,10 +172,10 @@ def test_schedule_scaling_and_clipping_are_the_same_at_every_world_size(
 @pytest.mark.parametrize("mode", SYNCHRONISING)
 def test_bfloat16_averages_its_gradients_in_fp32(train_on: TrainOn, mode: str) -> None:
     """The payload is that of fp32, and the replicas stay the same."""
-    values = {"model": "vgg11", "global_batch_size": 8, "max_steps": 3, "learning_rate": 0.01}
+    values = {"model": "vgg11", "global_batch_size": 8, "max_steps": 2, "learning_rate": 0.01, "evaluate": "never"}
     ranks = {precision: train_on(3, **values, sync_mode=mode, precision=precision) for precision in ("fp32", "bf16")}
     for exact, rounded in zip(ranks["fp32"], ranks["bf16"], strict=True):
-        assert [step["bytes_sent"] for step in rounded[:3]] == [step["bytes_sent"] for step in exact[:3]]
+        assert [step["bytes_sent"] for step in rounded[:2]] == [step["bytes_sent"] for step in exact[:2]]
         assert rounded[0]["loss"] != exact[0]["loss"]
         assert rounded[0]["loss"] == pytest.approx(exact[0]["loss"], rel=0.05)
     assert len({rank[-1]["parameters_sha256"] for rank in ranks["bf16"]}) == 1
@@ -197,7 +196,7 @@ def test_bfloat16_with_synchronised_batch_normalisation_is_close_to_fp32(train_o
 
 
 def test_layout_changes_rounding_and_nothing_else(train_on: TrainOn) -> None:
-    values = {"model": "vgg11", "precision": "fp64", "global_batch_size": 8, "max_steps": 4, "evaluate": "never"}
+    values = {"model": "vgg11", "precision": "fp64", "global_batch_size": 4, "max_steps": 3, "evaluate": "never"}
     losses = [
         [step["loss"] for step in train_on(2, **values, memory_format=layout)[0][:-1]]
         for layout in ("contiguous", "channels_last")

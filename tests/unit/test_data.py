@@ -13,7 +13,7 @@ from app.datasets.prepared import DataSet, Part
 from app.errors import LockstepError, SettingError
 from app.machine.folders import PREPARED
 from app.settings.fields import DatasetName, ModelName, Settings
-from app.training import batches as data
+from app.training import batches
 from app.training.batches import Augmentation
 from app.training.numerics import Numerics
 
@@ -29,8 +29,8 @@ def dataset(samples: int) -> DataSet:
 @given(samples=st.integers(1, 200), batch=st.integers(1, 64), world=st.integers(1, 9), epoch=st.integers(0, 3))
 def test_every_sample_counts_exactly_once_per_epoch(samples: int, batch: int, world: int, epoch: int) -> None:
     seen: list[int] = []
-    for global_batch in data.global_batches(dataset(samples), batch, seed=1, epoch=epoch):
-        parts = [data.part_of(global_batch, rank, world) for rank in range(world)]
+    for global_batch in batches.global_batches(dataset(samples), batch, seed=1, epoch=epoch):
+        parts = [batches.part_of(global_batch, rank, world) for rank in range(world)]
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
         for part in parts:
             seen += map(int, part)
@@ -39,7 +39,7 @@ def test_every_sample_counts_exactly_once_per_epoch(samples: int, batch: int, wo
 
 def test_the_order_changes_with_epoch_and_seed_and_with_nothing_else() -> None:
     def order(seed: int, epoch: int) -> list[int]:
-        return [int(sample) for batch in data.global_batches(dataset(100), 32, seed, epoch) for sample in batch]
+        return [int(sample) for batch in batches.global_batches(dataset(100), 32, seed, epoch) for sample in batch]
 
     assert order(1, 0) == order(1, 0)
     assert order(1, 0) != order(1, 1)
@@ -50,8 +50,8 @@ def test_without_the_epoch_number_a_rank_would_never_see_another_rank_s_images()
     """A hundred images on four ranks: the classic mistake is to shuffle every epoch as if it were the first."""
 
     def seen_by_rank_0(epochs: list[int]) -> set[int]:
-        batches = [batch for epoch in epochs for batch in data.global_batches(dataset(100), 100, seed=1, epoch=epoch)]
-        return {int(sample) for batch in batches for sample in data.part_of(batch, 0, 4)}
+        made = [batch for epoch in epochs for batch in batches.global_batches(dataset(100), 100, seed=1, epoch=epoch)]
+        return {int(sample) for batch in made for sample in batches.part_of(batch, 0, 4)}
 
     assert len(seen_by_rank_0([0] * 20)) == 25
     assert len(seen_by_rank_0(list(range(20)))) > 95
@@ -59,11 +59,11 @@ def test_without_the_epoch_number_a_rank_would_never_see_another_rank_s_images()
 
 def test_augmentation_belongs_to_the_sample_and_not_to_its_rank() -> None:
     whole = dataset(64)
-    drawn = data.draw_augmentation(whole, seed=1, epoch=0)
+    drawn = batches.draw_augmentation(whole, seed=1, epoch=0)
     batch = np.random.default_rng(0).permutation(64)[:12]
-    together, _ = data.load_batch(whole, whole.train, batch, drawn)
+    together, _ = batches.load_batch(whole, whole.train, batch, drawn)
     for rank in range(3):
-        alone, _ = data.load_batch(whole, whole.train, batch[rank::3], drawn)
+        alone, _ = batches.load_batch(whole, whole.train, batch[rank::3], drawn)
         assert torch.equal(alone, together[rank::3])
 
 
@@ -78,7 +78,7 @@ def test_a_crop_is_a_shifted_image_with_a_black_border() -> None:
 
 
 def test_crops_and_flips_are_spread_over_all_that_is_possible() -> None:
-    drawn = data.draw_augmentation(dataset(5000), seed=3, epoch=0)
+    drawn = batches.draw_augmentation(dataset(5000), seed=3, epoch=0)
     assert drawn is not None
     assert set(map(int, drawn.top)) == set(map(int, drawn.left)) == set(range(9))
     assert 0.45 < drawn.flip.mean() < 0.55
@@ -87,7 +87,7 @@ def test_crops_and_flips_are_spread_over_all_that_is_possible() -> None:
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_batches_are_normalised_as_the_course_has_it(memory_format: torch.memory_format) -> None:
     whole = dataset(3)
-    images, labels = data.load_batch(
+    images, labels = batches.load_batch(
         whole, whole.train, np.array([2, 0]), numerics=Numerics(memory_format=memory_format)
     )
     mean, deviation = torch.tensor([125.3, 123.0, 113.9]), torch.tensor([63.0, 62.1, 66.7])

@@ -12,8 +12,7 @@ from app.link import shaping
 from app.link.measured import Flow, Star, deviations, links_of, payload_rate
 from app.link.measurement import describe
 from app.records.manifest import Link
-from app.settings import environment
-from app.settings import link_rates as asked
+from app.settings import environment, link_rates
 from app.settings.fields import Settings
 from app.settings.links import Asked
 
@@ -26,7 +25,7 @@ PAYLOAD = 1448 / 1514 / 8  # bytes of payload in a bit on the wire
     [("1gbit", 1e9), ("100mbit", 1e8), ("2.5gbit", 2.5e9), ("1000kbit", 1e6), ("100gbit", 1e11), (" 1 Gbit ", 1e9)],
 )
 def test_a_rate_is_read(text: str, bits: float) -> None:
-    assert asked.read_rate(text) == pytest.approx(bits)
+    assert link_rates.read_rate(text) == pytest.approx(bits)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +49,7 @@ def test_a_rate_is_read(text: str, bits: float) -> None:
 )
 def test_another_rate_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a number with|out of range"):
-        asked.read_rate(text)
+        link_rates.read_rate(text)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +92,7 @@ def test_ranks_that_there_are_not_are_refused(wrong: dict[str, object], told: st
 
 def test_a_rank_of_its_own_rate_keeps_the_others_delay() -> None:
     settings = Settings(link_rate="1gbit", link_rate_by_rank="2=100mbit", link_delay="200us", link_loss="0.1%")
-    usual = Asked(1e9, asked.read_delay("200us"), asked.read_loss("0.1%"))
+    usual = Asked(1e9, link_rates.read_delay("200us"), link_rates.read_loss("0.1%"))
     assert usual.delay_seconds == pytest.approx(2e-4)
     assert usual.loss == pytest.approx(1e-3)
     assert [Asked.of(settings, rank) for rank in range(4)] == [usual, usual, replace(usual, bits_per_second=1e8), usual]
