@@ -100,6 +100,10 @@ class Evaluation:
     samples: int
     accuracy: float
     attempt: int = 0
+    at_seconds: float | None = (
+        None  # when it began, on the run's clock; null in runs of versions that did not record it
+    )
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from torch import nn
@@ -97,7 +97,7 @@ def train(job: Job, recorder: Recorder, clock: RunClock) -> Finished:
             if step == plan.steps:
                 break
         console.end_epoch()
-        _evaluate(job, recorder, steps.replica, epoch)
+        _evaluate(job, recorder, clock, steps.replica, epoch)
     return Finished(job.cluster.rank, step, time.monotonic() - began, parameters_sha256(job.model), restarts=0)
 
 
@@ -146,10 +146,12 @@ class Steps:
         return Outcome(len(samples), loss_sum.item(), int((logits.argmax(1) == labels).sum()), update)
 
 
-def _evaluate(job: Job, recorder: Recorder, replica: nn.Module, epoch: int) -> None:
+def _evaluate(job: Job, recorder: Recorder, clock: RunClock, replica: nn.Module, epoch: int) -> None:
     if evaluate := EVALUATIONS[job.settings.evaluate]:
+        began = time.monotonic()
         evaluation = evaluate(replica, job.numerics, job.dataset, job.cluster, job.communicator, epoch)
-        recorder.write(evaluation)
+        taken = time.monotonic() - began
+        recorder.write(replace(evaluation, at_seconds=clock.since(began), seconds=taken))
         job.say(_score_line("Test set", evaluation.loss, evaluation.correct, evaluation.samples))
 
 
