@@ -100,9 +100,7 @@ class Evaluation:
     samples: int
     accuracy: float
     attempt: int = 0
-    at_seconds: float | None = (
-        None  # when it began, on the run's clock; null in runs of versions that did not record it
-    )
+    at_seconds: float | None = None  # when it began, on the run's clock; null in older records
     seconds: float | None = None
 
 

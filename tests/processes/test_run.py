@@ -73,6 +73,9 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
             "finished",
         ]
         assert "usage" in kinds
+        *_, last_step, evaluation, last_clock, _ = [line for line in lines if line["kind"] != "usage"]
+        assert last_step["at_seconds"] + last_step["seconds"] <= evaluation["at_seconds"]
+        assert 0 < evaluation["seconds"] <= last_clock["at_seconds"] - evaluation["at_seconds"]
         for line in [line for line in lines if line["kind"] == "step"]:
             phases = [line[f"{name}_seconds"] for name in ("data", "forward", "backward", "wait", "sync", "optimiser")]
             assert sum(phases) == pytest.approx(line["seconds"], rel=0.01)

@@ -76,6 +76,11 @@ def test_records_come_back_as_they_were(tmp_path: Path) -> None:
     assert list(records.read(tmp_path, 0)) == content
 
 
+def test_an_evaluation_of_an_older_version_has_no_time() -> None:
+    line = '{"kind": "evaluation", "rank": 1, "epoch": 0, "loss": 2.25, "correct": 10, "samples": 100, "accuracy": 0.1}'
+    assert records.parse(line) == Evaluation(1, 0, 2.25, 10, 100, 0.1, at_seconds=None, seconds=None)
+
+
 def test_a_figure_that_was_not_measured_is_null(tmp_path: Path) -> None:
     write_run(tmp_path, [STEP])
     line = json.loads(records.path_of(tmp_path, 0).read_text())
