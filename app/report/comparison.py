@@ -40,7 +40,8 @@ def compared(runs: Sequence[Run]) -> Table:
         Column("complete", "complete", TEXT, lambda run: run.summary.complete),
     ]
     note = (
-        "Medians of the step, means of its phases, in seconds; the first step left out. Only runs of one machine, in "
+        "Medians of the step, means of its phases, in seconds; the first step left out. Images/s: by wall clock, gaps "
+        "between steps included, evaluations left out. Only runs of one machine, in "
         "one state of it, compare."
     )
     return Table.of("compared", "Side by side, the fastest first", columns, ordered, note)

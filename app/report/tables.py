@@ -72,7 +72,8 @@ def _times(run: Run) -> Table:
     ]
     note = (
         "Seconds per step, the first one left out: mean, median and 95th percentile of the whole step, means of its "
-        "phases. Data to optimiser add up to the step; hidden sync runs behind backward."
+        "phases. Data to optimiser add up to the step; hidden sync runs behind backward. Images/s: by wall clock, from "
+        "the second step's start to the last one's end, gaps included and evaluations left out."
     )
     return Table.of("times", "Times", columns, [*run.summary.ranks, run.summary.run], note)
 

@@ -9,17 +9,19 @@ from app.records.lines import Step
 from app.report import theme
 from app.report.drawing import Missing
 from app.summary.run import Run
+from app.summary.run_records import together
 
 STEPS_SHOWN = 3
 
 
 def timeline(run: Run) -> tuple[Figure, str]:
     """The figure and its caption."""
-    together = list(zip(*(rank.steps for rank in run.ranks), strict=False))
-    if not together:
+    paired = together([rank.steps for rank in run.ranks])
+    if not paired:
         raise Missing("no step is there from all ranks.")
-    first = min(max(1, len(together) // 2), max(0, len(together) - STEPS_SHOWN))
-    shown = together[first : first + STEPS_SHOWN]
+    middle = min(max(1, len(paired) // 2), max(0, len(paired) - STEPS_SHOWN))
+    shown = paired[middle : middle + STEPS_SHOWN]
+    first, last = shown[0][0].step, shown[-1][0].step
     zero = min(rank.on_common_clock(step.at_seconds) for rank, step in zip(run.ranks, shown[0], strict=True))
     figure = theme.new_figure(1.3 + 0.42 * len(run.ranks))
     axes = figure.subplots()
@@ -36,7 +38,7 @@ def timeline(run: Run) -> tuple[Figure, str]:
     axes.invert_yaxis()
     axes.set_xlabel("seconds, on one clock for all ranks")
     axes.grid(visible=False, axis="y")
-    numbers = f"Step {first}" if len(shown) == 1 else f"Steps {first} to {first + len(shown) - 1}"
+    numbers = f"Step {first}" if len(shown) == 1 else f"Steps {first} to {last}"
     return figure, f"{numbers}, as they happened on every rank."
 
 

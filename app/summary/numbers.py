@@ -22,8 +22,8 @@ from app.records.summary import (
     UsageFigures,
     Verdict,
 )
-from app.summary import scores, verdict
-from app.summary.run_records import RankRecords, RunRecords, transfer_seconds
+from app.summary import scores, throughput, verdict
+from app.summary.run_records import RankRecords, RunRecords, together, transfer_seconds
 
 # A straggler's own work takes this many times as long as the others', and it finishes last this many times as often as
 # a rank would if all took turns.
@@ -45,8 +45,8 @@ def summarise(run: RunRecords) -> Summary:
         world_size=manifest.world_size,
         global_batch_size=manifest.plan.global_batch_size,
         steps_planned=planned,
-        steps=min(len(rank.steps) for rank in ranks),
-        complete=all(rank.finished is not None and rank.finished.steps == planned for rank in ranks),
+        steps=len(together([rank.steps for rank in ranks])),
+        complete=all(rank.finished and rank.finished.steps == planned and not rank.faults for rank in ranks),
         replicas_identical=None if None in hashes else len(set(hashes)) == 1,
         run=_group_figures(run, sync_seconds),
         ranks=[_rank_figures(rank, manifest, sync_seconds) for rank in ranks],
@@ -56,7 +56,11 @@ def summarise(run: RunRecords) -> Summary:
     )
     return replace(
         summary,
-        warnings=[*manifest.warnings, *verdict.warnings(summary, manifest)],
+        warnings=[
+            *manifest.warnings,
+            *(f"rank {rank.rank}: {fault}." for rank in ranks for fault in rank.faults),
+            *verdict.warnings(summary, manifest),
+        ],
         verdict=verdict.reach(summary, manifest),
     )
 
@@ -64,10 +68,11 @@ def summarise(run: RunRecords) -> Summary:
 def _group_figures(run: RunRecords, sync_seconds: float | None) -> GroupFigures:
     ranks = run.ranks
     losses = scores.losses(ranks)
+    speed = throughput.of(ranks)
     formula = float(np.mean([rank.formula_bytes_sent_per_step for rank in run.manifest.ranks]))
     uncertainties = [clock.uncertainty_seconds for rank in ranks[1:] for clock in rank.clocks]
     return GroupFigures(
-        **vars(_figures(ranks, losses[-1] if losses else None, _group_speed(ranks), formula)),
+        **vars(_figures(ranks, losses[-1] if losses else None, speed, formula)),
         straggler=_straggler(ranks),
         clock_uncertainty_seconds=max(uncertainties, default=None),
         bandwidth=_bandwidth(sync_seconds, run.manifest),
@@ -75,17 +80,16 @@ def _group_figures(run: RunRecords, sync_seconds: float | None) -> GroupFigures:
 
 
 def _rank_figures(rank: RankRecords, manifest: Manifest, sync_seconds: float | None) -> RankFigures:
-    participant, warm = manifest.ranks[rank.rank], rank.warm
+    participant = manifest.ranks[rank.rank]
     loss = rank.steps[-1].loss if rank.steps else None
-    speed = _speed(sum(step.samples for step in warm), sum(step.seconds for step in warm))
     return RankFigures(
         rank=rank.rank,
         steps=len(rank.steps),
         finished=rank.finished is not None,
         parameters_sha256=rank.finished.parameters_sha256 if rank.finished else None,
         first_step=_first_step(rank),
-        **vars(_figures([rank], loss, speed, participant.formula_bytes_sent_per_step)),
-        work_seconds=_median(map(own_work, warm)),
+        **vars(_figures([rank], loss, throughput.of([rank]), participant.formula_bytes_sent_per_step)),
+        work_seconds=_median(map(own_work, rank.warm)),
         usage=_usage(rank),
         link=_link_use(rank, sync_seconds, participant.link),
     )
@@ -170,17 +174,17 @@ def own_work(step: Step) -> float:
 
 def _straggler(ranks: Sequence[RankRecords]) -> Straggler | None:
     """The rank that the others have to wait for; None if all take about the same time, or take turns."""
-    together = list(zip(*(rank.warm for rank in ranks), strict=False))
-    if len(ranks) == 1 or not together:
+    paired = together([rank.warm for rank in ranks])
+    if len(ranks) == 1 or not paired:
         return None
-    work = np.array([[own_work(step) for step in steps] for steps in together])
-    last = np.bincount(work.argmax(1), minlength=len(ranks)) / len(together)
+    work = np.array([[own_work(step) for step in steps] for steps in paired])
+    last = np.bincount(work.argmax(1), minlength=len(ranks)) / len(paired)
     slowest = int(last.argmax())
     others = [rank for rank in range(len(ranks)) if rank != slowest]
     ratio = float(work[:, slowest].mean() / work[:, others].mean())
     if last[slowest] < LAST_MORE_OFTEN / len(ranks) or ratio < SLOWER_BY:
         return None
-    waits = {rank: _mean(steps[rank].wait_seconds for steps in together) for rank in range(len(ranks))}
+    waits = {rank: _mean(steps[rank].wait_seconds for steps in paired) for rank in range(len(ranks))}
     return Straggler(
         rank=slowest,
         last_in=float(last[slowest]),
@@ -259,14 +263,3 @@ def _link_use(rank: RankRecords, sync_seconds: float | None, link: Link | None) 
         return payload / sync_seconds / link.direction(way).measured_bytes_per_second
 
     return LinkUse(use("sent"), use("received"))
-
-
-def _group_speed(ranks: Sequence[RankRecords]) -> float | None:
-    """Samples of all ranks per second, where a step lasts as long as its slowest rank takes."""
-    together = list(zip(*(rank.warm for rank in ranks), strict=False))
-    samples = sum(step.samples for steps in together for step in steps)
-    return _speed(samples, sum(max(step.seconds for step in steps) for steps in together))
-
-
-def _speed(samples: int, seconds: float) -> float | None:
-    return samples / seconds if seconds > 0 else None

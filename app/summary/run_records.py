@@ -1,5 +1,6 @@
 """All ranks' records of a run, and what only all of them together show: who waited for whom."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,11 +23,12 @@ class RankRecords:
     clocks: list[Clock] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
     finished: Finished | None = None
+    faults: list[str] = field(default_factory=list)  # what is wrong with its file, in words
 
     @property
     def warm(self) -> list[Step]:
         """The steps that count for times: all but the first, which also sets everything up."""
-        return self.steps[1:]
+        return [step for step in self.steps if step.step > 0]
 
     def on_common_clock(self, at_seconds: float) -> float:
         """Convert a moment of this rank's clock to rank 0's, as if it had drifted evenly between comparisons."""
@@ -47,13 +49,23 @@ class RunRecords:
 def read(run_folder: Path) -> RunRecords:
     """The manifest and every rank's records, with DDP's exposed time split into waiting and synchronisation."""
     manifest = Manifest.read(run_folder)
-    ranks = [_read_rank(run_folder, rank) for rank in range(manifest.world_size)]
-    for number, steps in enumerate(zip(*(rank.steps for rank in ranks), strict=False)):
+    ranks = [_read_rank(run_folder, rank, manifest.plan.steps) for rank in range(manifest.world_size)]
+    split: dict[tuple[int, int], Step] = {}
+    for steps in together([rank.steps for rank in ranks]):
         if all(step.buckets and step.wait_seconds is None for step in steps):
             for rank, step, waited in zip(ranks, steps, _waits(ranks, steps), strict=True):
                 synchronised = (step.exposed_sync_seconds or 0.0) - waited
-                rank.steps[number] = replace(step, wait_seconds=waited, sync_seconds=synchronised)
+                split[rank.rank, step.step] = replace(step, wait_seconds=waited, sync_seconds=synchronised)
+    for rank in ranks:
+        rank.steps = [split.get((rank.rank, step.step), step) for step in rank.steps]
     return RunRecords(manifest, ranks)
+
+
+def together(ranks: Sequence[Sequence[Step]]) -> list[tuple[Step, ...]]:
+    """The steps that all ranks have recorded, each with all ranks' records of it: paired by number, not by place."""
+    numbered = [{step.step: step for step in steps} for steps in ranks]
+    common = set(numbered[0]).intersection(*numbered[1:]) if numbered else set[int]()
+    return [tuple(steps[number] for steps in numbered) for number in sorted(common)]
 
 
 def transfer_seconds(ranks: Sequence[RankRecords]) -> Iterator[float]:
@@ -62,23 +74,30 @@ def transfer_seconds(ranks: Sequence[RankRecords]) -> Iterator[float]:
     This is the synchronisation phase. In a mode that hides some of it in backward, it is the time in which any bucket
     was in flight that all ranks had ready.
     """
-    for steps in zip(*(rank.warm for rank in ranks), strict=False):
+    for steps in together([rank.warm for rank in ranks]):
         if all(step.buckets for step in steps):
             yield max(_crossing(ranks, steps))
         elif all(step.sync_seconds is not None for step in steps):
             yield max(step.sync_seconds or 0.0 for step in steps)
 
 
-def _read_rank(run_folder: Path, number: int) -> RankRecords:
+def _read_rank(run_folder: Path, number: int, planned: int) -> RankRecords:
     """A rank's records; of a repeated step or evaluation, only the last attempt's."""
     rank = RankRecords(number)
     if not lines.path_of(run_folder, number).is_file():
+        rank.faults.append("it left no file of records")
         return rank
     steps: dict[int, Step] = {}
+    written: Counter[tuple[int, int]] = Counter()
+    foreign: Counter[int] = Counter()
     evaluations: dict[int, Evaluation] = {}
     for record in lines.read(run_folder, number):
+        if record.rank != number:
+            foreign[record.rank] += 1
+            continue
         match record:
             case Step():
+                written[record.step, record.attempt] += 1
                 steps[record.step] = _later(steps.get(record.step), record)
             case Usage():
                 rank.usage.append(record)
@@ -90,7 +109,29 @@ def _read_rank(run_folder: Path, number: int) -> RankRecords:
                 rank.finished = _later(rank.finished, record)
     rank.steps = [steps[step] for step in sorted(steps)]
     rank.evaluations = [evaluations[epoch] for epoch in sorted(evaluations)]
+    rank.faults += _faults(rank, planned, written, foreign)
     return rank
+
+
+def _faults(rank: RankRecords, planned: int, written: Counter[tuple[int, int]], foreign: Counter[int]) -> Iterator[str]:
+    """What is wrong with a rank's records, however it ended: each must be its own, and each step there once."""
+    for other, number in sorted(foreign.items()):
+        yield f"its file has {number} record{'s' if number > 1 else ''} of rank {other}, which do not count"
+    recorded = [step.step for step in rank.steps]
+    # A rank that broke off has its steps up to some point. One that finished has all.
+    until = planned if rank.finished else max(recorded, default=-1) + 1
+    if missing := sorted(set(range(until)).difference(recorded)):
+        yield f"{_numbered(missing)} not recorded"
+    if doubled := sorted({step for (step, _), times in written.items() if times > 1}):
+        yield f"{_numbered(doubled)} recorded more than once"
+    if beyond := [step for step in recorded if step >= planned]:
+        yield f"{_numbered(beyond)} recorded, but the run has only {planned}"
+
+
+def _numbered(steps: Sequence[int]) -> str:
+    """These steps in words; a few of them where they are many."""
+    few = ", ".join(map(str, steps[:5]))
+    return f"step {few} is" if len(steps) == 1 else f"steps {few}{', ...' if len(steps) > 5 else ''} are"
 
 
 def _later[Attempted: (Step, Evaluation, Finished)](known: Attempted | None, record: Attempted) -> Attempted:

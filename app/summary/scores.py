@@ -6,13 +6,13 @@ import numpy as np
 
 from app.records.lines import Evaluation, training_score
 from app.records.summary import Epoch, Scores
-from app.summary.run_records import RankRecords
+from app.summary.run_records import RankRecords, together
 
 
 def losses(ranks: Sequence[RankRecords]) -> list[float]:
     """The loss of each step over the global batch: the ranks' means, weighted by their samples."""
-    together = zip(*(rank.steps for rank in ranks), strict=False)
-    return [score.loss for steps in together if (score := training_score(steps))]
+    paired = together([rank.steps for rank in ranks])
+    return [score.loss for steps in paired if (score := training_score(steps))]
 
 
 def epochs(ranks: Sequence[RankRecords]) -> list[Epoch]:

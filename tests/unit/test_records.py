@@ -1,7 +1,9 @@
 """Records survive their way to the disk and back; a summary is made of nothing else, and invents nothing."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +63,13 @@ def write_run(folder: Path, *ranks: list[Record]) -> RunRecords:
     return run_records.read(folder)
 
 
-def steps(*seconds: float, first: int = 0, **changes: float | None) -> list[Record]:
-    return [replace(STEP, step=number, seconds=each, **changes) for number, each in enumerate(seconds, first)]  # type: ignore[arg-type]
+def steps(*seconds: float, first: int = 0, began: float = 0.0, **changes: float | None) -> list[Record]:
+    """One after another, of these seconds, the first one begun at this moment."""
+    starts = accumulate(seconds, initial=began)
+    return [
+        replace(STEP, step=number, at_seconds=at, seconds=each, **changes)  # type: ignore[arg-type]
+        for number, (at, each) in enumerate(zip(starts, seconds, strict=False), first)
+    ]
 
 
 def summed_up(run: RunRecords) -> dict[str, Any]:
@@ -118,13 +125,31 @@ def test_the_first_step_is_left_out_of_the_times(tmp_path: Path) -> None:
     assert run["replicas_identical"]
 
 
-def test_the_group_is_as_fast_as_its_slowest_rank(tmp_path: Path) -> None:
-    run = summed_up(write_run(tmp_path, steps(1, 1, 4), steps(1, 2, 1)))
-    assert run["run"]["images_per_second"] == 4 * 64 / (2 + 4)
+def test_throughput_is_by_wall_clock_and_not_by_the_sum_of_the_slowest_steps(tmp_path: Path) -> None:
+    """The ranks' steps overlap: a rank's long step can lie within the other's two."""
+    run = summed_up(write_run(tmp_path, steps(1, 1, 4), steps(1, 4, 1.5)))
+    assert run["run"]["images_per_second"] == 4 * 64 / 5.5  # from 1 to 6.5, where the slowest steps sum to 8
+    assert run["ranks"][0]["images_per_second"] == 2 * 64 / 5
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_throughput_leaves_evaluations_out_but_not_other_gaps(tmp_path: Path, recorded: bool) -> None:
+    """Two epochs of two steps; a gap of half a second, then an evaluation of three, which may have left no time."""
+
+    def rank(late: float, clock_ahead: float) -> list[Record]:
+        at = clock_ahead + late
+        evaluation = Evaluation(0, 0, 2.0, 5, 10, 0.5, 0, *((at + 2.5, 3.0) if recorded else (None, None)))
+        compared = [Clock(0, moment, clock_ahead, 0.001) for moment in (0.0, 100.0)]
+        return [*compared, *steps(1, 1, began=at), evaluation, *steps(1, 1, first=2, began=at + 5.5, epoch=1)]
+
+    run = summed_up(write_run(tmp_path, rank(0.0, 0.0), rank(0.25, 40.0)))
+    # From 1 to 7.75; all were evaluating from 2.75 to 5.5, or between epochs from 2.25 to 5.5.
+    assert run["run"]["images_per_second"] == pytest.approx(6 * 64 / (6.75 - (2.75 if recorded else 3.25)))
+    assert run["ranks"][1]["images_per_second"] == pytest.approx(3 * 64 / (6.5 - (3.0 if recorded else 3.5)))
 
 
 def test_losses_are_weighted_by_samples(tmp_path: Path) -> None:
-    none = {"samples": 0, "loss": None}
+    none: dict[str, Any] = {"samples": 0, "loss": None}
     run = summed_up(
         write_run(
             tmp_path,
@@ -268,6 +293,41 @@ def test_of_a_step_that_was_made_again_the_last_attempt_counts(tmp_path: Path) -
         rank = write_run(folder, order, steps(1, 1)).ranks[0]
         assert [(step.step, step.attempt, step.loss) for step in rank.steps] == [(0, 0, 2.5), (1, 1, 1.0), (2, 1, 1.0)]
         assert [(each.attempt, each.loss) for each in rank.evaluations] == [(1, 2.0)]
+
+
+Lines = list[str]
+
+
+def lines_of(folder: Path, rank: int) -> Lines:
+    return records.path_of(folder, rank).read_text().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize(
+    ("damage", "told", "steps_of_all"),
+    [
+        (lambda own, other: own[:1] + own[2:], "rank 1: step 1 is not recorded.", 2),
+        (lambda own, other: own[3:], "rank 1: steps 0, 1, 2 are not recorded.", 0),
+        (lambda own, other: own[:2] + own[1:], "rank 1: step 1 is recorded more than once.", 3),
+        (lambda own, other: other, "rank 1: its file has 4 records of rank 0, which do not count.", 0),
+        (lambda own, other: own[:3] + other[:1] + own[3:], "rank 1: its file has 1 record of rank 0, which", 3),
+        (lambda own, other: [own[0].replace('"step": 0', '"step": 3'), *own], "step 3 is recorded, but the run", 3),
+        (lambda own, other: [], "ranks that did not finish: 1", 0),
+    ],
+    ids=["one missing", "all missing", "doubled", "another rank's file", "a foreign line", "beyond the plan", "empty"],
+)
+def test_no_run_with_records_missing_or_foreign_is_complete(
+    tmp_path: Path, damage: Callable[[Lines, Lines], Lines], told: str, steps_of_all: int
+) -> None:
+    """What is wrong is named; and steps are paired by their numbers, so that none is compared with another one."""
+    content: list[Record] = [*(replace(STEP, step=step, loss=float(step)) for step in range(3)), FINISHED]
+    whole = summed_up(write_run(tmp_path, content, content))
+    assert whole["complete"]
+    records.path_of(tmp_path, 1).write_text("".join(damage(lines_of(tmp_path, 1), lines_of(tmp_path, 0))))
+    damaged = summed_up(run_records.read(tmp_path))
+    assert not damaged["complete"]
+    assert any(told in warning for warning in damaged["warnings"])
+    assert damaged["steps"] == len(damaged["losses"]) == steps_of_all
+    assert set(damaged["losses"]) <= set(whole["losses"])
 
 
 def test_records_of_before_there_were_attempts_are_read_as_the_first(tmp_path: Path) -> None:

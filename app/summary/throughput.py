@@ -1,0 +1,57 @@
+"""Images per second by wall clock. The ranks' steps overlap, so no sum of their steps is a time that passed."""
+
+from collections.abc import Sequence
+
+from app.records.lines import Step
+from app.summary.run_records import RankRecords, together
+
+Span = tuple[float, float]  # on the common clock
+
+
+def of(ranks: Sequence[RankRecords]) -> float | None:
+    """Samples per second from the start of the first step that counts to the end of the last one, on these ranks.
+
+    What lies between steps belongs to it, but for evaluations: those are no training.
+    """
+    steps = together([rank.warm for rank in ranks])
+    if not steps:
+        return None
+    began = min(_span(rank, step)[0] for rank, step in zip(ranks, steps[0], strict=True))
+    ended = max(_span(rank, step)[1] for rank, step in zip(ranks, steps[-1], strict=True))
+    evaluated = sum(
+        max(0.0, min(end, ended) - max(begin, began)) for begin, end in evaluations(ranks, steps[-1][0].epoch)
+    )
+    taken = ended - began - evaluated
+    return sum(step.samples for each in steps for step in each) / taken if taken > 0 else None
+
+
+def evaluations(ranks: Sequence[RankRecords], last_epoch: int) -> list[Span]:
+    """When all of these ranks were evaluating, after each epoch until the last one."""
+    found = []
+    for epoch in range(last_epoch + 1):
+        spans = [_evaluation(rank, epoch) for rank in ranks]
+        known = [span for span in spans if span]
+        if len(known) == len(ranks):
+            found.append((max(begin for begin, _ in known), min(end for _, end in known)))
+    return found
+
+
+def _evaluation(rank: RankRecords, epoch: int) -> Span | None:
+    """A rank's evaluation after an epoch; where its time was not recorded, all that lies between the epochs."""
+    made = next((each for each in rank.evaluations if each.epoch == epoch), None)
+    if made is None:
+        return None
+    if made.at_seconds is not None and made.seconds is not None:
+        return _on_common_clock(rank, made.at_seconds, made.seconds)
+    before = [step for step in rank.steps if step.epoch == epoch]
+    after = [step for step in rank.steps if step.epoch == epoch + 1]
+    return (_span(rank, before[-1])[1], _span(rank, after[0])[0]) if before and after else None
+
+
+def _span(rank: RankRecords, step: Step) -> Span:
+    return _on_common_clock(rank, step.at_seconds, step.seconds)
+
+
+def _on_common_clock(rank: RankRecords, at_seconds: float, seconds: float) -> Span:
+    began = rank.on_common_clock(at_seconds)
+    return began, began + seconds
