@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from app.report import theme
+from app.report import textures, theme
 
 
 @dataclass(frozen=True)
@@ -33,4 +33,5 @@ def draw[Subject](
             figure, caption = make(subject)
         except Missing as reason:
             return Drawing(name, title, f"Not measured: {reason}", None)
+        textures.lay_over(figure)
         return Drawing(name, title, caption, theme.as_svg(figure, name), theme.as_png(figure) if png else None)

@@ -55,7 +55,11 @@ def _phases_by_rank(run: Run) -> tuple[Figure, str]:
     return stacked_phases(rows), (
         "Mean seconds of each phase over all steps but the first. "
         "Wait is the time until the slowest rank had arrived; sync is what then was left to do."
-        + (" Violet: synchronisation hidden behind backward." if run.summary.run.hidden_sync_seconds else "")
+        + (
+            " The narrow bar inside backward: synchronisation that it hides."
+            if run.summary.run.hidden_sync_seconds
+            else ""
+        )
     )
 
 
