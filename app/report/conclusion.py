@@ -1,4 +1,4 @@
-"""What is made of a run's records when it has ended, well or not: the summary and the report."""
+"""What is made of a run's records when it has ended, well or not: the summary, the trace and the report."""
 
 from pathlib import Path
 
@@ -12,9 +12,10 @@ def conclude(run_folder: Path) -> Summary | None:
     if not (run_folder / manifest.FILE).is_file():
         return None
     # What draws is loaded when there is something to draw: the ranks start without it, and all but one end without it.
-    from app.report import page
+    from app.report import page, trace
 
     run = Run(run_folder)
     run.summary.write(run_folder)
+    trace.write(run)
     page.write(run)
     return run.summary

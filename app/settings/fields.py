@@ -22,6 +22,7 @@ Shuffle = Literal["every_epoch", "once"]
 
 DEFAULT_DATASETS: dict[ModelName, DatasetName] = {"vgg11": "shapes", "lenet5": "digits", "resnet18": "shapes"}
 DEFAULT_GLOBAL_BATCH_SIZE = 256
+DEFAULT_TRACE_STEPS = 200
 SEED_LIMIT = 2**63 - 1
 
 # Given to each process by whatever starts it, where that is not Compose.
@@ -127,6 +128,12 @@ class Settings(BaseSettings):
     )
     usage_interval: float = Field(
         0.5, ge=0.05, le=3600, description="seconds between two samples of a rank's CPU, memory and network"
+    )
+    trace_steps: int = Field(
+        DEFAULT_TRACE_STEPS,
+        ge=0,
+        description="steps of each rank in trace.json, half of them from the beginning of the run and half from its "
+        "end; 0 writes no trace",
     )
     slow_rank: int | None = Field(None, ge=0, le=65_535, description="a rank to slow down on purpose [none]")
     slow_factor: float = Field(

@@ -55,6 +55,7 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
         "manifest.json",
         "summary.json",
         "report.html",
+        "trace.json",
         "tables",
         "figures",
         "rank-0.jsonl",
