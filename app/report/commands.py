@@ -38,8 +38,10 @@ def compare(names: Sequence[str], say: Say) -> None:
     runs = _find(names)
     table = comparison.compared(runs).on_terminal()
     grid = Grid(box=None, pad_edge=False, header_style="")
-    for column in table.columns:
-        grid.add_column(column.heading, justify="right" if column.unit.right else "left", no_wrap=True)
+    for column, label in zip(table.columns, table.labels(), strict=True):
+        grid.add_column(
+            f"{column.heading} {label}".strip(), justify="right" if column.unit.right else "left", no_wrap=True
+        )
     for cells in table.cells():
         grid.add_row(*(words for _, words in cells))
     target = io.StringIO()

@@ -31,16 +31,16 @@ def compared(runs: Sequence[Run]) -> Table:
         Column("steps", "steps", COUNT, lambda run: run.summary.steps),
         Column("images/s", "images_per_second", DIGITS, lambda run: run.summary.run.images_per_second),
         Column("slower by", "times_slower", Unit(lambda times: f"{times:.2f} x"), times_slower),
-        _of_figures(spread_column("s/step", "seconds", "median")),
+        _of_figures(spread_column("step", "seconds", "median")),
         *(_of_figures(spread_column(phase.replace("_", " "), f"{phase}_seconds", "mean")) for phase in PHASES),
-        Column("MB sent", "bytes_sent_per_step", MEGABYTES, lambda run: run.summary.run.bytes_sent_per_step),
+        Column("sent", "bytes_sent_per_step", MEGABYTES, lambda run: run.summary.run.bytes_sent_per_step),
         Column("link used", "utilisation", PERCENT, utilisation),
         Column("loss", "loss", DIGITS, lambda run: run.summary.run.loss),
         Column("test", "accuracy", PERCENT, lambda run: run.summary.run.accuracy),
         Column("complete", "complete", TEXT, lambda run: run.summary.complete),
     ]
     note = (
-        "Medians of the step, means of its phases, in seconds; the first step left out. Images/s: by wall clock, gaps "
+        "Medians of the step, means of its phases; the first step left out. Images/s: by wall clock, gaps "
         "between steps included, evaluations left out. Only runs of one machine, in "
         "one state of it, compare."
     )

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from app.records.summary import PHASES, Figures
 from app.report import theme
 from app.report.drawing import Drawing, Missing, draw
-from app.report.series import Series, of_records, series
+from app.report.series import Series, of_records, series, thinned
 from app.report.timeline import timeline
 from app.summary.run import Run
 from app.summary.run_records import RankRecords
@@ -119,7 +119,10 @@ def _step_times(run: Run) -> tuple[Figure, str]:
     figure, axes = _lines(lines, "step", "seconds", "no step but the first is there.")
     axes.set_ylim(bottom=0)
     firsts = [rank.first_step.seconds for rank in run.summary.ranks if rank.first_step]
-    return figure, f"Without the first step, which sets everything up and took {max(firsts):.3g} s on the slowest rank."
+    return figure, (
+        f"Without the first step, which sets everything up and took {max(firsts):.3g} s on the slowest rank."
+        f"{thinned(lines)}"
+    )
 
 
 def _loss(run: Run) -> tuple[Figure, str]:
@@ -128,7 +131,8 @@ def _loss(run: Run) -> tuple[Figure, str]:
     else:
         lines = [of_records(f"rank {rank.rank}", rank.steps, "step", "loss") for rank in run.ranks]
     figure, _ = _lines(lines, "step", "loss", "no step has a loss from all ranks.")
-    return figure, "Of each step's global batch." if run.synchronised else "Of each rank's own model on its own part."
+    whose = "Of each step's global batch." if run.synchronised else "Of each rank's own model on its own part."
+    return figure, f"{whose}{thinned(lines)}"
 
 
 def _accuracy(run: Run) -> tuple[Figure, str]:
@@ -141,7 +145,6 @@ def _accuracy(run: Run) -> tuple[Figure, str]:
     figure, axes = _lines(lines, "epoch", "% right", "no epoch has a score.", marker="o")
     axes.set_ylim(0, 100)
     axes.set_xlim(0.5, max(numbers) + 0.5)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     return figure, "Training: each image as the model took it at its step. Test: after the epoch, the mean over ranks."
 
 
@@ -209,38 +212,38 @@ def _bandwidth_bars(runs: Sequence[Run]) -> Figure:
 
 
 def _cpu(run: Run) -> tuple[Figure, str]:
-    return _usage(run, {"user": ("cpu_user_percent", 1), "system": ("cpu_system_percent", 1)}, "% of one CPU"), (
-        "Of the rank's process, by sample."
-    )
+    fields = {"user": ("cpu_user_percent", 1.0), "system": ("cpu_system_percent", 1.0)}
+    return _usage(run, fields, "% of one CPU", "Of the rank's process, by sample.")
 
 
 def _network(run: Run) -> tuple[Figure, str]:
     if all(sample.network_sent_bytes is None for rank in run.ranks for sample in rank.usage):
         raise Missing("the interface is shared with others, or no sample is there.")
-    return _usage(run, {"sent": ("network_sent_bytes", 1e-6), "received": ("network_received_bytes", 1e-6)}, "MB/s"), (
-        "By the kernel's counters of the rank's interface, headers and answers included."
-    )
+    fields = {"sent": ("network_sent_bytes", 1e-6), "received": ("network_received_bytes", 1e-6)}
+    caption = "By the kernel's counters of the rank's interface, headers and answers included."
+    return _usage(run, fields, "MB/s", caption)
 
 
 def _memory(run: Run) -> tuple[Figure, str]:
-    return _usage(run, {"": ("memory_bytes", 1e-6)}, "MB resident"), "Of the rank's process."
+    return _usage(run, {"": ("memory_bytes", 1e-6)}, "MB resident", "Of the rank's process.")
 
 
-def _usage(run: Run, panels: dict[str, tuple[str, float]], unit: str) -> Figure:
+def _usage(run: Run, panels: dict[str, tuple[str, float]], unit: str, caption: str) -> tuple[Figure, str]:
     if not any(rank.usage for rank in run.ranks):
         raise Missing("no sample of usage is there.")
     figure = theme.new_figure(theme.HEIGHT if len(panels) == 1 else theme.HEIGHT * 1.5)
+    lines: list[Series] = []
     for axes, (title, (field, scale)) in zip(
         np.atleast_1d(figure.subplots(len(panels), sharex=True)), panels.items(), strict=True
     ):
         for rank in run.ranks:
-            line = usage_line(rank, field, scale)
-            theme.plot(axes, line, rank.rank)
+            lines.append(usage_line(rank, field, scale))
+            theme.plot(axes, lines[-1], rank.rank)
         axes.set_ylabel(f"{title} {unit}".strip())
         axes.set_ylim(bottom=0)
     figure.axes[-1].set_xlabel("seconds since the run began")
     theme.legend_above(figure.axes[0], len(run.ranks))
-    return figure
+    return figure, caption + thinned(lines, "samples")
 
 
 def usage_line(rank: RankRecords, field: str, scale: float) -> Series:
@@ -265,7 +268,10 @@ def _losses(runs: Sequence[Run]) -> tuple[Figure, str]:
         series(name, range(len(run.summary.losses)), run.summary.losses) for name, run in zip(names, runs, strict=True)
     ]
     figure, _ = _lines(lines, "step", "loss", "no step has a loss from all ranks.")
-    return figure, "Of each step's global batch; without synchronisation, the mean over the ranks' own models."
+    return (
+        figure,
+        "Of each step's global batch; without synchronisation, the mean over the ranks' own models." + thinned(lines),
+    )
 
 
 def _lines(
@@ -278,6 +284,7 @@ def _lines(
     for number, line in enumerate(lines):
         if not line.empty:
             theme.plot(axes, line, number, marker)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set_xlabel(across)
     axes.set_ylabel(up)
     if len(lines) > 1:

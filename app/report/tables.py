@@ -6,7 +6,20 @@ from typing import Any
 
 from app.records.manifest import WAYS, Link, Participant
 from app.records.summary import Bandwidth, Epoch, Figures, LinkUse, RankFigures
-from app.report.table import COUNT, DIGITS, EXACT, MEGABYTES, PERCENT, TEXT, Column, Table, Unit, Value
+from app.report.table import (
+    COUNT,
+    DIGITS,
+    EXACT,
+    MEGABYTES,
+    MEGABYTES_PER_SECOND,
+    PERCENT,
+    SECONDS,
+    TEXT,
+    Column,
+    Table,
+    Unit,
+    Value,
+)
 from app.summary.run import Run
 
 
@@ -43,7 +56,7 @@ def spread_column(heading: str, field: str, which: str) -> Column[Figures]:
         spread = getattr(figures, field)
         return getattr(spread, which) if spread else None
 
-    return Column(heading, f"{field}_{which}", DIGITS, value)
+    return Column(heading, f"{field}_{which}", SECONDS, value)
 
 
 def _times(run: Run) -> Table:
@@ -56,8 +69,8 @@ def _times(run: Run) -> Table:
     columns = [
         RANK,
         Column("steps", "steps", COUNT, steps),
-        Column("first step", "first_step_seconds", DIGITS, first_step),
-        spread_column("s/step", "seconds", "mean"),
+        Column("first step", "first_step_seconds", SECONDS, first_step),
+        spread_column("step", "seconds", "mean"),
         spread_column("median", "seconds", "median"),
         spread_column("p95", "seconds", "p95"),
         spread_column("data", "data_seconds", "mean"),
@@ -71,11 +84,19 @@ def _times(run: Run) -> Table:
         _own("images/s", "images_per_second", DIGITS),
     ]
     note = (
-        "Seconds per step, the first one left out: mean, median and 95th percentile of the whole step, means of its "
-        "phases. Data to optimiser add up to the step; hidden sync runs behind backward. Images/s: by wall clock, from "
+        f"Over {_warm_steps(run)}: mean, median and 95th percentile (p95) of the whole step, means of its phases. "
+        "Data to optimiser add up to the step; hidden sync runs behind backward. Images/s: by wall clock, from "
         "the second step's start to the last one's end, gaps included and evaluations left out."
     )
     return Table.of("times", "Times", columns, [*run.summary.ranks, run.summary.run], note)
+
+
+def _warm_steps(run: Run) -> str:
+    """How many steps the figures are of."""
+    counts = [max(0, rank.steps - 1) for rank in run.summary.ranks]
+    each = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"the {counts[0]}"
+    together = f", {sum(counts)} together," if len(counts) > 1 else ""
+    return f"{each} steps of {'each' if len(counts) > 1 else 'the'} rank{together} without its first"
 
 
 def _wire(run: Run) -> Table:
@@ -93,16 +114,16 @@ def _wire(run: Run) -> Table:
         Column("kernel over counted", "sent_kernel_over_counted", PERCENT, excess),
         _own("batch norm", "batch_norm_bytes_sent_per_step", MEGABYTES),
     ]
-    return Table.of("bytes", "Bytes against the formula", columns, run.summary.ranks, "MB per step of each rank.")
+    return Table.of("bytes", "Bytes against the formula", columns, run.summary.ranks, "Per step of each rank.")
 
 
 def _bandwidth(run: Run) -> Table:
     columns: list[Column[Bandwidth]] = [
-        _own("sync s", "sync_seconds", DIGITS),
-        _own("least s on these links", "sync_seconds_at_least", DIGITS),
-        _own("algorithm MB/s", "algorithm_bytes_per_second", MEGABYTES),
-        _own("bus MB/s", "bus_bytes_per_second", MEGABYTES),
-        _own("slowest link MB/s", "link_bytes_per_second", MEGABYTES),
+        _own("sync", "sync_seconds", SECONDS),
+        _own("least on these links", "sync_seconds_at_least", SECONDS),
+        _own("algorithm", "algorithm_bytes_per_second", MEGABYTES_PER_SECOND),
+        _own("bus", "bus_bytes_per_second", MEGABYTES_PER_SECOND),
+        _own("slowest link", "link_bytes_per_second", MEGABYTES_PER_SECOND),
         _own("used", "utilisation", PERCENT),
     ]
     note = (
@@ -130,14 +151,13 @@ def _links(run: Run) -> Table:
     columns = [Column[_MeasuredLink]("", "rank", TEXT, lambda row: f"rank {row.rank}")]
     for way in WAYS:
         columns += [
-            measured(way, "expected MB/s", "expected_bytes_per_second", MEGABYTES),
-            measured(way, "measured MB/s", "measured_bytes_per_second", MEGABYTES),
+            measured(way, "expected", "expected_bytes_per_second", MEGABYTES_PER_SECOND),
+            measured(way, "measured", "measured_bytes_per_second", MEGABYTES_PER_SECOND),
             measured(way, "error", "error", PERCENT),
             used(way),
         ]
-    milliseconds = Unit(lambda seconds: f"{seconds * 1e3:.2f}")
     columns.append(
-        Column("round trip ms", "round_trip_seconds", milliseconds, lambda row: row.link.round_trip.measured_seconds)
+        Column("round trip", "round_trip_seconds", SECONDS, lambda row: row.link.round_trip.measured_seconds)
     )
     both = zip(run.manifest.ranks, run.summary.ranks, strict=True)
     links = [_MeasuredLink(rank.rank, rank.link, own.link) for rank, own in both if rank.link]
@@ -182,10 +202,10 @@ def _usage(run: Run) -> Table:
         RANK,
         used("CPU user %", "cpu_user_percent", DIGITS),
         used("CPU system %", "cpu_system_percent", DIGITS),
-        used("throttled s", "throttled_seconds", DIGITS),
-        used("most memory MB", "most_memory_bytes", MEGABYTES),
-        used("sent MB/s", "network_sent_bytes_per_second", MEGABYTES),
-        used("received MB/s", "network_received_bytes_per_second", MEGABYTES),
+        used("throttled", "throttled_seconds", SECONDS),
+        used("most memory", "most_memory_bytes", MEGABYTES),
+        used("sent", "network_sent_bytes_per_second", MEGABYTES_PER_SECOND),
+        used("received", "network_received_bytes_per_second", MEGABYTES_PER_SECOND),
     ]
     note = "Means over the run, evaluation included. 100 % is one CPU."
     return Table.of("usage", "Usage", columns, run.summary.ranks, note)
@@ -202,7 +222,7 @@ def _ranks(run: Run) -> Table:
         _own("quota CPUs", "quota_cpus", EXACT),
         _own("fair share CPUs", "fair_share_cpus", EXACT),
         _own("cpu model", "cpu_model", TEXT),
-        _own("host memory MB", "memory_bytes", MEGABYTES),
+        _own("host memory", "memory_bytes", MEGABYTES),
         _own("host", "host_boot_id", Unit(lambda boot_id: boot_id[:8], right=False)),
     ]
     return Table.of("ranks", "Ranks", columns, run.manifest.ranks, "Cores are shared by all ranks of a host.")

@@ -28,6 +28,7 @@ SERIES = ("#648efe", "#a95405", "#719d7c", "#9c5189", "#d28017", "#218773", "#89
 # What follows the page's own colours, by the names of its style sheet.
 VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PANEL: "--panel"}
 
+BAND_OPACITY = 0.25
 WIDTH, HEIGHT = 6.4, 3.0  # inches, of 72 points
 PIXELS_PER_INCH = 160
 STYLE = {
@@ -69,6 +70,16 @@ def plot(axes: Axes, line: Series, number: int, marker: str | None = None) -> No
     """A line of a rank's or a run's colour, which is a dot where it has but one point."""
     dot = marker or ("o" if len(line.values) == 1 else None)
     axes.plot(line.at, line.values, label=line.name, color=colour(number), marker=dot, markersize=4)
+    band(axes, line, number)
+
+
+def band(axes: Axes, line: Series, number: int) -> None:
+    """The least and most of a line that shows means, so that it hides no spike."""
+    if line.band:
+        least, most = line.band.least, line.band.most
+        shade = axes.fill_between(line.at, least, most, color=colour(number), alpha=BAND_OPACITY, linewidth=0)
+        shade.set_clip_on(False)  # the axes reach as far, and nothing has to be cut off at them
+        shade.set_gid(f"band-{number}")
 
 
 def legend_above(axes: Axes, entries: int) -> None:

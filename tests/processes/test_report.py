@@ -22,6 +22,7 @@ from app.records import lines as records
 from app.records.lines import Message, Record, Step, Usage
 from app.records.summary import PHASES
 from app.report import drawings, page, table, theme
+from app.report.series import MOST_POINTS
 from app.summary import run_records
 from app.summary.run import Run
 from tests.processes import group
@@ -116,13 +117,17 @@ def excess(rank: Row) -> float | None:
 
 
 TABLES = """
-    return Object.fromEntries([...document.querySelectorAll("table[data-table]")].map(table => [
-        table.dataset.table,
-        [...table.tBodies[0].rows].map(row => [...row.cells].map(
-            cell => [cell.dataset.name, cell.dataset.value ?? null, cell.textContent]
-        ))
-    ]))
+    return Object.fromEntries([...document.querySelectorAll("table[data-table]")].map(table => {
+        const units = [...table.tHead.rows[0].cells].map(heading => heading.querySelector("small")?.textContent ?? "");
+        return [table.dataset.table, [...table.tBodies[0].rows].map(row => [...row.cells].map((cell, place) =>
+            [cell.dataset.name, cell.dataset.value ?? null, cell.textContent, units[place]]
+        ))];
+    }))
 """
+
+
+# What a number is multiplied with where its heading says this.
+UNITS = {"": 1, "s": 1, "ms": 1e3, "MB": 1e-6, "MB/s": 1e-6, "GB": 1e-9, "GB/s": 1e-9}
 
 
 def check_tables(browser: Browser, folder: Path) -> None:
@@ -132,12 +137,12 @@ def check_tables(browser: Browser, folder: Path) -> None:
         assert len(shown.get(name, [])) == len(rows), name
         written = list(csv.DictReader((folder / f"tables/{name}.csv").read_text().splitlines()))
         for row, cells, fields in zip(rows, shown.get(name, []), written, strict=True):
-            assert [column for column, _, _ in cells] == list(fields)
-            for column, value, words in cells:
-                check_cell(row.get(column), value, words, fields[column])
+            assert [column for column, *_ in cells] == list(fields)
+            for column, value, words, unit in cells:
+                check_cell(row.get(column), value, words, fields[column], UNITS[unit])
 
 
-def check_cell(known: Any, value: str | None, words: str, field: str) -> None:
+def check_cell(known: Any, value: str | None, words: str, field: str, unit: float) -> None:
     if known is None:
         assert (value, words, field) == (None, "-", "")
     elif isinstance(known, bool):
@@ -150,7 +155,7 @@ def check_cell(known: Any, value: str | None, words: str, field: str) -> None:
     else:
         assert value is not None
         assert json.loads(value) == json.loads(field) == known
-        check_words(known, words)
+        check_words(known * unit, words)
 
 
 def check_words(known: float, words: str) -> None:
@@ -158,9 +163,8 @@ def check_words(known: float, words: str) -> None:
     assert not re.search("[Ee][+]", words)
     if words.endswith("%"):
         assert float(words[:-1]) == pytest.approx(100 * known, abs=0.0501)
-    else:  # as it is, in millions, or in thousandths
-        units = (1, 1e-6, 1e3)
-        assert any(float(words) == pytest.approx(known * unit, rel=0.005, abs=0.00501) for unit in units), known
+    else:
+        assert float(words) == pytest.approx(known, rel=0.005, abs=0.00501)
 
 
 # What is drawn
@@ -561,6 +565,10 @@ def test_a_page_stays_small_however_long_the_run(
     assert browser.complaints() == []
     shapes = check_figures(browser, tmp_path)
     assert browser.ask(MISSING) == {}
+    spikes = 0 if steps < MOST_POINTS else world_size  # a line of means has a band of the least and the most
+    bands = "return document.querySelectorAll(`[data-figure='steps'] [id*='band-']`).length"
+    assert browser.ask(bands) == spikes
+    assert ("neighbouring steps" in browser.text()) == bool(spikes)
     assert {name: len(shapes[name]) for name in ("steps", "cpu", "network", "memory", "bytes")} == {
         "steps": world_size,
         "cpu": 2 * world_size,

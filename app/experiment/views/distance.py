@@ -17,7 +17,7 @@ from app.experiment.views.view import View
 from app.experiment.views.words import listed
 from app.report import theme
 from app.report.drawing import Missing
-from app.report.series import series
+from app.report.series import series, thinned
 from app.report.table import DIGITS, PERCENT, TEXT, Column, Table, digits
 
 UPDATES = 5  # after which the table looks again
@@ -177,5 +177,5 @@ class Distance(View):
         axes.set_ylim(top=max(highest, self.rounding) * 3)
         return figure, (
             f"From {self.reference}, in the first round that has both; dotted: what rounding explains. "
-            f"Losses that are the same to the last digit have no place on this axis.{left_out(lines)}"
+            f"Losses that are the same to the last digit have no place on this axis.{left_out(lines)}{thinned(lines)}"
         )

@@ -28,7 +28,7 @@ from app.experiment.views.measures import (
 from app.experiment.views.view import Published, View
 from app.experiment.views.words import alike, interval, listing, noise_sentence, times
 from app.report import theme
-from app.report.table import COUNT, MEGABYTES, PERCENT, Column, Table, digits
+from app.report.table import COUNT, MEGABYTES, MEGABYTES_PER_SECOND, PERCENT, SECONDS, Column, Table, digits
 from app.summary.run import Run
 
 PER_RANK = "BATCH_SIZE_PER_RANK"
@@ -94,23 +94,25 @@ class Epochs(View):
         columns = [
             CELL,
             RANKS,
-            measured("S in MB", "gradient_bytes", gradient_bytes, MEGABYTES),
-            measured("sync s of a step", "sync_seconds", _bandwidth("sync_seconds")),
-            measured("algorithm, S/t: MB/s", "algorithm_bytes_per_second", rate, MEGABYTES),
-            measured("bus, 2(N-1)/N S/t: MB/s", "bus_bytes_per_second", _bandwidth("bus_bytes_per_second"), MEGABYTES),
-            measured("slowest link MB/s", "link_bytes_per_second", link, MEGABYTES),
-            measured("of the link", "utilisation", _bandwidth("utilisation"), PERCENT),
-            measured("2(N-1) S/t: MB/s", "document_bytes_per_second", _document_rate, MEGABYTES),
-            measured("of the link", "document_utilisation", ratio(_document_rate, link), PERCENT),
-            measured("ring at least s", "ring_seconds", ratio(_ring_bytes, link)),
-            measured("log2(N) S/link s", "document_seconds", ratio(_tree_bytes, link)),
+            measured("S", "gradient_bytes", gradient_bytes, MEGABYTES),
+            measured("sync of a step", "sync_seconds", _bandwidth("sync_seconds"), SECONDS),
+            measured("algorithm, S/t", "algorithm_bytes_per_second", rate, MEGABYTES_PER_SECOND),
             measured(
-                "S by an epoch's communication: MB/s",
+                "bus, 2(N-1)/N S/t", "bus_bytes_per_second", _bandwidth("bus_bytes_per_second"), MEGABYTES_PER_SECOND
+            ),
+            measured("slowest link", "link_bytes_per_second", link, MEGABYTES_PER_SECOND),
+            measured("of the link", "utilisation", _bandwidth("utilisation"), PERCENT),
+            measured("2(N-1) S/t", "document_bytes_per_second", _document_rate, MEGABYTES_PER_SECOND),
+            measured("of the link", "document_utilisation", ratio(_document_rate, link), PERCENT),
+            measured("ring at least", "ring_seconds", ratio(_ring_bytes, link), SECONDS),
+            measured("log2(N) S/link", "document_seconds", ratio(_tree_bytes, link), SECONDS),
+            measured(
+                "S by an epoch's communication",
                 "epoch_bytes_per_second",
                 ratio(gradient_bytes, communication),  # which is how the document's own figures come out
-                MEGABYTES,
+                MEGABYTES_PER_SECOND,
             ),
-            told("bytes_per_second", self.published_bandwidth_mb, MEGABYTES, 1e6),
+            told("bytes_per_second", self.published_bandwidth_mb, MEGABYTES_PER_SECOND, 1e6),
         ]
         cells = [
             cell

@@ -12,7 +12,7 @@ from app.experiment.views.columns import PRINTED
 from app.experiment.views.drawn import draw_series, left_out
 from app.experiment.views.view import Published, View
 from app.experiment.views.words import listed
-from app.report.series import series
+from app.report.series import series, thinned
 from app.report.table import COUNT, Column, Table, digits
 
 
@@ -51,7 +51,7 @@ class Losses(View):
         figure, _ = draw_series(lines, "step", "loss", "no run is finished.")
         return figure, (
             "Of each step's global batch, in the first round that is finished; without synchronisation, the mean over "
-            f"the ranks' own models.{left_out(lines)}"
+            f"the ranks' own models.{left_out(lines)}{thinned(lines)}"
         )
 
 

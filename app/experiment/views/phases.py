@@ -21,7 +21,7 @@ from app.records.summary import PHASES
 from app.report import theme
 from app.report.drawing import Drawing, Missing
 from app.report.drawings import stacked_phases
-from app.report.table import COUNT, DIGITS, PERCENT, TEXT, Column, Table, digits
+from app.report.table import COUNT, PERCENT, SECONDS, TEXT, Column, Table, digits
 from app.summary.run import Run
 from app.summary.verdict import percent
 
@@ -93,9 +93,9 @@ class Phases(View):
 
         columns = [
             CELL,
-            measured("s/step (mean)", "mean_seconds", mean_step_seconds),
-            *(measured(phase, f"{phase}_seconds", phase_seconds(phase)) for phase in PHASES),
-            measured("hidden sync", f"{HIDDEN}_seconds", phase_seconds(HIDDEN)),
+            measured("step (mean)", "mean_seconds", mean_step_seconds, SECONDS),
+            *(measured(phase, f"{phase}_seconds", phase_seconds(phase), SECONDS) for phase in PHASES),
+            measured("hidden sync", f"{HIDDEN}_seconds", phase_seconds(HIDDEN), SECONDS),
             measured("backward of the step", "backward_share", share("backward"), PERCENT),
             measured("wait and sync of the step", "communication_share", share(*COMMUNICATION), PERCENT),
         ]
@@ -195,7 +195,7 @@ def _blocks_table(blocks: Sequence[BlockOfSteps], name: str, title: str) -> Tabl
     """A row for each block of each cell."""
 
     def seconds(part: str) -> Column[BlockOfSteps]:
-        return Column(part, f"{part}_seconds", DIGITS, lambda block: block.seconds(part))
+        return Column(part, f"{part}_seconds", SECONDS, lambda block: block.seconds(part))
 
     columns: list[Column[BlockOfSteps]] = [
         Column("", "cell", TEXT, lambda block: block.cell),

@@ -18,7 +18,7 @@ from app.experiment.views.view import Published, View
 from app.experiment.views.words import interval, noise_sentence
 from app.report import theme
 from app.report.drawing import Missing
-from app.report.table import DIGITS, MEGABYTES, PERCENT, TEXT, Column, Table, digits
+from app.report.table import DIGITS, MEGABYTES_PER_SECOND, PERCENT, TEXT, Column, Table, digits
 from app.summary.verdict import percent
 
 PER_RANK = "BATCH_SIZE_PER_RANK"  # cells that set it are about weak scaling
@@ -88,9 +88,9 @@ class Scaling(View):
             Column("published", "published_efficiency", PERCENT, lambda cell: _by_rank(cell, published(cell))),
             measured("s/epoch, computed", "epoch_seconds", measures.epoch_seconds),
             told("epoch_seconds", self.published_seconds),
-            measured("MB/s of a rank, counted", "bytes_per_second", measures.payload_rate, MEGABYTES),
-            measured("MB/s, kernel", "interface_bytes_per_second", measures.interface_rate, MEGABYTES),
-            told("bytes_per_second", self.published_network_mb, MEGABYTES, 1e6),
+            measured("of a rank, counted", "bytes_per_second", measures.payload_rate, MEGABYTES_PER_SECOND),
+            measured("of a rank, kernel", "interface_bytes_per_second", measures.interface_rate, MEGABYTES_PER_SECOND),
+            told("bytes_per_second", self.published_network_mb, MEGABYTES_PER_SECOND, 1e6),
             ROUNDS,
         ]
         note = (

@@ -15,7 +15,7 @@ from app.experiment.views.measures import first_step_seconds, mean_to, step_seco
 from app.experiment.views.view import Published, View
 from app.experiment.views.words import difference_sentence, noise_sentence, times
 from app.report import theme
-from app.report.table import DIGITS, Column, Table
+from app.report.table import DIGITS, SECONDS, Column, Table
 
 
 class Times(View):
@@ -60,18 +60,21 @@ class Times(View):
         blocks, base, published = results.blocks(step_seconds), self.baseline, self.published
         columns = [
             CELL,
-            *estimated("s/step", "seconds", blocks),
-            measured("first step", "first_step_seconds", first_step_seconds),
-            *(measured(f"mean of 2 to {each}", f"mean_to_{each}_seconds", mean_to(each)) for each in self.first_steps),
+            *estimated("step", "seconds", blocks, SECONDS),
+            measured("first step", "first_step_seconds", first_step_seconds, SECONDS),
+            *(
+                measured(f"mean of 2 to {each}", f"mean_to_{each}_seconds", mean_to(each), SECONDS)
+                for each in self.first_steps
+            ),
             *compared(f"by {base}", "ratio", blocks, base),
         ]
         if published:
-            columns.append(told("seconds", published, heading="published s/step"))
+            columns.append(told("seconds", published, SECONDS))
         if published and base:
             heading = f"published, by {base}"
             columns.append(Column(heading, "published_ratio", DIGITS, lambda cell: published.ratio(cell.name, base)))
         note = (
-            "Seconds per step: the median over all ranks and all steps but the first of a run, then the median over "
+            "Per step: the median over all ranks and all steps but the first of a run, then the median over "
             "rounds, with its 95 % interval. The first step is shown apart, because it sets everything up."
         )
         return [Table.of(name, self.title, [*columns, ROUNDS], results.cells, note + self._sources())]

@@ -7,7 +7,7 @@ from app.experiment.views.columns import CELL, RANKS, ROUNDS, compared, estimate
 from app.experiment.views.measures import gradient_bytes, payload_rate, ratio, sent_by_rank, sent_in_all
 from app.experiment.views.view import Published
 from app.experiment.views.words import alike, listing, noise_sentence, times
-from app.report.table import DIGITS, MEGABYTES, TEXT, Column, Table, digits
+from app.report.table import DIGITS, MEGABYTES, MEGABYTES_PER_SECOND, TEXT, Column, Table, digits
 from app.summary.run import Run
 
 
@@ -32,14 +32,14 @@ def table(results: Results, name: str, baseline: str | None, published: Publishe
     columns = [
         CELL,
         RANKS,
-        measured("all ranks, MB a step", "total_bytes", sent_in_all, MEGABYTES),
+        measured("all ranks, a step", "total_bytes", sent_in_all, MEGABYTES),
         by_size("total_in_gradients", sent_in_all),
         Column[MeasuredCell](
             "busiest rank", "busiest_rank", TEXT, lambda cell: _busiest_words(sent_by_rank(cell.first))
         ),
-        measured("MB a step", "busiest_bytes", _sent_by_busiest, MEGABYTES),
+        measured("a step", "busiest_bytes", _sent_by_busiest, MEGABYTES),
         by_size("busiest_in_gradients", _sent_by_busiest),
-        *estimated("MB/s of a rank", "bytes_per_second", rates, MEGABYTES),
+        *estimated("of a rank", "bytes_per_second", rates, MEGABYTES_PER_SECOND),
     ]
     if baseline:
         columns += [

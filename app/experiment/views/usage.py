@@ -17,7 +17,8 @@ from app.experiment.views.words import listing
 from app.report import theme
 from app.report.drawing import Drawing, Missing
 from app.report.drawings import usage_line
-from app.report.table import COUNT, DIGITS, MEGABYTES, TEXT, Column, Table, Unit, digits
+from app.report.series import Series, thinned
+from app.report.table import COUNT, DIGITS, MEGABYTES_PER_SECOND, TEXT, Column, Table, Unit, digits
 from app.summary.run import Run
 from app.summary.run_records import RankRecords
 
@@ -81,9 +82,11 @@ class Usage(View):
             _told("user_percent", self.published_cpu_user),
             of_member("system, % of its CPUs", "node_system_percent", lambda rank: _node_percent("system", rank)),
             _told("system_percent", self.published_cpu_system),
-            of_member("sent MB/s", "sent_bytes_per_second", lambda rank: _rate_of("sent", rank), MEGABYTES),
-            _told("sent_bytes_per_second", self.published_network_mb, MEGABYTES, 1e6),
-            of_member("received MB/s", "received_bytes_per_second", lambda rank: _rate_of("received", rank), MEGABYTES),
+            of_member("sent", "sent_bytes_per_second", lambda rank: _rate_of("sent", rank), MEGABYTES_PER_SECOND),
+            _told("sent_bytes_per_second", self.published_network_mb, MEGABYTES_PER_SECOND, 1e6),
+            of_member(
+                "received", "received_bytes_per_second", lambda rank: _rate_of("received", rank), MEGABYTES_PER_SECOND
+            ),
             Column("rounds", "rounds", COUNT, lambda member: len(member.cell.runs)),
         ]
         members = [Member(cell, rank) for cell in results.cells for rank in (*range(cell.world_size), None)]
@@ -105,17 +108,21 @@ def _cpu(results: Results) -> tuple[Figure, str]:
     if not any(rank.usage for cell in results.cells for rank in cell.first.ranks):
         raise Missing("no sample of usage is there.")
 
+    drawn_lines: list[Series] = []
+
     def draw(axes: Axes, run: Run) -> None:
         for number, kind in enumerate(KINDS):
             for rank in run.ranks:
                 line = usage_line(rank, f"cpu_{kind}_percent", 1)
                 label = None if rank.rank else kind
                 axes.plot(line.at, line.values, color=theme.colour(number), linewidth=0.9, label=label)
+                theme.band(axes, line, number)
+                drawn_lines.append(line)
 
     what = "Each rank's CPU time in its program and in the kernel, by sample"
     figure, shown, caption = _over_time(results, results.cells, draw, "% of one CPU", what)
     theme.legend_above(shown[0], 2)
-    return figure, caption
+    return figure, caption + thinned(drawn_lines, "samples")
 
 
 def _network(results: Results) -> tuple[Figure, str]:
@@ -124,16 +131,20 @@ def _network(results: Results) -> tuple[Figure, str]:
     if not cells:
         raise Missing("the interface is shared with others, or no sample is there.")
 
+    drawn_lines: list[Series] = []
+
     def draw(axes: Axes, run: Run) -> None:
         for rank in run.ranks:
             line = usage_line(rank, "network_sent_bytes", 1e-6)
             axes.plot(line.at, line.values, color=theme.colour(rank.rank), linewidth=0.9, label=line.name)
+            theme.band(axes, line, rank.rank)
+            drawn_lines.append(line)
 
     what = "What each rank's interface sends, headers and all, by sample"
     figure, shown, caption = _over_time(results, cells, draw, "MB/s sent", what)
     most = max(range(len(shown)), key=lambda number: cells[number].world_size)
     theme.legend_above(shown[most], cells[most].world_size)
-    return figure, caption
+    return figure, caption + thinned(drawn_lines, "samples")
 
 
 def _has_network(run: Run) -> bool:
