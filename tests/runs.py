@@ -79,7 +79,7 @@ def rank_figures(rank: int, **changes: Any) -> RankFigures:
 
 def group_figures(**changes: Any) -> GroupFigures:
     """All ranks together, with some of their figures otherwise."""
-    whole = {"straggler": None, "clock_uncertainty_seconds": None, "bandwidth": None}
+    whole = {"straggler": None, "straggler_undecided": False, "clock_uncertainty_seconds": None, "bandwidth": None}
     return TypeAdapter(GroupFigures).validate_python(UNMEASURED | whole | changes)
 
 

@@ -102,6 +102,8 @@ class Straggler:
     rank: int
     last_in: float  # share of the steps
     work_ratio: float
+    work_ratio_low: float | None  # where the true ratio lies, as far as the steps can tell
+    work_ratio_high: float | None
     wait_seconds: float | None
     others_wait_seconds: float | None
 
@@ -122,7 +124,8 @@ class Bandwidth:
 class GroupFigures(Figures):
     """All ranks together."""
 
-    straggler: Straggler | None  # null where all take about the same time, or take turns
+    straggler: Straggler | None  # null where no rank is slower than the others beyond the noise
+    straggler_undecided: bool  # whether there are too few steps to say
     clock_uncertainty_seconds: float | None
     bandwidth: Bandwidth | None  # null where nothing was sent
 

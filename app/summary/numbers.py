@@ -17,18 +17,14 @@ from app.records.summary import (
     RankFigures,
     Shares,
     Spread,
-    Straggler,
     Summary,
     UsageFigures,
     Verdict,
 )
 from app.summary import scores, throughput, verdict
 from app.summary.run_records import RankRecords, RunRecords, together, transfer_seconds
-
-# A straggler's own work takes this many times as long as the others', and it finishes last this many times as often as
-# a rank would if all took turns.
-SLOWER_BY = 1.2
-LAST_MORE_OFTEN = 1.5
+from app.summary.straggler import find as find_straggler
+from app.summary.straggler import own_work
 
 
 def summarise(run: RunRecords) -> Summary:
@@ -69,11 +65,13 @@ def _group_figures(run: RunRecords, sync_seconds: float | None) -> GroupFigures:
     ranks = run.ranks
     losses = scores.losses(ranks)
     speed = throughput.of(ranks)
+    straggler, undecided = find_straggler(ranks)
     formula = float(np.mean([rank.formula_bytes_sent_per_step for rank in run.manifest.ranks]))
     uncertainties = [clock.uncertainty_seconds for rank in ranks[1:] for clock in rank.clocks]
     return GroupFigures(
         **vars(_figures(ranks, losses[-1] if losses else None, speed, formula)),
-        straggler=_straggler(ranks),
+        straggler=straggler,
+        straggler_undecided=undecided,
         clock_uncertainty_seconds=max(uncertainties, default=None),
         bandwidth=_bandwidth(sync_seconds, run.manifest),
     )
@@ -164,34 +162,6 @@ def _shares(steps: Sequence[Step]) -> Shares | None:
 def _part(seconds: Iterable[float | None], total: float) -> float | None:
     measured = [each for each in seconds if each is not None]
     return sum(measured) / total if measured else None
-
-
-def own_work(step: Step) -> float:
-    """Seconds of a rank's own work, without the exchange of statistics, in which it may wait for others."""
-    computing = step.data_seconds + step.forward_seconds + step.backward_seconds + step.optimiser_seconds
-    return computing - (step.batch_norm_seconds or 0.0)
-
-
-def _straggler(ranks: Sequence[RankRecords]) -> Straggler | None:
-    """The rank that the others have to wait for; None if all take about the same time, or take turns."""
-    paired = together([rank.warm for rank in ranks])
-    if len(ranks) == 1 or not paired:
-        return None
-    work = np.array([[own_work(step) for step in steps] for steps in paired])
-    last = np.bincount(work.argmax(1), minlength=len(ranks)) / len(paired)
-    slowest = int(last.argmax())
-    others = [rank for rank in range(len(ranks)) if rank != slowest]
-    ratio = float(work[:, slowest].mean() / work[:, others].mean())
-    if last[slowest] < LAST_MORE_OFTEN / len(ranks) or ratio < SLOWER_BY:
-        return None
-    waits = {rank: _mean(steps[rank].wait_seconds for steps in paired) for rank in range(len(ranks))}
-    return Straggler(
-        rank=slowest,
-        last_in=float(last[slowest]),
-        work_ratio=ratio,
-        wait_seconds=waits[slowest],
-        others_wait_seconds=_mean(waits[rank] for rank in others),
-    )
 
 
 def _usage(rank: RankRecords) -> UsageFigures | None:

@@ -12,6 +12,7 @@ BOUNDS = {  # what can dominate a step, and the phases that count towards it
     "straggler": ("wait",),
     "data": ("data",),
 }
+OUTWEIGHS = 0.5  # of the step: a part above it is more than all others together
 WORTH_A_WORD = 0.05  # of the step
 HARDLY_USED = 0.3  # of a link, while gradients are synchronised
 MUCH = 0.2
@@ -59,18 +60,20 @@ def warnings(summary: Summary, manifest: Manifest) -> Iterator[str]:
             f"the ranks' clocks could be compared only to within {uncertain * 1e3:.1f} ms: the split of "
             "exposed time into waiting and synchronisation is no more exact than that."
         )
-    if note := EMBEDDED.get(summary.dataset):
+    if (note := EMBEDDED.get(summary.dataset)) and summary.run.accuracy is not None:
         yield note
 
 
 def _bound(summary: Summary) -> str | None:
-    """What dominates the step; `compute`, too, if ranks lack the CPU time to make use of idle links."""
+    """What outweighs the rest of the step together; `compute`, too, if ranks lack the CPU time to use idle links."""
     shares = summary.run.shares
     if shares is None:
         return None
     parts = {bound: shares.of(*phases) for bound, phases in BOUNDS.items()}
     most = max(parts, key=lambda bound: parts[bound])
-    return "compute" if most in ("communication", "straggler") and _lacks_cpu(summary) else most
+    if most in ("communication", "straggler") and _lacks_cpu(summary):
+        return "compute"
+    return most if parts[most] > OUTWEIGHS else "mixed"
 
 
 def _lacks_cpu(summary: Summary) -> bool:
@@ -114,6 +117,8 @@ def _headline(bound: str, summary: Summary, shares: Shares) -> str:
             straggler = summary.run.straggler
             whom = f"rank {straggler.rank}" if straggler else "the slowest rank"
             return f"Straggler-bound: on average, a rank spends {percent(wait)} of the step waiting for {whom}."
+        case "mixed":
+            return f"Mixed: no part of the step outweighs the others. {', '.join(_parts(shares))}."
         case "data":
             return f"Data-bound: {percent(shares.data)} of the step goes into preparing the batch."
         case "compute" if computes < max(sync, wait):
@@ -131,11 +136,28 @@ def _headline(bound: str, summary: Summary, shares: Shares) -> str:
             return f"Compute-bound: {percent(computes)} of the step is computation ({computing}){rest}."
 
 
+def _parts(shares: Shares) -> Iterator[str]:
+    """All parts of the step, the largest first."""
+    names = {
+        "compute": "computation",
+        "communication": "exposed synchronisation",
+        "straggler": "waiting for other ranks",
+        "data": "preparing the batch",
+    }
+    parts = sorted(((shares.of(*BOUNDS[bound]), name) for bound, name in names.items()), reverse=True)
+    yield from (f"{percent(part)} {name}" for part, name in parts if part >= 0.005)
+
+
 def _about_straggler(summary: Summary, shares: Shares) -> Iterator[str]:
     straggler, wait = summary.run.straggler, shares.wait
     if straggler:
+        interval = (
+            ""
+            if straggler.work_ratio_low is None or straggler.work_ratio_high is None
+            else f" (at least {straggler.work_ratio_low:.2f}, at most {straggler.work_ratio_high:.2f})"
+        )
         text = (
-            f"Rank {straggler.rank} is the straggler: its own work takes {straggler.work_ratio:.2f} times as "
+            f"Rank {straggler.rank} is the straggler: its own work takes {straggler.work_ratio:.2f} times{interval} as "
             f"long as the others', and it finishes last in {percent(straggler.last_in)} of the steps"
         )
         if straggler.others_wait_seconds is None or straggler.wait_seconds is None:
@@ -145,18 +167,28 @@ def _about_straggler(summary: Summary, shares: Shares) -> Iterator[str]:
                 f"{text}. The others wait for it {straggler.others_wait_seconds:.3g} s a step; it waits for them "
                 f"{straggler.wait_seconds:.3g} s."
             )
-    elif wait is not None and wait >= WORTH_A_WORD:
+        return
+    if wait is None or wait < WORTH_A_WORD:
+        return
+    if summary.run.straggler_undecided:
+        yield (
+            f"The ranks spend {percent(wait)} of the step waiting for each other. There are too few steps to say "
+            "whether one of them is a straggler."
+        )
+    else:
         yield f"The ranks spend {percent(wait)} of the step waiting for each other, in turns: there is no straggler."
 
 
 def _about_hiding(run: GroupFigures) -> Iterator[str]:
-    hidden, exposed = run.hidden_sync_seconds, run.sync_seconds
-    if not run.bytes_sent_per_step or not hidden or not exposed:
+    """Like for like: from a bucket's readiness to its end, with the wait for other ranks' buckets on both sides."""
+    hidden, exposed = run.hidden_sync_seconds, run.exposed_sync_seconds
+    if not run.bytes_sent_per_step or not hidden or not exposed or not hidden.mean + exposed.mean:
         return
     part = hidden.mean / (hidden.mean + exposed.mean)
+    waiting = "" if run.wait_seconds is None else f", {run.wait_seconds.mean:.3g} s of it waiting for other ranks"
     yield (
-        f"{percent(part)} of the synchronisation is hidden behind backward: {hidden.mean:.3g} s a step; "
-        f"{exposed.mean:.3g} s a step is exposed."
+        f"{percent(part)} of the synchronisation, with the wait for other ranks' gradients, is hidden behind backward: "
+        f"{hidden.mean:.3g} s a step. {exposed.mean:.3g} s a step is exposed{waiting}."
     )
 
 
@@ -164,10 +196,12 @@ def _about_links(summary: Summary, shares: Shares, manifest: Manifest) -> Iterat
     bandwidth = summary.run.bandwidth
     if not bandwidth:
         return
-    if bandwidth.sync_seconds_at_least:
+    if least := bandwidth.sync_seconds_at_least:
+        faster = bandwidth.sync_seconds < least
         yield (
-            f"On the measured links, this mode's messages need at least {bandwidth.sync_seconds_at_least:.3g} s a "
-            f"step; they took {bandwidth.sync_seconds:.3g} s (median)."
+            f"On the measured links, this mode's messages need at least {least:.3g} s a step; they took "
+            f"{bandwidth.sync_seconds:.3g} s (median)"
+            + (": the links carried more in the run than when they were measured before it." if faster else ".")
         )
     use, sync = _busiest_link(summary), shares.of("sync")
     if use and use[1] < HARDLY_USED and sync > MUCH:

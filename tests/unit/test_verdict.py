@@ -55,6 +55,14 @@ def summary(
         ((0.0, 0.1, 0.2, 0.1, 0.6, 0.0), None, None, "communication", "60 % of the step is exposed synchronisation."),
         ((0.0, 0.2, 0.2, 0.6, 0.0, 0.0), None, 0.0, "straggler", "Straggler-bound: on average, a rank spends 60 %"),
         ((0.7, 0.1, 0.2, None, None, 0.0), None, 0.0, "data", "Data-bound: 70 % of the step"),
+        (
+            (0.02, 0.2, 0.18, 0.24, 0.36, 0.0),
+            None,
+            0.0,
+            "mixed",
+            "38 % computation, 36 % exposed synchronisation, 24 % waiting for other ranks, 2 % preparing the batch.",
+        ),
+        ((0.0, 0.3, 0.2, 0.0, 0.5, 0.0), None, 0.0, "mixed", "Mixed: no part of the step outweighs the others."),
         (None, None, None, None, "There are no times to judge"),
     ],
 )
@@ -74,6 +82,8 @@ def test_one_rank_that_is_held_back_is_a_straggler_and_not_everybodys_cpu() -> N
     straggler = {
         "rank": 1,
         "work_ratio": 2.5,
+        "work_ratio_low": 2.0,
+        "work_ratio_high": 3.1,
         "last_in": 0.9,
         "wait_seconds": 0.01,
         "others_wait_seconds": 0.2,
@@ -83,7 +93,10 @@ def test_one_rank_that_is_held_back_is_a_straggler_and_not_everybodys_cpu() -> N
     reached = verdict.reach(figures, MANIFEST)
     assert reached.bound == "straggler"
     assert "60 % of the step waiting for rank 1" in reached.sentences[0]
-    assert "Rank 1 is the straggler: its own work takes 2.50 times" in reached.sentences[1]
+    assert (
+        "Rank 1 is the straggler: its own work takes 2.50 times (at least 2.00, at most 3.10) as long"
+        in reached.sentences[1]
+    )
 
 
 def test_a_quota_is_a_warning_only_where_nobody_asked_for_it() -> None:
@@ -101,13 +114,35 @@ def test_a_quota_is_a_warning_only_where_nobody_asked_for_it() -> None:
     [
         ({"complete": False, "steps": 3, "steps_planned": 9}, "incomplete: all ranks recorded 3 of 9 steps"),
         ({"replicas_identical": False}, "the replicas have drifted apart"),
-        ({"dataset": "shapes"}, "nothing about CIFAR-10"),
-        ({"dataset": "digits"}, "nothing about MNIST"),
+        ({"dataset": "shapes", "run": runs.group_figures(accuracy=0.5)}, "nothing about CIFAR-10"),
+        ({"dataset": "digits", "run": runs.group_figures(accuracy=0.5)}, "nothing about MNIST"),
     ],
 )
 def test_what_readers_must_know_is_a_warning(change: dict[str, Any], told: str) -> None:
     (warning,) = verdict.warnings(replace(summary(None), **change), MANIFEST)
     assert told in warning
+
+
+def test_where_nothing_was_tested_nothing_is_said_about_accuracy() -> None:
+    assert not list(verdict.warnings(replace(summary(None), dataset="shapes"), MANIFEST))
+
+
+def test_hidden_and_exposed_are_like_for_like() -> None:
+    """The wait for other ranks' buckets is in both."""
+    spreads = {"hidden_sync": 0.3, "exposed_sync": 0.1, "wait": 0.08, "sync": 0.02}
+    times = {f"{name}_seconds": dict.fromkeys(("mean", "median", "p95"), value) for name, value in spreads.items()}
+    figures = runs.summary(group((0.0, 0.5, 0.4, 0.08, 0.02, 0.0), **times), [rank(0), rank(1)])
+    (said,) = (each for each in verdict.reach(figures, MANIFEST).sentences if "is hidden" in each)
+    assert said.startswith("75 % of the synchronisation, with the wait")
+    assert "0.1 s a step is exposed, 0.08 s of it waiting for other ranks" in said
+
+
+@pytest.mark.parametrize(
+    ("undecided", "told"), [(True, "too few steps to say"), (False, "in turns: there is no straggler")]
+)
+def test_waiting_without_a_straggler_has_its_reason(undecided: bool, told: str) -> None:
+    figures = group((0.0, 0.4, 0.3, 0.3, 0.0, 0.0), straggler_undecided=undecided)
+    assert told in verdict.reach(runs.summary(figures, [rank(0), rank(1)]), MANIFEST).sentences[1]
 
 
 def test_bytes_that_are_not_the_formulas_are_said() -> None:
