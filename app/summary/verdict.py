@@ -12,7 +12,8 @@ BOUNDS = {  # what can dominate a step, and the phases that count towards it
     "straggler": ("wait",),
     "data": ("data",),
 }
-OUTWEIGHS = 0.5  # of the step: a part above it is more than all others together
+MIXED = "mixed"  # no part outweighs all others together
+OUTWEIGHS = 0.5  # of the step
 WORTH_A_WORD = 0.05  # of the step
 HARDLY_USED = 0.3  # of a link, while gradients are synchronised
 MUCH = 0.2
@@ -73,7 +74,7 @@ def _bound(summary: Summary) -> str | None:
     most = max(parts, key=lambda bound: parts[bound])
     if most in ("communication", "straggler") and _lacks_cpu(summary):
         return "compute"
-    return most if parts[most] > OUTWEIGHS else "mixed"
+    return most if parts[most] > OUTWEIGHS else MIXED
 
 
 def _lacks_cpu(summary: Summary) -> bool:

@@ -164,7 +164,7 @@ def test_the_fields_are_those_of_the_program(name: str) -> None:
 def test_it_knows_all_there_is() -> None:
     definitions = SCHEMA["$defs"]
     assert [each["$ref"] for each in definitions["record"]["oneOf"]] == [f"#/$defs/{kind}" for kind in records.KINDS]
-    assert definitions["verdict"]["properties"]["bound"]["enum"] == [*verdict.BOUNDS, None]
+    assert definitions["verdict"]["properties"]["bound"]["enum"] == [*verdict.BOUNDS, verdict.MIXED, None]
 
 
 def test_every_object_is_closed_and_every_field_required_and_described() -> None:
