@@ -96,8 +96,8 @@ def describe(links: Sequence[Link]) -> str:
     sent = [link.sent.measured_bytes_per_second / 1e6 for link in links]
     received = [link.received.measured_bytes_per_second / 1e6 for link in links]
     trips = [link.round_trip.measured_seconds * 1e3 for link in links]
-    expected = {rate for link in links if (rate := link.sent.expected_bytes_per_second)}
-    asked = f"; requested: at most {max(expected) / 1e6:.2f}" if expected else ""
+    expected = [rate / 1e6 for link in links if (rate := link.sent.expected_bytes_per_second)]
+    asked = f"; requested: at most {_range(expected)}" if expected else ""
     return (
         f"links, measured in MB/s of payload while all are busy: {_range(sent)} sent, {_range(received)} received"
         f"{asked}; round trips {_range(trips)} ms"

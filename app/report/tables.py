@@ -124,11 +124,12 @@ def _bandwidth(run: Run) -> Table:
         _own("algorithm", "algorithm_bytes_per_second", MEGABYTES_PER_SECOND),
         _own("bus", "bus_bytes_per_second", MEGABYTES_PER_SECOND),
         _own("slowest link", "link_bytes_per_second", MEGABYTES_PER_SECOND),
-        _own("used", "utilisation", PERCENT),
+        _own("links used", "utilisation", PERCENT),
     ]
     note = (
         "Sync: median over the steps of the slowest rank's synchronisation; of what hides in backward, the time in "
-        "which messages were under way that all ranks had ready. Used: bus bandwidth by the slowest link."
+        "which messages were under way that all ranks had ready. Links used: the least seconds by the seconds taken. A "
+        "star and a ring that wait for nothing but their links both reach 100 %."
     )
     bandwidth = run.summary.run.bandwidth
     return Table.of("bandwidth", "Bandwidth", columns, [bandwidth] if bandwidth else [], note)

@@ -209,17 +209,17 @@ def _bandwidth(sync_seconds: float | None, manifest: Manifest) -> Bandwidth | No
     """How fast a step's gradients were averaged; None where nothing was sent."""
     if sync_seconds is None:
         return None
-    size = manifest.gradient_bytes
+    size, least = manifest.gradient_bytes, manifest.sync_seconds_at_least
     bus = all_reduce_share(size, manifest.world_size) / sync_seconds
     links = [rank.link for rank in manifest.ranks if rank.link]
     slowest = min((link.direction(way).measured_bytes_per_second for link in links for way in WAYS), default=None)
     return Bandwidth(
         sync_seconds=sync_seconds,
-        sync_seconds_at_least=manifest.sync_seconds_at_least,
+        sync_seconds_at_least=least,
         algorithm_bytes_per_second=size / sync_seconds,
         bus_bytes_per_second=bus,
         link_bytes_per_second=slowest,
-        utilisation=bus / slowest if slowest else None,
+        utilisation=None if least is None else least / sync_seconds,
     )
 
 

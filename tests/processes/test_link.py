@@ -43,6 +43,8 @@ def test_an_unshaped_network_is_measured_and_nothing_is_expected_of_it(tmp_path:
     summary = json.loads((tmp_path / "results/latest/summary.json").read_text())
     bandwidth = summary["run"]["bandwidth"]
     assert bandwidth["bus_bytes_per_second"] == pytest.approx(4 / 3 * bandwidth["algorithm_bytes_per_second"])
+    assert bandwidth["utilisation"] == pytest.approx(manifest["sync_seconds_at_least"] / bandwidth["sync_seconds"])
+    # For a ring, that is its bus bandwidth by the slowest link.
     assert bandwidth["utilisation"] == pytest.approx(bandwidth["bus_bytes_per_second"] / slowest)
 
 

@@ -238,7 +238,7 @@ def test_bandwidth_is_that_of_the_slowest_rank_of_a_step_against_the_slowest_lin
         "algorithm_bytes_per_second": pytest.approx(100 / slowest),
         "bus_bytes_per_second": pytest.approx(100 / slowest),  # 2(N-1)/N is 1 for two ranks
         "link_bytes_per_second": 1000.0,
-        "utilisation": pytest.approx(100 / slowest / 1000),
+        "utilisation": pytest.approx(0.05 / slowest),
     }
     assert run["ranks"][0]["link"]["sent_utilisation"] == pytest.approx(100 / slowest / 2000)
 

@@ -101,7 +101,7 @@ class Epochs(View):
                 "bus, 2(N-1)/N S/t", "bus_bytes_per_second", _bandwidth("bus_bytes_per_second"), MEGABYTES_PER_SECOND
             ),
             measured("slowest link", "link_bytes_per_second", link, MEGABYTES_PER_SECOND),
-            measured("of the link", "utilisation", _bandwidth("utilisation"), PERCENT),
+            measured("of the link", "utilisation", ratio(_bandwidth("bus_bytes_per_second"), link), PERCENT),
             measured("2(N-1) S/t", "document_bytes_per_second", _document_rate, MEGABYTES_PER_SECOND),
             measured("of the link", "document_utilisation", ratio(_document_rate, link), PERCENT),
             measured("ring at least", "ring_seconds", ratio(_ring_bytes, link), SECONDS),
