@@ -8,7 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app import __version__
 from app.machine.folders import replace_file
-from app.report import theme
+from app.report import theme, written
 from app.report.drawing import Drawing
 from app.report.table import Table
 
@@ -16,9 +16,11 @@ from app.report.table import Table
 def write_parts(folder: Path, tables: Sequence[Table], drawings: Sequence[Drawing]) -> None:
     """Put tables and drawings beside a page; those of an earlier page that this one has not are taken away."""
     own: dict[str, str | bytes] = {f"tables/{table.name}.csv": table.csv() for table in tables}
+    own |= {f"tables/{table.name}.md": written.markdown(table.on_page()) for table in tables}
+    own |= {f"tables/{table.name}.tex": written.latex(table.on_page()) for table in tables}
     own |= {f"figures/{drawing.name}.svg": drawing.svg for drawing in drawings if drawing.svg is not None}
     own |= {f"figures/{drawing.name}.png": drawing.png for drawing in drawings if drawing.png is not None}
-    for part, kinds in (("tables", ("csv",)), ("figures", ("svg", "png"))):
+    for part, kinds in (("tables", ("csv", "md", "tex")), ("figures", ("svg", "png"))):
         (folder / part).mkdir(parents=True, exist_ok=True)
         for kind in kinds:
             for path in (folder / part).glob(f"*.{kind}"):

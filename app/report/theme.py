@@ -1,5 +1,6 @@
 """Colours and type of all figures, and how a figure becomes SVG: for a page that is light or dark, or for a file."""
 
+import html
 import io
 import re
 from collections.abc import Sequence
@@ -112,13 +113,18 @@ def as_png(figure: Figure) -> bytes:
     return target.getvalue()
 
 
-def for_page(drawing: str, prefix: str, title: str) -> str:
-    """The same in the colours of the page, as wide as there is room, with names of its own inside."""
+def for_page(drawing: str, prefix: str, words: str) -> str:
+    """The same in the colours of the page, as wide as there is room, with names of its own inside.
+
+    The words are for readers who do not see it: what it is, and what it shows.
+    """
+    label = html.escape(words)
     drawing = re.sub(r'( id="|url\(#|xlink:href="#)', rf"\g<1>{prefix}", drawing)
     for value, variable in VARIABLES.items():
         drawing = drawing.replace(value, f"var({variable})")
     drawing = re.sub(r'(<svg [^>]*?)width="[^"]*pt" ?', r"\1", drawing, count=1)
-    return re.sub(r'(<svg [^>]*?)height="[^"]*pt"', rf'\1role="img" aria-label="{title}"', drawing, count=1)
+    told = f'role="img" aria-label="{label}"'
+    return re.sub(r'(<svg [^>]*?)height="[^"]*pt"', lambda found: found[1] + told, drawing, count=1)
 
 
 def shorten(values: Sequence[str], most: int = 28) -> list[str]:

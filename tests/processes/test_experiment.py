@@ -144,7 +144,11 @@ def test_a_browser_shows_the_page_whole_and_without_a_complaint(place: Path, bro
     assert browser.ask("return document.querySelectorAll('[data-table=times] tbody tr').length") == 3
     assert browser.ask("return document.documentElement.scrollWidth <= window.innerWidth")
     links = browser.ask("return [...document.querySelectorAll('a')].map(each => each.getAttribute('href'))")
-    assert len(links) == 6
+    files = [f"tables/times.{kind}" for kind in ("csv", "md", "tex")] + [
+        f"figures/times.{kind}" for kind in ("svg", "png")
+    ]
+    assert sorted(link for link in links if not link.endswith("/report.html")) == sorted(files)
+    assert len(links) == 6 + len(files)
     assert all((page_of(place) / link).is_file() for link in links)
 
 

@@ -235,12 +235,21 @@ def test_the_page_is_whole_in_itself_and_the_browser_has_nothing_to_say(run: Pat
         "return [...document.querySelectorAll('*')].flatMap(each => [...each.attributes])"
         ".filter(each => /^(xlink:)?(src|href)|^(srcset|data|action|poster)$/.test(each.name)).map(each => each.value)"
     )
-    assert [each for each in addresses if not each.startswith(("#", "data:"))] == []
+    outward = [each for each in addresses if not each.startswith(("#", "data:"))]
+    assert sorted(outward) == sorted(beside(run))  # files that a reader may fetch, and that the page does without
     assert browser.ask("return performance.getEntriesByType('resource').map(each => each.name)") == []
     assert browser.ask("return document.scripts.length") == 0
     assert "url(http" not in (run / "report.html").read_text()
     named = browser.ask("return [...document.querySelectorAll('[id]')].map(each => each.id)")
     assert sorted({name for name in named if named.count(name) > 1}) == []  # a reference would find the wrong one
+
+
+def beside(folder: Path) -> list[str]:
+    """The files of tables with a row, and of all figures."""
+    found = [path for kind in ("csv", "md", "tex") for path in (folder / "tables").glob(f"*.{kind}")]
+    full = {path.stem for path in found if path.suffix == ".csv" and len(path.read_text().splitlines()) > 1}
+    found = [path for path in found if path.stem in full] + list((folder / "figures").glob("*.svg"))
+    return [str(path.relative_to(folder)) for path in found]
 
 
 def test_all_that_the_summary_says_is_on_the_page(run: Path, browser: Browser) -> None:

@@ -238,7 +238,7 @@ def test_tcp_need_not_fill_a_link_that_loses_packets_but_must_not_exceed_it() ->
 
 def test_the_line_on_all_links_says_what_was_asked() -> None:
     assert "requested: at most 119.55" in describe(links({1: [1.2e8, 1.1e8]}, [Asked(1e9)] * 2))
-    thinner = describe(links({1: [1.2e8, 1.1e8]}, [Asked(1e9), Asked(1e8)]))
+    thinner = describe(links({1: [1.2e8, 1.1e8, 1.1e8]}, [Asked(1e9), Asked(1e9), Asked(1e8)]))
     assert "requested: at most 11.96 to 119.55" in thinner
     assert "requested" not in describe(links({1: [1.2e8, 1.1e8]}))
 
