@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from app.records.lines import Step
+from app.summary.run_records import RankRecords
 
 UNDIVIDED = "wait or sync"  # exposed, and not all ranks' records are there to say which
 
@@ -17,6 +18,14 @@ def pieces(step: Step, given: Sequence[float] = ()) -> Iterator[tuple[str, float
         if seconds > 0:
             yield phase, at, at + seconds
             at += seconds
+
+
+def buffers_given(central: RankRecords, steps: Sequence[Step]) -> dict[int, list[float]]:
+    """When rank 0 had its buffers ready, by step, on the common clock."""
+    return {
+        step.step: [central.on_common_clock(step.at_seconds) + each.ready_seconds for each in step.buffers or ()]
+        for step in steps
+    }
 
 
 def _lengths(step: Step, given: Sequence[float]) -> Iterator[tuple[str, float]]:

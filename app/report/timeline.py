@@ -1,13 +1,11 @@
 """A few steps as they happened on all ranks: who waits for whom."""
 
-from collections.abc import Iterable
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from app.records.lines import Step
 from app.report import theme
 from app.report.drawing import Missing
+from app.report.pieces import UNDIVIDED, buffers_given, pieces
 from app.summary.run import Run
 from app.summary.run_records import together
 
@@ -25,11 +23,14 @@ def timeline(run: Run) -> tuple[Figure, str]:
     zero = min(rank.on_common_clock(step.at_seconds) for rank, step in zip(run.ranks, shown[0], strict=True))
     figure = theme.new_figure(1.3 + 0.42 * len(run.ranks))
     axes = figure.subplots()
+    given = buffers_given(run.ranks[0], [steps[0] for steps in shown])
     for steps in shown:
         for rank, step in zip(run.ranks, steps, strict=True):
             began = rank.on_common_clock(step.at_seconds) - zero
-            for phase, begin, seconds in spans(step):
-                axes.barh(rank.rank, seconds, left=began + begin, height=0.5, color=theme.PHASES[phase])
+            moments = [moment - zero - began for moment in given.get(step.step, ())]
+            for phase, begin, end in pieces(step, moments):
+                colour = theme.PHASES["sync" if phase == UNDIVIDED else phase]
+                axes.barh(rank.rank, end - begin, left=began + begin, height=0.5, color=colour)
             for bucket in step.buckets or ():
                 length = bucket.end_seconds - bucket.ready_seconds
                 axes.barh(rank.rank + 0.36, length, left=began + bucket.ready_seconds, height=0.14, color=theme.HIDDEN)
@@ -40,29 +41,6 @@ def timeline(run: Run) -> tuple[Figure, str]:
     axes.grid(visible=False, axis="y")
     numbers = f"Step {first}" if len(shown) == 1 else f"Steps {first} to {last}"
     return figure, f"{numbers}, as they happened on every rank."
-
-
-def spans(step: Step) -> Iterable[tuple[str, float, float]]:
-    """The phases of a step in their order: which, when it began, how long it took."""
-    given_before = sum(each.end_seconds - each.ready_seconds for each in step.buffers or ())
-    exposed = step.exposed_sync_seconds or 0.0
-    wait, sync = step.wait_seconds or 0.0, step.sync_seconds or 0.0
-    if step.wait_seconds is None and exposed:  # nobody knows yet which it was
-        sync = exposed
-    order = [
-        ("data", step.data_seconds),
-        ("sync", given_before),
-        ("forward", step.forward_seconds),
-        ("backward", step.backward_seconds),
-        ("wait", min(wait, max(0.0, wait + sync - given_before))),
-        ("sync", max(0.0, wait + sync - given_before - wait)),
-        ("optimiser", step.optimiser_seconds),
-    ]
-    began = 0.0
-    for phase, seconds in order:
-        if seconds > 0:
-            yield phase, began, seconds
-        began += max(0.0, seconds)
 
 
 def _phase_legend(axes: Axes, *, hidden: bool) -> None:

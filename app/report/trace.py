@@ -11,7 +11,8 @@ from itertools import chain, count
 
 from app.machine.folders import replace_file
 from app.records.lines import Usage
-from app.report.trace_events import TICKS, Event, RankTrace, buffers_given
+from app.report.pieces import buffers_given
+from app.report.trace_events import TICKS, Event, RankTrace
 from app.settings.fields import DEFAULT_TRACE_STEPS
 from app.summary.run import Run
 

@@ -155,13 +155,5 @@ class RankTrace:
         return self._rank.on_common_clock(at_seconds)
 
 
-def buffers_given(central: RankRecords, steps: Sequence[Step]) -> dict[int, list[float]]:
-    """When rank 0 had its buffers ready, by step, on the common clock."""
-    return {
-        step.step: [central.on_common_clock(step.at_seconds) + each.ready_seconds for each in step.buffers or ()]
-        for step in steps
-    }
-
-
 def _ticks(seconds: float) -> int:
     return round(seconds * 1e6 * TICKS)

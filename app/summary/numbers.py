@@ -16,12 +16,12 @@ from app.records.summary import (
     LinkUse,
     RankFigures,
     Shares,
-    Spread,
     Summary,
     UsageFigures,
     Verdict,
 )
 from app.summary import scores, throughput, verdict
+from app.summary.averages import mean, median, spread, total
 from app.summary.run_records import RankRecords, RunRecords, together, transfer_seconds
 from app.summary.straggler import find as find_straggler
 from app.summary.straggler import own_work
@@ -87,7 +87,7 @@ def _rank_figures(rank: RankRecords, manifest: Manifest, sync_seconds: float | N
         parameters_sha256=rank.finished.parameters_sha256 if rank.finished else None,
         first_step=_first_step(rank),
         **vars(_figures([rank], loss, throughput.of([rank]), participant.formula_bytes_sent_per_step)),
-        work_seconds=_median(map(own_work, rank.warm)),
+        work_seconds=median(map(own_work, rank.warm)),
         usage=_usage(rank),
         link=_link_use(rank, sync_seconds, participant.link),
     )
@@ -98,40 +98,31 @@ def _figures(ranks: Sequence[RankRecords], loss: float | None, speed: float | No
     steps = [step for rank in ranks for step in rank.steps]
     warm = [step for rank in ranks for step in rank.warm]
     return Figures(
-        seconds=_spread(step.seconds for step in warm),
-        data_seconds=_spread(step.data_seconds for step in warm),
-        forward_seconds=_spread(step.forward_seconds for step in warm),
-        backward_seconds=_spread(step.backward_seconds for step in warm),
-        wait_seconds=_spread(step.wait_seconds for step in warm),
-        sync_seconds=_spread(step.sync_seconds for step in warm),
-        hidden_sync_seconds=_spread(step.hidden_sync_seconds for step in warm),
-        exposed_sync_seconds=_spread(step.exposed_sync_seconds for step in warm),
-        optimiser_seconds=_spread(step.optimiser_seconds for step in warm),
-        communication_seconds=_spread(step.communication_seconds for step in warm),
-        batch_norm_seconds=_spread(step.batch_norm_seconds for step in warm),
-        throttled_seconds=_spread(step.throttled_seconds for step in warm),
+        seconds=spread(step.seconds for step in warm),
+        data_seconds=spread(step.data_seconds for step in warm),
+        forward_seconds=spread(step.forward_seconds for step in warm),
+        backward_seconds=spread(step.backward_seconds for step in warm),
+        wait_seconds=spread(step.wait_seconds for step in warm),
+        sync_seconds=spread(step.sync_seconds for step in warm),
+        hidden_sync_seconds=spread(step.hidden_sync_seconds for step in warm),
+        exposed_sync_seconds=spread(step.exposed_sync_seconds for step in warm),
+        optimiser_seconds=spread(step.optimiser_seconds for step in warm),
+        communication_seconds=spread(step.communication_seconds for step in warm),
+        batch_norm_seconds=spread(step.batch_norm_seconds for step in warm),
+        throttled_seconds=spread(step.throttled_seconds for step in warm),
         shares=_shares(warm),
         images_per_second=speed,
-        bytes_sent_per_step=_mean(step.bytes_sent for step in steps),
-        bytes_received_per_step=_mean(step.bytes_received for step in steps),
-        batch_norm_bytes_sent_per_step=_mean(step.batch_norm_bytes_sent for step in steps),
+        bytes_sent_per_step=mean(step.bytes_sent for step in steps),
+        bytes_received_per_step=mean(step.bytes_received for step in steps),
+        batch_norm_bytes_sent_per_step=mean(step.batch_norm_bytes_sent for step in steps),
         # In the first step, the kernel's count may include traffic that set up the run.
-        interface_bytes_sent_per_step=_mean(step.interface_bytes_sent for step in warm),
-        interface_bytes_received_per_step=_mean(step.interface_bytes_received for step in warm),
+        interface_bytes_sent_per_step=mean(step.interface_bytes_sent for step in warm),
+        interface_bytes_received_per_step=mean(step.interface_bytes_received for step in warm),
         formula_bytes_sent_per_step=formula,
         loss=loss,
         **vars(scores.last(ranks)),
         epochs=scores.epochs(ranks),
     )
-
-
-def _spread(values: Iterable[float | None]) -> Spread | None:
-    """Mean, median and 95th percentile; None where nothing was measured."""
-    measured = [value for value in values if value is not None]
-    if not measured:
-        return None
-    array = np.array(measured)
-    return Spread(float(array.mean()), float(np.median(array)), float(np.percentile(array, 95)))
 
 
 def _first_step(rank: RankRecords) -> FirstStep | None:
@@ -170,31 +161,16 @@ def _usage(rank: RankRecords) -> UsageFigures | None:
     seconds = sum(sample.seconds for sample in samples)
     if not seconds:
         return None
-    sent, received = (_total([getattr(sample, f"network_{way}_bytes") for sample in samples]) for way in WAYS)
+    sent, received = (total([getattr(sample, f"network_{way}_bytes") for sample in samples]) for way in WAYS)
     return UsageFigures(
         seconds=seconds,
         cpu_user_percent=sum(sample.cpu_user_percent * sample.seconds for sample in samples) / seconds,
         cpu_system_percent=sum(sample.cpu_system_percent * sample.seconds for sample in samples) / seconds,
-        throttled_seconds=_total([sample.throttled_seconds for sample in samples]),
+        throttled_seconds=total([sample.throttled_seconds for sample in samples]),
         most_memory_bytes=max(sample.memory_bytes for sample in samples),
         network_sent_bytes_per_second=None if sent is None else sent / seconds,
         network_received_bytes_per_second=None if received is None else received / seconds,
     )
-
-
-def _total(amounts: Sequence[float | None]) -> float | None:
-    measured = [amount for amount in amounts if amount is not None]
-    return sum(measured) if len(measured) == len(amounts) else None
-
-
-def _median(values: Iterable[float]) -> float | None:
-    found = list(values)
-    return float(np.median(found)) if found else None
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    measured = [value for value in values if value is not None]
-    return float(np.mean(measured)) if measured else None
 
 
 def _sync_seconds(ranks: Sequence[RankRecords]) -> float | None:
@@ -227,7 +203,7 @@ def _link_use(rank: RankRecords, sync_seconds: float | None, link: Link | None) 
     """The share of a rank's measured link speed that its gradients used while they were synchronised."""
 
     def use(way: str) -> float | None:
-        payload = _mean(getattr(step, f"bytes_{way}") for step in rank.steps)
+        payload = mean(getattr(step, f"bytes_{way}") for step in rank.steps)
         if link is None or sync_seconds is None or payload is None:
             return None
         return payload / sync_seconds / link.direction(way).measured_bytes_per_second

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
 from app.records.lines import Step
 from app.records.summary import Straggler
+from app.summary.averages import mean, student
 from app.summary.run_records import RankRecords, together
 
 WORTH_NAMING = 1.1  # times as much own work as the others
@@ -52,8 +52,8 @@ def find(ranks: Sequence[RankRecords]) -> tuple[Straggler | None, bool]:
         return None, False
     work = np.array([[max(own_work(step), 1e-9) for step in steps] for steps in paired])
     ratio = compare(work)
-    waits = [_mean([steps[rank].wait_seconds for steps in paired]) for rank in range(len(ranks))]
-    own, others = waits[ratio.rank], _mean([each for rank, each in enumerate(waits) if rank != ratio.rank])
+    waits = [mean([steps[rank].wait_seconds for steps in paired]) for rank in range(len(ranks))]
+    own, others = waits[ratio.rank], mean([each for rank, each in enumerate(waits) if rank != ratio.rank])
     waited_for = own is None or others is None or others > own
     if not (ratio.proven and waited_for):
         return None, ratio.open and waited_for
@@ -80,25 +80,3 @@ def compare(work: Numbers) -> Ratio:
     noise = float(((means - means.mean(1, keepdims=True) - effects) ** 2).sum()) / degrees
     margin = student(FALSE_ALARMS / ranks, degrees) * math.sqrt(noise / batches * ranks / (ranks - 1))
     return Ratio(slowest, math.exp(value), math.exp(value - margin), math.exp(value + margin))
-
-
-@cache
-def student(tail: float, degrees: int) -> float:
-    """The value that Student's t exceeds with this probability."""
-    low, high = 0.0, math.pi / 2
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _tail(middle, degrees) > tail else (low, middle)
-    return math.tan(low) * math.sqrt(degrees)
-
-
-def _tail(angle: float, degrees: int) -> float:
-    """The probability that t exceeds tan(angle) times the root of the degrees: an integral over a power of cosine."""
-    angles = np.linspace(angle, math.pi / 2, 2001)
-    area = float(np.trapezoid(np.cos(angles) ** (degrees - 1), angles))
-    return area * math.exp(math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)) / math.sqrt(math.pi)
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    measured = [value for value in values if value is not None]
-    return float(np.mean(measured)) if measured else None

@@ -19,13 +19,13 @@ def of(ranks: Sequence[RankRecords]) -> float | None:
     began = min(_span(rank, step)[0] for rank, step in zip(ranks, steps[0], strict=True))
     ended = max(_span(rank, step)[1] for rank, step in zip(ranks, steps[-1], strict=True))
     evaluated = sum(
-        max(0.0, min(end, ended) - max(begin, began)) for begin, end in evaluations(ranks, steps[-1][0].epoch)
+        max(0.0, min(end, ended) - max(begin, began)) for begin, end in _evaluations(ranks, steps[-1][0].epoch)
     )
     taken = ended - began - evaluated
     return sum(step.samples for each in steps for step in each) / taken if taken > 0 else None
 
 
-def evaluations(ranks: Sequence[RankRecords], last_epoch: int) -> list[Span]:
+def _evaluations(ranks: Sequence[RankRecords], last_epoch: int) -> list[Span]:
     """When all of these ranks were evaluating, after each epoch until the last one."""
     found = []
     for epoch in range(last_epoch + 1):

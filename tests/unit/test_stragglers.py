@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from app.summary.straggler import compare, student
+from app.summary.averages import student
+from app.summary.straggler import compare
 
 Numbers = npt.NDArray[np.float64]
 RUNS = 400

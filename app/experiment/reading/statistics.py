@@ -12,16 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from app.summary.averages import student
+
 Numbers = npt.NDArray[np.floating[Any]]
 
 CONFIDENCE = 0.95
-
-# Student's t, 97.5th percentile, by degrees of freedom; between two of them, the lower one's holds.
-STUDENT = {
-    1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228,
-    11: 2.201, 12: 2.179, 13: 2.160, 14: 2.145, 15: 2.131, 16: 2.120, 17: 2.110, 18: 2.101, 19: 2.093, 20: 2.086,
-    25: 2.060, 30: 2.042, 40: 2.021, 60: 2.000, 120: 1.980,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -139,4 +134,4 @@ class Blocks:
 
 
 def _student(degrees: int) -> float:
-    return STUDENT[max(known for known in STUDENT if known <= degrees)]
+    return student((1 - CONFIDENCE) / 2, degrees)
