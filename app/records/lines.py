@@ -86,6 +86,11 @@ class Clock:
     ahead_seconds: float  # negative: behind
     uncertainty_seconds: float
     attempt: int = 0
+    # What came before the run's clock, on that clock: so negative. Only the first record of a rank has it; null in the
+    # others, and in older records.
+    process_at_seconds: float | None = None  # when the rank's process began
+    links_at_seconds: float | None = None  # when the measurement of the links began
+    links_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,7 @@ class Finished:
     parameters_sha256: str
     restarts: int
     attempt: int = 0
+    at_seconds: float | None = None  # when it finished, on the run's clock; null in older records
 
 
 @dataclass(frozen=True)

@@ -186,6 +186,22 @@ class RankFigures(Figures, _RankState):
 
 
 @dataclass(frozen=True)
+class WallClock:
+    """Where the time of the whole run went, all ranks on one clock: the six parts add up to `seconds` exactly.
+
+    Null is what an earlier version did not record.
+    """
+
+    seconds: float | None  # from the start of the first process to the end of the last rank
+    start_seconds: float | None  # before the first step, without the links
+    links_seconds: float | None  # their measurement
+    training_seconds: float  # in which at least one rank was within a step
+    gaps_seconds: float | None  # between steps, and neither training nor evaluation
+    evaluation_seconds: float | None  # in which at least one rank evaluated, and none was within a step
+    end_seconds: float | None  # after the last step and evaluation
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What the figures mean, the main point first."""
 
@@ -212,6 +228,7 @@ class Summary:
     losses: list[float]  # of each step that all ranks have
     warnings: list[str]
     verdict: Verdict
+    wall_clock: WallClock | None = None  # null where no rank left a record
 
     def write(self, run_folder: Path) -> None:
         """Write it into the run's folder."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from app.machine import folders
 from app.report import comparison, drawings, files, tables
+from app.summary import wall_clock
 from app.summary.run import Run
 
 LONGEST_NAME = 200
@@ -15,13 +16,12 @@ LONGEST_NAME = 200
 
 def write(run: Run) -> Path:
     """Put a run's report into its folder."""
-    page = {"run": run, "tables": tables.of_run(run), "drawings": drawings.of_run(run)}
-    return _write(run.folder, {"title": run.name, "compared": None, "pages": [page]})
+    return _write(run.folder, {"title": run.name, "compared": None, "pages": [_of_run(run)]})
 
 
 def write_comparison(runs: Sequence[Run]) -> Path:
     """Put a report of several runs side by side into a folder of its own."""
-    pages = [{"run": run, "tables": tables.of_run(run), "drawings": drawings.of_run(run)} for run in runs]
+    pages = [_of_run(run) for run in runs]
     compared = {
         "tables": [comparison.compared(runs)],
         "drawings": drawings.of_runs(runs),
@@ -29,6 +29,16 @@ def write_comparison(runs: Sequence[Run]) -> Path:
     }
     title = " / ".join(run.name for run in runs)
     return _write(_comparison_folder(runs), {"title": title, "compared": compared, "pages": pages})
+
+
+def _of_run(run: Run) -> dict[str, Any]:
+    """What the template shows of a run."""
+    return {
+        "run": run,
+        "time": wall_clock.in_words(run.summary.wall_clock),
+        "tables": tables.of_run(run),
+        "drawings": drawings.of_run(run),
+    }
 
 
 def _comparison_folder(runs: Sequence[Run]) -> Path:

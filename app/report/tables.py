@@ -21,12 +21,14 @@ from app.report.table import (
     Value,
 )
 from app.summary.run import Run
+from app.summary.wall_clock import PARTS
 
 
 def of_run(run: Run) -> list[Table]:
     """All tables of one run."""
     return [
         _times(run),
+        _wall_clock(run),
         _wire(run),
         _bandwidth(run),
         _links(run),
@@ -97,6 +99,35 @@ def _warm_steps(run: Run) -> str:
     each = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"the {counts[0]}"
     together = f", {sum(counts)} together," if len(counts) > 1 else ""
     return f"{each} steps of {'each' if len(counts) > 1 else 'the'} rank{together} without its first"
+
+
+@dataclass(frozen=True)
+class _Part:
+    name: str
+    seconds: float | None
+    whole: float | None
+
+    @property
+    def share(self) -> float | None:
+        return self.seconds / self.whole if self.whole and self.seconds is not None else None
+
+
+def _wall_clock(run: Run) -> Table:
+    clock = run.summary.wall_clock
+    columns = [
+        Column[_Part]("", "part", TEXT, lambda part: part.name),
+        _own("by wall clock", "seconds", SECONDS),
+        _own("share", "share", PERCENT),
+    ]
+    note = (
+        "All ranks on one clock, from the start of the first process until the last rank has finished; the parts add "
+        "up to the whole. Start: until the first step, without the measurement of the links. Training: some rank is "
+        "within a step, its first one included. Evaluation: some rank evaluates, and none is within a step. Gaps: "
+        "neither, between steps. End: after the last step and evaluation, without the making of this page."
+    )
+    fields = PARTS | {"whole run": "seconds"}
+    parts = [_Part(name, getattr(clock, field), clock.seconds) for name, field in fields.items()] if clock else []
+    return Table.of("wall_clock", "Where the whole run's time went", columns, parts, note)
 
 
 def _wire(run: Run) -> Table:

@@ -1,6 +1,8 @@
 """One rank's life: join, build, train, leave; and what rank 0 does for all."""
 
+import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from app.datasets.prepared import DataSet
 from app.errors import LockstepError
 from app.link.measured import deviations
 from app.link.measurement import describe, insist_on, measure_links
-from app.machine import folders
+from app.machine import folders, process
 from app.machine.interrupt import CleanUps
 from app.machine.say import Say
 from app.records.lines import Finished, Recorder
@@ -56,7 +58,9 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
 
 def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder: Path, say: Say) -> Finished:
     """Train as one rank of a formed group, and leave the records in the run's folder."""
+    began = time.monotonic()
     links = measure_links(settings, cluster, Communicator(cluster, "while the links were measured"))
+    measured = time.monotonic()
     job = make_job(settings, cluster, dataset, say)
     _check_same_start(cluster, job.model)
     run_folder.mkdir(parents=True, exist_ok=True)
@@ -69,11 +73,18 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
     with Recorder(run_folder, cluster.rank) as recorder, job.communicator.watching(own):
         comparing = Communicator(cluster, "while clocks were compared")
         clock = RunClock(cluster, comparing)
-        recorder.write(clock.start)
+        recorder.write(
+            replace(
+                clock.start,
+                process_at_seconds=clock.since(process.began()),
+                links_at_seconds=clock.since(began),
+                links_seconds=measured - began,
+            )
+        )
         with UsageSampler(cluster, clock, recorder, settings.usage_interval):
             finished = train(job, recorder, clock)
         recorder.write(clock.compare(comparing))
-        recorder.write(finished)
+        recorder.write(replace(finished, at_seconds=clock.since(time.monotonic())))
     return finished
 
 

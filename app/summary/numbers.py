@@ -20,7 +20,7 @@ from app.records.summary import (
     UsageFigures,
     Verdict,
 )
-from app.summary import scores, throughput, verdict
+from app.summary import scores, throughput, verdict, wall_clock
 from app.summary.averages import mean, median, spread, total
 from app.summary.run_records import RankRecords, RunRecords, together, transfer_seconds
 from app.summary.straggler import find as find_straggler
@@ -49,6 +49,7 @@ def summarise(run: RunRecords) -> Summary:
         losses=scores.losses(ranks),
         warnings=manifest.warnings,
         verdict=Verdict(None, []),
+        wall_clock=wall_clock.of(ranks),
     )
     return replace(
         summary,

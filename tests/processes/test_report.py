@@ -78,6 +78,7 @@ def expected(folder: Path) -> dict[str, list[Row]]:
     about += [(f"image: {name}", value) for name, value in manifest["image"].items()]
     return {
         "times": [*(flat(rank) | name for name, rank, _ in ranks), flat(summary["run"]) | whole],
+        "wall_clock": parts_of(summary["wall_clock"]),
         "bytes": [rank | name | {"sent_kernel_over_counted": excess(rank)} for name, rank, _ in ranks],
         "bandwidth": [summary["run"]["bandwidth"]] if summary["run"]["bandwidth"] else [],
         "links": [
@@ -100,6 +101,17 @@ def expected(folder: Path) -> dict[str, list[Row]]:
             for name, value in [*((name.upper(), value) for name, value in manifest["settings"].items()), *about]
         ],
     }
+
+
+def parts_of(clock: Row | None) -> list[Row]:
+    """Each part of the run's wall clock with its share of the whole."""
+    names = ("start", "links", "training", "gaps between steps", "evaluation", "end", "whole run")
+    fields = [*(f"{name.split()[0]}_seconds" for name in names[:-1]), "seconds"]
+    return [
+        {"part": name, "seconds": clock[field], "share": clock[field] / clock["seconds"]}
+        for name, field in zip(names, fields, strict=True)
+        if clock
+    ]
 
 
 def flat(tree: Row) -> Row:

@@ -74,7 +74,10 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
             "finished",
         ]
         assert "usage" in kinds
-        *_, last_step, evaluation, last_clock, _ = [line for line in lines if line["kind"] != "usage"]
+        clock, *_, last_step, evaluation, last_clock, finished = [line for line in lines if line["kind"] != "usage"]
+        assert clock["process_at_seconds"] < clock["links_at_seconds"] < 0
+        assert last_clock["process_at_seconds"] is None
+        assert last_clock["at_seconds"] < finished["at_seconds"]
         assert last_step["at_seconds"] + last_step["seconds"] <= evaluation["at_seconds"]
         assert 0 < evaluation["seconds"] <= last_clock["at_seconds"] - evaluation["at_seconds"]
         for line in [line for line in lines if line["kind"] == "step"]:
@@ -82,6 +85,9 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
             assert sum(phases) == pytest.approx(line["seconds"], rel=0.01)
             assert line["bytes_sent"] == 61_706 * 4
     assert run["run"]["formula_bytes_sent_per_step"] == 61_706 * 4
+    whole = run["wall_clock"].pop("seconds")
+    assert sum(run["wall_clock"].values()) == whole
+    assert all(run["wall_clock"].values())
 
 
 def test_a_name_is_never_written_over(tmp_path: Path) -> None:

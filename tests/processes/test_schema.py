@@ -46,6 +46,7 @@ CLASSES: dict[str, type] = {
     "usage_figures": summaries.UsageFigures,
     "epoch": summaries.Epoch,
     "verdict": summaries.Verdict,
+    "wall_clock": summaries.WallClock,
 }
 
 

@@ -1,0 +1,102 @@
+"""The wall clock of a whole run, cut without remainder: start, links, training, gaps, evaluation, end.
+
+Each moment belongs to one part, over all ranks. It is training if any rank is within a step; else evaluation if any
+rank evaluates. What remains is the start, before the first step; the gaps, until the last step or evaluation ends; and
+the end. The measurement of the links is taken out of the start.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from app.records.lines import Clock, Evaluation, Step, Usage
+from app.records.spans import covered
+from app.records.summary import WallClock
+from app.summary.run_records import RankRecords
+from app.summary.verdict import percent
+
+TICKS = 1 << 20  # in a second: a float holds such fractions exactly, and their sums too
+
+PARTS = {
+    "start": "start_seconds",
+    "links": "links_seconds",
+    "training": "training_seconds",
+    "gaps between steps": "gaps_seconds",
+    "evaluation": "evaluation_seconds",
+    "end": "end_seconds",
+}
+
+Span = tuple[int, int]  # in ticks, on the common clock
+
+
+def of(ranks: Sequence[RankRecords]) -> WallClock | None:
+    """The parts of a run, whether it finished or broke off; None where no rank left a record."""
+    steps = [span for rank in ranks for span in _active(rank, rank.steps)]
+    active = steps + [span for rank in ranks for span in _active(rank, rank.evaluations)]
+    recorded = [end for _, end in active] + [moment for rank in ranks for moment in _moments(rank)]
+    if not recorded:
+        return None
+    ended = max(recorded)
+    first, last = min((begin for begin, _ in active), default=ended), max((end for _, end in active), default=ended)
+    began = min(_processes(ranks), default=None)
+    links = covered((begin, min(end, first)) for begin, end in _links(ranks) if begin < first)
+    training, busy = covered(steps), covered(active)
+    timed = all(each.at_seconds is not None for rank in ranks for each in rank.evaluations)
+    to_the_end = timed and all(rank.finished is None or rank.finished.at_seconds is not None for rank in ranks)
+    return WallClock(
+        seconds=None if began is None or not to_the_end else (ended - began) / TICKS,
+        start_seconds=None if began is None else (first - began - links) / TICKS,
+        links_seconds=None if began is None else links / TICKS,
+        training_seconds=training / TICKS,
+        gaps_seconds=(last - first - busy) / TICKS if timed else None,
+        evaluation_seconds=(busy - training) / TICKS if timed else None,
+        end_seconds=(ended - last) / TICKS if to_the_end else None,
+    )
+
+
+def in_words(clock: WallClock | None) -> str | None:
+    """The parts in a sentence, the largest first; None where the whole is unknown."""
+    if clock is None or not clock.seconds:
+        return None
+    parts = sorted(((getattr(clock, field), name) for name, field in PARTS.items()), reverse=True)
+    told = ", ".join(
+        f"{name} {seconds:.3g} s ({percent(seconds / clock.seconds)})" for seconds, name in parts if seconds
+    )
+    return f"The whole run took {clock.seconds:.3g} s by wall clock: {told}."
+
+
+def _active(rank: RankRecords, records: Iterable[Step | Evaluation]) -> Iterator[Span]:
+    """From beginning to end of those whose time was recorded."""
+    for record in records:
+        if record.at_seconds is not None and record.seconds is not None:
+            yield _span(rank, record.at_seconds, record.seconds)
+
+
+def _links(ranks: Sequence[RankRecords]) -> Iterator[Span]:
+    for rank in ranks:
+        for clock in rank.clocks:
+            if clock.links_at_seconds is not None and clock.links_seconds is not None:
+                yield _span(rank, clock.links_at_seconds, clock.links_seconds)
+
+
+def _processes(ranks: Sequence[RankRecords]) -> Iterator[int]:
+    """When each rank's process began, where that was recorded."""
+    for rank in ranks:
+        for clock in rank.clocks:
+            if clock.process_at_seconds is not None:
+                yield _at(rank, clock.process_at_seconds)
+
+
+def _moments(rank: RankRecords) -> Iterator[int]:
+    """Others at which a rank was still there."""
+    recorded: list[Clock | Usage] = [*rank.clocks, *rank.usage]
+    yield from (_at(rank, each.at_seconds) for each in recorded)
+    if rank.finished and rank.finished.at_seconds is not None:
+        yield _at(rank, rank.finished.at_seconds)
+
+
+def _span(rank: RankRecords, at_seconds: float, seconds: float) -> Span:
+    began = rank.on_common_clock(at_seconds)
+    return round(began * TICKS), round((began + seconds) * TICKS)
+
+
+def _at(rank: RankRecords, at_seconds: float) -> int:
+    return round(rank.on_common_clock(at_seconds) * TICKS)
