@@ -82,11 +82,11 @@ def _run(arguments: argparse.Namespace) -> int:
         case "report":
             from app.report.commands import report
 
-            report(arguments.runs, say)
+            report(arguments.runs, say, arguments.baseline)
         case "compare":
             from app.report.commands import compare
 
-            compare(arguments.runs, say)
+            compare(arguments.runs, say, arguments.baseline)
         case "experiment":
             return _experiment(arguments)
         case "progress":
@@ -155,6 +155,8 @@ def _parser() -> argparse.ArgumentParser:
         if name in ("report", "compare"):
             many, what = ("*", " [the present run]") if name == "report" else ("+", "")
             command.add_argument("runs", nargs=many, metavar="RUN", help=f"name in results/, or its folder{what}")
+            meaning = "the run that the others are compared with, part by part, with the noise of each difference"
+            command.add_argument("--baseline", metavar="RUN", help=meaning)
         if name in ("prepare", "check"):
             meaning = "the caller's variables, A,B,C: warn about those that look like a misspelt setting"
             command.add_argument("--variables", default="", metavar="NAMES", help=meaning)

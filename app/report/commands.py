@@ -7,25 +7,28 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table as Grid
 
-from app.errors import LockstepError
+from app.errors import LockstepError, SettingError
 from app.machine import folders
 from app.machine.say import Say
 from app.report import comparison, page
+from app.report.baseline import Against
 from app.report.conclusion import conclude
+from app.report.table import Table
 from app.summary.run import Run, find
 
 UNWRAPPED_COLUMNS = 10_000  # a table takes the width that it needs; wrapped numbers cannot be read
 
 
-def report(names: Sequence[str], say: Say) -> None:
-    """Make one run's report and summary anew, or one page of several runs; without a name, of the present run."""
-    found = _find(names or [folders.handed_over()])
+def report(names: Sequence[str], say: Say, baseline: str | None = None) -> None:
+    """Make one run's report and summary again, or one page of several runs; without a name, of the present run."""
+    found = _find(names or [folders.handed_over() if baseline is None else "latest"])
+    base = _find_baseline(baseline, found)
     try:
-        if len(found) == 1:
+        if len(found) == 1 and not base:
             conclude(found[0].folder)
             path = found[0].folder / folders.REPORT
         else:
-            path = page.write_comparison(found)
+            path = page.write_comparison(found, base)
     except OSError as error:
         raise LockstepError(
             f"the report cannot be written: {error}. Give results/ to the user who runs this."
@@ -33,10 +36,26 @@ def report(names: Sequence[str], say: Say) -> None:
     say(f"Report: {_from_here(path)}")
 
 
-def compare(names: Sequence[str], say: Say) -> None:
-    """Lay runs side by side, the fastest first."""
-    runs = _find(names)
-    table = comparison.compared(runs).on_terminal()
+def compare(names: Sequence[str], say: Say, baseline: str | None = None) -> None:
+    """Lay runs side by side, the fastest first; with a baseline, also say how each differs from it."""
+    found = _find(names)
+    base = _find_baseline(baseline, found)
+    runs = [*found, base] if base else found
+    say(_as_text(comparison.compared(runs)))
+    for each in comparison.differences(runs):
+        say(f"differs: {each}")
+    for run in runs:
+        say(f"{run.name}: {run.summary.verdict.sentences[0]}")
+    if base:
+        against = Against(found, base)
+        for table in against.tables():
+            say(f"\n{table.title}\n{_as_text(table)}")
+        say("\n" + "\n".join(against.sentences()))
+
+
+def _as_text(whole: Table) -> str:
+    """A table for a terminal."""
+    table = whole.on_terminal()
     grid = Grid(box=None, pad_edge=False, header_style="")
     for column, label in zip(table.columns, table.labels(), strict=True):
         grid.add_column(
@@ -46,16 +65,23 @@ def compare(names: Sequence[str], say: Say) -> None:
         grid.add_row(*(words for _, words in cells))
     target = io.StringIO()
     Console(file=target, width=UNWRAPPED_COLUMNS, highlight=False, markup=False).print(grid)
-    say("\n".join(line.rstrip() for line in target.getvalue().splitlines()))
-    for each in comparison.differences(runs):
-        say(f"differs: {each}")
-    for run in runs:
-        say(f"{run.name}: {run.summary.verdict.sentences[0]}")
+    return "\n".join(line.rstrip() for line in target.getvalue().splitlines())
 
 
 def _find(names: Sequence[str]) -> list[Run]:
     """Each once, in the order given."""
     return list({run.folder: run for run in map(find, names)}.values())
+
+
+def _find_baseline(name: str | None, runs: Sequence[Run]) -> Run | None:
+    """None where none was asked for."""
+    base = None if name is None else find(name)
+    if base and base.folder in [run.folder for run in runs]:
+        raise SettingError(
+            f"--baseline {name}: the run {base.name} is also one of those to compare with it. "
+            "Name another run as the baseline, or leave this one out of the others."
+        )
+    return base
 
 
 def _from_here(path: Path) -> Path:

@@ -8,6 +8,7 @@ from typing import Any
 
 from app.machine import folders
 from app.report import comparison, drawings, files, tables
+from app.report.baseline import Against
 from app.summary import wall_clock
 from app.summary.run import Run
 
@@ -19,16 +20,20 @@ def write(run: Run) -> Path:
     return _write(run.folder, {"title": run.name, "compared": None, "pages": [_of_run(run)]})
 
 
-def write_comparison(runs: Sequence[Run]) -> Path:
-    """Put a report of several runs side by side into a folder of its own."""
+def write_comparison(compared_runs: Sequence[Run], base: Run | None = None) -> Path:
+    """Put a report of several runs side by side into its own folder; with a baseline, also their differences."""
+    runs = [*compared_runs, base] if base else compared_runs
+    against = Against(compared_runs, base) if base else None
     pages = [_of_run(run) for run in runs]
     compared = {
-        "tables": [comparison.compared(runs)],
+        "tables": [comparison.compared(runs), *(against.tables() if against else [])],
         "drawings": drawings.of_runs(runs),
         "differences": comparison.differences(runs),
+        "baseline": base,
+        "against": against.sentences() if against else [],
     }
-    title = " / ".join(run.name for run in runs)
-    return _write(_comparison_folder(runs), {"title": title, "compared": compared, "pages": pages})
+    title = " / ".join(run.name for run in compared_runs) + (f" against {base.name}" if base else "")
+    return _write(_comparison_folder(compared_runs, base), {"title": title, "compared": compared, "pages": pages})
 
 
 def _of_run(run: Run) -> dict[str, Any]:
@@ -41,8 +46,9 @@ def _of_run(run: Run) -> dict[str, Any]:
     }
 
 
-def _comparison_folder(runs: Sequence[Run]) -> Path:
-    name = "--".join(re.sub(r"[^A-Za-z0-9._-]", "_", run.name) for run in runs)
+def _comparison_folder(runs: Sequence[Run], base: Run | None) -> Path:
+    names = [run.name for run in runs] + ([f"against-{base.name}"] if base else [])
+    name = "--".join(re.sub(r"[^A-Za-z0-9._-]", "_", each) for each in names)
     if len(name) > LONGEST_NAME:
         name = f"{name[:LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     return folders.RESULTS / "comparisons" / name

@@ -91,6 +91,7 @@ read_runs() {
     ready_engine
     ready_base_image
     build_image
+    set -- "${@/#"--baseline=$PWD/"/--baseline=}"
     of_image --volume "$PWD/results:/lockstep/results" "$LOCKSTEP_IMAGE" "$command" "${@#"$PWD/"}"
 }
 

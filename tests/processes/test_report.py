@@ -497,8 +497,8 @@ def test_a_run_that_died_is_shown_as_far_as_it_came(
 
 @pytest.mark.parametrize(
     "command",
-    ["report nonsense", "compare pair nonsense", f"report {'nonsense' * 40}"],
-    ids=["report", "compare", "longer than a file's name may be"],
+    ["report nonsense", "compare pair nonsense", f"report {'nonsense' * 40}", "compare pair --baseline nonsense"],
+    ids=["report", "compare", "longer than a file's name may be", "baseline"],
 )
 def test_of_what_is_no_run_the_known_runs_are_named(command: str, place: Path) -> None:
     code, output = group.wait(group.start(command, place))
@@ -553,6 +553,42 @@ def test_side_by_side_the_fastest_comes_first(place: Path) -> None:
     assert [line[:at].split()[-2:] for line in lines[:2]] == [["1.00", "x"], [f"{ratio:.2f}", "x"]]
     speeds = [float(line[:at].split()[-3]) for line in lines[:2]]
     assert speeds == pytest.approx([each["images_per_second"] for each in (fast, slow)], rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("compare pair --baseline results/pair", "the run pair is also one of those to compare"),
+        ("compare --baseline pair", "required: RUN"),
+        ("compare pair --baseline", "--baseline: expected one argument"),
+    ],
+)
+def test_a_baseline_is_another_run(wrong: str, told: str, place: Path) -> None:
+    code, output = group.wait(group.start(wrong, place))
+    assert code == 2, output
+    assert told in output
+
+
+def test_runs_are_compared_with_a_baseline_part_by_part(place: Path, browser: Browser) -> None:
+    code, output = group.wait(group.start("report pair --baseline alone", place))
+    assert (code, output) == (0, "Report: results/comparisons/pair--against-alone/report.html\n")
+    folder = place / "results/comparisons/pair--against-alone"
+    pair, alone = (content(place / "results" / name / "summary.json")["run"] for name in RUNS)
+    browser.open(folder / "report.html", NARROW)
+    assert browser.complaints() == []
+    check_width(browser, NARROW)
+    rows = list(csv.DictReader((folder / "tables/against.csv").read_text().splitlines()))
+    assert [row["part"] for row in rows[:2]] == ["step", "data"]
+    for row in rows:
+        field = "seconds" if row["part"] == "step" else f"{row['part'].replace(' ', '_')}_seconds"
+        own, base = (each[field]["mean"] if each[field] else None for each in (pair, alone))
+        assert row["difference"] == ("" if own is None or base is None else repr(own - base))
+    said = "Too few steps to say whether pair and alone differ: "
+    assert said in browser.text()
+    code, output = group.wait(group.start("compare pair --baseline alone", place))
+    assert code == 0, output
+    assert said in output
+    assert "One run each does not show the noise from run to run" in output
 
 
 def by_speed(place: Path) -> list[str]:

@@ -13,19 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from app.summary.averages import student
+from app.summary.intervals import CONFIDENCE, Interval
 
 Numbers = npt.NDArray[np.floating[Any]]
-
-CONFIDENCE = 0.95
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A value, and where the true one lies with 95 % confidence; without ends where one round does not tell."""
-
-    value: float
-    low: float | None
-    high: float | None
 
 
 @dataclass(frozen=True)

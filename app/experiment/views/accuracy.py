@@ -8,15 +8,17 @@ from matplotlib.figure import Figure
 from pydantic import Field
 
 from app.experiment.reading.results import Measure, MeasuredCell, Results
-from app.experiment.reading.statistics import Blocks, Comparison, Estimate, Interval
-from app.experiment.views.columns import CELL, ROUNDS, told, with_interval
+from app.experiment.reading.statistics import Blocks, Comparison, Estimate
+from app.experiment.views.columns import CELL, ROUNDS, told
 from app.experiment.views.drawn import draw_interval, draw_series, epoch_lines, in_percent, left_out, name_rows, rows_of
 from app.experiment.views.measures import test_accuracy, training_accuracy
 from app.experiment.views.view import Published, View, drawn
 from app.experiment.views.words import listed, noise_sentence, points
 from app.report import theme
 from app.report.drawing import Drawing, Missing
+from app.report.intervals import with_interval
 from app.report.table import PERCENT, Column, Table, Unit
+from app.summary.intervals import Interval
 from app.summary.verdict import percent
 
 Part = Literal["training", "test"]

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from app.experiment.reading.results import Measure, MeasuredCell
-from app.experiment.reading.statistics import Blocks, Interval
+from app.experiment.reading.statistics import Blocks
 from app.experiment.views.view import Published
-from app.report.table import COUNT, DIGITS, TEXT, Column, Unit, Value
+from app.report.intervals import with_interval
+from app.report.table import COUNT, DIGITS, TEXT, Column, Unit
+from app.summary.intervals import Interval
 
 PRINTED = Unit(lambda loss: f"{loss:.4f}")  # as a console prints losses
 
@@ -31,22 +32,6 @@ def told(
         return None if figure is None else scale * figure
 
     return Column(heading, f"published_{name}", unit, value)
-
-
-def with_interval[Subject](
-    heading: str, name: str, find: Callable[[Subject], Interval | None], unit: Unit = DIGITS
-) -> list[Column[Subject]]:
-    """A value, and its confidence interval beside it."""
-
-    def end(which: str, subject: Subject) -> Value:
-        found = find(subject)
-        return getattr(found, which) if found else None
-
-    return [
-        Column(heading, name, unit, partial(end, "value")),
-        Column("95 % from", f"{name}_low", unit, partial(end, "low")),
-        Column("to", f"{name}_high", unit, partial(end, "high")),
-    ]
 
 
 def estimated(heading: str, name: str, blocks: Blocks, unit: Unit = DIGITS) -> list[Column[MeasuredCell]]:

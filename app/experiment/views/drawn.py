@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
 
 from app.experiment.reading.results import Results
-from app.experiment.reading.statistics import Interval
 from app.report import theme
 from app.report.drawing import Missing
 from app.report.series import Series, series
+from app.summary.intervals import Interval
 
 MOST_LINES = 10  # what a drawing can keep apart
 LEGEND_LETTERS = 96  # in a row of it

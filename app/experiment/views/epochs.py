@@ -12,7 +12,7 @@ from app.costs.bandwidth import all_reduce_share
 from app.experiment.plan.cells import Cell
 from app.experiment.reading.results import Measure, MeasuredCell, Results
 from app.experiment.reading.statistics import Comparison
-from app.experiment.views.columns import CELL, RANKS, ROUNDS, estimated, measured, told, with_interval
+from app.experiment.views.columns import CELL, RANKS, ROUNDS, estimated, measured, told
 from app.experiment.views.drawn import draw_interval, name_rows, rows_of
 from app.experiment.views.measures import (
     COMMUNICATION,
@@ -26,8 +26,9 @@ from app.experiment.views.measures import (
     training_accuracy,
 )
 from app.experiment.views.view import Published, View
-from app.experiment.views.words import alike, interval, listing, noise_sentence, times
+from app.experiment.views.words import alike, listing, noise_sentence, times
 from app.report import theme
+from app.report.intervals import interval, with_interval
 from app.report.table import COUNT, MEGABYTES, MEGABYTES_PER_SECOND, PERCENT, SECONDS, Column, Table, digits
 from app.summary.run import Run
 

@@ -12,8 +12,8 @@ from matplotlib.ticker import LogLocator, NullLocator
 from pydantic import Field
 
 from app.experiment.reading.results import MeasuredCell, Results
-from app.experiment.reading.statistics import Blocks, Interval
-from app.experiment.views.columns import CELL, ROUNDS, estimated, with_interval
+from app.experiment.reading.statistics import Blocks
+from app.experiment.views.columns import CELL, ROUNDS, estimated
 from app.experiment.views.drawn import MOST_LINES, draw_lines
 from app.experiment.views.measures import images_per_second, step_seconds
 from app.experiment.views.order import Order, about, changes, saturation
@@ -21,8 +21,10 @@ from app.experiment.views.view import View
 from app.experiment.views.words import noise_sentence
 from app.report import theme
 from app.report.drawing import Missing
+from app.report.intervals import with_interval
 from app.report.table import TEXT, Column, Table
 from app.settings.link_rates import RATE_UNITS, read_rate
+from app.summary.intervals import Interval
 
 MEASURES = {"seconds": step_seconds, "images_per_second": images_per_second}
 HEADINGS = {"seconds": "s/step", "images_per_second": "images/s"}

@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from pydantic import Field
 
 from app.experiment.reading.results import MeasuredCell, Results
-from app.experiment.reading.statistics import Interval
-from app.experiment.views.columns import CELL, ROUNDS, measured, told, with_interval
+from app.experiment.views.columns import CELL, ROUNDS, measured, told
 from app.experiment.views.drawn import panels
 from app.experiment.views.measures import COMMUNICATION, HIDDEN, mean_step_seconds, phase_seconds, ratio, share
 from app.experiment.views.view import Published, View, drawn
@@ -21,7 +20,9 @@ from app.records.summary import PHASES
 from app.report import theme
 from app.report.drawing import Drawing, Missing
 from app.report.drawings import stacked_phases
+from app.report.intervals import with_interval
 from app.report.table import COUNT, PERCENT, SECONDS, TEXT, Column, Table, digits
+from app.summary.intervals import Interval
 from app.summary.run import Run
 from app.summary.verdict import percent
 

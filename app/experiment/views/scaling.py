@@ -10,15 +10,17 @@ from pydantic import Field
 
 from app.experiment.plan.cells import Cell
 from app.experiment.reading.results import MeasuredCell, Results
-from app.experiment.reading.statistics import Comparison, Interval
+from app.experiment.reading.statistics import Comparison
 from app.experiment.views import measures
-from app.experiment.views.columns import CELL, RANKS, ROUNDS, estimated, measured, told, with_interval
+from app.experiment.views.columns import CELL, RANKS, ROUNDS, estimated, measured, told
 from app.experiment.views.drawn import draw_lines
 from app.experiment.views.view import Published, View
-from app.experiment.views.words import interval, noise_sentence
+from app.experiment.views.words import noise_sentence
 from app.report import theme
 from app.report.drawing import Missing
+from app.report.intervals import interval, with_interval
 from app.report.table import DIGITS, MEGABYTES_PER_SECOND, PERCENT, TEXT, Column, Table, digits
+from app.summary.intervals import Interval
 from app.summary.verdict import percent
 
 PER_RANK = "BATCH_SIZE_PER_RANK"  # cells that set it are about weak scaling

@@ -4,13 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from app.experiment.plan.cells import Cell
 from app.experiment.reading.results import Results
-from app.experiment.reading.statistics import Blocks, Comparison, Interval
+from app.experiment.reading.statistics import Blocks, Comparison
+from app.report.intervals import NO_DIFFERENCE, interval
 from app.report.table import digits
-
-
-def interval(found: Interval) -> str:
-    """A confidence interval in words."""
-    return "" if found.low is None or found.high is None else f" ({digits(found.low)} to {digits(found.high)})"
 
 
 def times(comparison: Comparison) -> str:
@@ -20,7 +16,7 @@ def times(comparison: Comparison) -> str:
 
 def alike(comparison: Comparison) -> str:
     """What is added where a difference is within the noise."""
-    return ", no difference beyond the noise" if comparison.beyond_noise is False else ""
+    return f", {NO_DIFFERENCE}" if comparison.beyond_noise is False else ""
 
 
 def noise_sentence(blocks: Blocks, results: Results, *, points: bool = False, what: str = "") -> str:
@@ -43,7 +39,7 @@ def difference_sentence(comparison: Comparison, cell: str, other: str) -> str:
         return f"{cell} takes {times(comparison)} what {other} does, and one round does not tell whether that is noise."
     if comparison.beyond_noise:
         return f"{cell} takes {times(comparison)} what {other} does."
-    return f"Between {cell} and {other} there is no difference beyond the noise: {times(comparison)}."
+    return f"Between {cell} and {other} there is {NO_DIFFERENCE}: {times(comparison)}."
 
 
 def missing_sentences(results: Results, cells: Sequence[Cell]) -> list[str]:

@@ -1,0 +1,185 @@
+"""A run against a baseline: what differs is told with its noise, and what the noise may explain is called none."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from app.errors import LockstepError
+from app.records.lines import Finished, Recorder
+from app.report import commands
+from app.report.baseline import Against
+from app.report.table import Table
+from app.summary.baseline import ENOUGH_STEPS, SPEED, Difference, batches, compare, difference, estimate
+from app.summary.run import Run
+from tests import runs
+from tests.unit.test_records import STEP
+
+Numbers = npt.NDArray[np.float64]
+RUNS = 400
+PHASES = ("data", "forward", "backward", "sync", "optimiser")
+
+
+def of(own: Numbers, base: Numbers) -> Difference:
+    """Two runs' means over steps."""
+    estimates = [
+        estimate(float(each.mean()), [each[batch].mean() for batch in batches(len(each))]) for each in (own, base)
+    ]
+    return difference("step", *estimates)
+
+
+def noise(draw: np.random.Generator, steps: int, memory: float) -> Numbers:
+    """Of a step by 10 %, and so much of the last step's in the next one."""
+    noise, last = np.empty(steps), 0.0
+    for step, shock in enumerate(draw.normal(0, 0.1 * np.sqrt(1 - memory**2), steps)):
+        noise[step] = last = memory * last + shock
+    return 1 + noise
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.6])
+@pytest.mark.parametrize("steps", [8, 24, 200])
+def test_of_two_equal_runs_hardly_any_part_is_said_to_differ(steps: int, memory: float) -> None:
+    """Although each step is like the one before; with the draws given by a seed, and room for their own chance."""
+    draw = np.random.default_rng([steps, round(10 * memory)])
+    named = sum(of(noise(draw, steps, memory), noise(draw, steps, memory)).beyond_noise is True for _ in range(RUNS))
+    most = 0.05 if memory else 0.01
+    assert named <= most * RUNS + 3 * np.sqrt(most * RUNS)
+
+
+def test_a_difference_that_is_there_is_found_and_lies_in_its_interval() -> None:
+    draw = np.random.default_rng(1)
+    found = [of(1.2 * noise(draw, 60, 0.3), noise(draw, 60, 0.3)) for _ in range(RUNS)]
+    assert np.mean([each.beyond_noise is True for each in found]) >= 0.98
+    for value, intervals in ((0.2, [each.difference for each in found]), (1.2, [each.ratio for each in found])):
+        ends = [(each.low, each.high) for each in intervals if each and each.low is not None and each.high is not None]
+        assert len(ends) == RUNS
+        assert np.mean([low <= value <= high for low, high in ends]) >= 0.98
+
+
+def test_difference_and_ratio_never_contradict_each_other() -> None:
+    draw = np.random.default_rng(2)
+    for shift in draw.uniform(0.8, 1.3, RUNS):
+        found = of(shift * noise(draw, 20, 0.0), noise(draw, 20, 0.0))
+        assert found.ratio
+        assert found.ratio.low is not None
+        assert found.ratio.high is not None
+        assert found.beyond_noise is not (found.ratio.low <= 1 <= found.ratio.high)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 8, 37, 200, 10_000])
+def test_every_step_is_in_one_of_at_most_ten_batches(steps: int) -> None:
+    taken = [step for batch in batches(steps) for step in range(steps)[batch]]
+    assert taken == (list(range(steps)) if steps >= 4 else [])
+    assert len(batches(steps)) <= 10
+
+
+# Runs whose records are given
+
+
+def write(results: Path, name: str, steps: int, times: Mapping[str, float | None], wobble: float = 0.01) -> Run:
+    """A run of two ranks, each step a little longer or shorter than the last; times by phase."""
+    folder = results / name
+    folder.mkdir(parents=True)
+    plan = runs.MANIFEST["plan"] | {"steps": steps}
+    settings = runs.MANIFEST["settings"] | {
+        "run_name": name,
+        "sync_mode": "ring_all_reduce" if "sync" in times else "none",
+    }
+    ranks = [runs.participant(rank) for rank in (0, 1)]
+    manifest: dict[str, Any] = {"run": name, "settings": settings, "plan": plan, "ranks": ranks}
+    (folder / "manifest.json").write_text(json.dumps(runs.MANIFEST | manifest))
+    for rank in (0, 1):
+        with Recorder(folder, rank) as recorder:
+            began = 0.0
+            for step in range(steps):
+                factor = 1 + wobble * (-1) ** (step // 4)
+                taken = {f"{phase}_seconds": None if each is None else factor * each for phase, each in times.items()}
+                seconds = sum(each for each in taken.values() if each is not None)
+                changes: dict[str, Any] = {"wait_seconds": 0.0, **taken, "seconds": seconds, "at_seconds": began}
+                recorder.write(replace(STEP, rank=rank, step=step, **changes))
+                began += seconds
+            recorder.write(Finished(rank, steps, began, "abc", 0))
+    return Run(folder)
+
+
+RING: dict[str, float | None] = {"data": 0.001, "forward": 0.01, "backward": 0.02, "sync": 0.03, "optimiser": 0.001}
+FLOOR = RING | {"sync": None, "wait": None}
+
+
+def rows(table: Table) -> list[dict[str, Any]]:
+    return [dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows]
+
+
+def test_the_table_tells_each_part_with_its_noise(tmp_path: Path) -> None:
+    ring, floor = write(tmp_path, "ring", 41, RING), write(tmp_path, "floor", 41, FLOOR)
+    times, speeds = map(rows, Against([ring], floor).tables())
+    assert [row["part"] for row in times] == ["step", "data", "forward", "backward", "wait", "sync", "optimiser"]
+    found = {row["part"]: row for row in times}
+    step = found["step"]
+    assert step["difference"] == pytest.approx(0.03, rel=0.01)
+    assert step["ratio"] == pytest.approx(62 / 32, rel=0.01)
+    assert 0 < step["noise"] < 0.001
+    assert step["finding"] == "longer"
+    own, base = ring.summary.run.seconds, floor.summary.run.seconds
+    assert own
+    assert base
+    assert (step["own_seconds"], step["baseline_seconds"]) == (own.mean, base.mean)
+    assert found["forward"]["finding"] == "no difference beyond the noise"
+    assert found["sync"]["finding"] == "not measured in floor"
+    assert (found["sync"]["difference"], found["sync"]["ratio"]) == (None, None)
+    assert "hidden sync" not in found  # which neither has
+    (speed,) = speeds
+    assert speed["finding"] == "fewer"
+    assert speed["ratio"] == pytest.approx(32 / 62, rel=0.01)
+    assert (speed["bytes_sent_difference"], speed["bytes_sent_ratio"]) == (0, 1)
+
+
+def test_a_run_like_the_baseline_has_no_difference_in_any_part(tmp_path: Path) -> None:
+    found = compare(write(tmp_path, "one", 41, RING), write(tmp_path, "other", 33, RING, 0.02))
+    assert {each.part: each.beyond_noise for each in found if each.own} == dict.fromkeys(
+        ["step", *PHASES, SPEED], False
+    )
+
+
+def test_the_sentences_lead_with_the_step_and_claim_nothing_within_the_noise(tmp_path: Path) -> None:
+    ring, floor = write(tmp_path, "ring", 41, RING), write(tmp_path, "floor", 41, FLOOR)
+    lead, *rest = Against([ring], floor).sentences()
+    assert lead.startswith("A step of ring takes 1.9")
+    assert re.search(r": 30(\.\d)? ms \(29[\d.]* to 3[01][\d.]*\) longer\.$", lead)
+    assert "No difference beyond the noise in data, forward, backward, optimiser." in rest
+    assert "One run each does not show the noise from run to run" in rest[-1]
+    alike, *_ = Against([write(tmp_path, "again", 41, RING, 0.03)], ring).sentences()
+    assert alike.startswith("Between a step of again and one of ring there is no difference beyond the noise: ")
+
+
+def test_too_few_steps_are_said_to_be_too_few(tmp_path: Path) -> None:
+    few, many = write(tmp_path, "few", ENOUGH_STEPS, RING), write(tmp_path, "many", ENOUGH_STEPS + 1, FLOOR)
+    told, *_ = Against([few], many).sentences()
+    assert told == (
+        "Too few steps to say whether few and many differ: few has 7 and many has 8 after the first, "
+        "and at least 8 are needed."
+    )
+    table, _ = Against([few], many).tables()
+    assert {row["finding"] for row in rows(table) if row["difference"] is not None} == {"too few steps to say"}
+    assert all(row["noise"] is None for row in rows(table))
+
+
+def test_a_run_without_steps_can_be_no_side_of_a_comparison(tmp_path: Path) -> None:
+    told, *_ = Against([write(tmp_path, "none", 0, RING)], write(tmp_path, "ring", 9, RING)).sentences()
+    assert told == "none and ring cannot be compared: a step is not measured in none."
+
+
+@pytest.mark.parametrize("command", [commands.compare, commands.report])
+def test_a_baseline_is_another_run(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "results", "ring", 9, RING)
+    for baseline, told in (("ring", "the run ring is also one of those"), ("rings", "'rings' is no run")):
+        with pytest.raises(LockstepError, match=told) as refused:
+            command(["ring"], print, baseline)
+        assert refused.value.exit_code == 2
