@@ -56,7 +56,7 @@ def _phases_by_rank(run: Run) -> tuple[Figure, str]:
         "Mean seconds of each phase over all steps but the first. "
         "Wait is the time until the slowest rank had arrived; sync is what then was left to do."
         + (
-            " The narrow bar inside backward: synchronisation that it hides."
+            " The thin bar under a row: synchronisation that backward hides. Only its length counts, not its place."
             if run.summary.run.hidden_sync_seconds
             else ""
         )
@@ -78,7 +78,7 @@ def mean_seconds(figures: Figures) -> MeanSeconds:
 
 
 def stacked_phases(rows: Sequence[tuple[str, MeanSeconds]]) -> Figure:
-    """A bar for each name, made of the mean seconds of its phases, what hides in backward inside."""
+    """A bar for each name, made of the mean seconds of its phases; under it another one, of what backward hides."""
     if not any(row["step"] for _, row in rows):
         raise Missing("no step but the first is there.")
     figure = theme.new_figure(1.3 + 0.36 * len(rows))
@@ -88,13 +88,13 @@ def stacked_phases(rows: Sequence[tuple[str, MeanSeconds]]) -> Figure:
     for phase, colour in theme.PHASES.items():
         means = np.array([_number(row[phase]) for _, row in rows])
         if not np.isnan(means).all():
-            axes.barh(places, np.nan_to_num(means), left=left, height=0.62, color=colour, label=phase)
+            axes.barh(places, np.nan_to_num(means), left=left, height=0.56, color=colour, label=phase)
             left += np.nan_to_num(means)
     for place, (_, row) in enumerate(rows):
         hidden = _number(row["hidden_sync"])
-        end = sum(_number(row[phase]) for phase in ("data", "forward", "backward"))
+        backward_begins = sum(_number(row[phase]) for phase in ("data", "forward"))
         if hidden > 0:
-            axes.barh(place, hidden, left=end - hidden, height=0.2, color=theme.HIDDEN)
+            axes.barh(place + 0.38, hidden, left=backward_begins, height=0.16, color=theme.HIDDEN)
         if left[place]:
             text = f"{_number(row['step']):.3g} s"
             axes.annotate(text, (left[place], place), (4, 0), textcoords="offset points", va="center")

@@ -9,6 +9,7 @@ from matplotlib.patches import Patch, PathPatch, Rectangle
 from matplotlib.path import Path
 
 from app.report import theme
+from app.report.tooltips import let_through
 
 HATCHES = {  # the longest part, backward, stays plain; no dots, which take 200 kB
     theme.PHASES["data"]: "++",
@@ -25,9 +26,9 @@ def lay_over(figure: Figure) -> None:
     """Mark all bars that have a phase's colour, and their entries in the legends."""
     for axes in figure.axes:
         for colour, lines in HATCHES.items():
-            _cover(axes, [bar for bar in axes.patches if _colour(bar) == colour], lines)
+            _cover(axes, [bar for bar in axes.patches if _colour(bar) == colour and not bar.get_hatch()], lines)
     for entry in _legend_entries(figure):
-        if (hatch := HATCHES.get(_colour(entry))) is not None:
+        if not entry.get_hatch() and (hatch := HATCHES.get(_colour(entry))) is not None:
             entry.set(hatch=hatch, edgecolor=LINES, linewidth=0)
 
 
@@ -39,7 +40,9 @@ def _cover(axes: Axes, bars: Sequence[Patch], hatch: str) -> None:
     if corners:
         shape = Path.make_compound_path(*corners)
         limits = axes.get_xlim(), axes.get_ylim()
-        axes.add_patch(PathPatch(shape, facecolor="none", edgecolor=LINES, linewidth=0, hatch=hatch))
+        lines = PathPatch(shape, facecolor="none", edgecolor=LINES, linewidth=0, hatch=hatch)
+        let_through(lines)
+        axes.add_patch(lines)
         axes.set(xlim=limits[0], ylim=limits[1])
 
 

@@ -9,6 +9,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from app.report import tooltips
 from app.report.series import Series
 
 INK, MUTED, GRID, PANEL = "#1b1d21", "#62676f", "#dcdfe4", "#fefefe"
@@ -103,7 +104,8 @@ def as_svg(figure: Figure, name: str) -> str:
     drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing[drawing.index("<svg") :], flags=re.DOTALL)
     drawing = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", drawing)  # numbers that every figure counts from 1
     drawing = re.sub(r"(font[^:]*: (?:[\d.]+px )?)'DejaVu Sans'[^;\"]*", r"\1sans-serif", drawing)
-    return re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), drawing)
+    drawing = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), drawing)
+    return tooltips.in_drawing(drawing)
 
 
 def as_png(figure: Figure) -> bytes:
