@@ -76,7 +76,11 @@ def _run(arguments: argparse.Namespace) -> int:
             (shaping.rehearse if arguments.rehearse else shaping.shape_link)(environment.load())
         case "check":
             _warn_of_misspelt(arguments.variables)
-            environment.load()
+            settings = environment.load()
+            if arguments.with_floor:
+                from app.run.prepare import check_floor
+
+                check_floor(settings)
             if arguments.command_line:
                 _parser().parse_args(arguments.command_line)
         case "report":
@@ -161,6 +165,8 @@ def _parser() -> argparse.ArgumentParser:
             meaning = "the caller's variables, A,B,C: warn about those that look like a misspelt setting"
             command.add_argument("--variables", default="", metavar="NAMES", help=meaning)
         if name == "check":
+            meaning = "also check the same run without synchronisation, which is to be made first"
+            command.add_argument("--with-floor", action="store_true", help=meaning)
             command.add_argument("command_line", nargs=argparse.REMAINDER, help="another command to check as well")
         if name == "nearest":
             command.add_argument("name", metavar="NAME", help="a name that is not a setting")

@@ -10,7 +10,11 @@ from app.machine import folders
 from app.machine.folders import PREPARED, RESULTS
 from app.machine.interrupt import CleanUps
 from app.machine.say import Say
+from app.modes import MODES
+from app.settings import environment
 from app.settings.fields import Settings
+
+FLOOR_MODE, FLOOR_ENDING = "none", "-floor"  # as scripts/host/cluster.sh sets them
 
 
 def prepare(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
@@ -27,6 +31,22 @@ def prepare(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
     say(f"results/{run}: {settings.model} on {SOURCES[settings.dataset_name].title}, SYNC_MODE={settings.sync_mode}")
 
 
+def check_floor(settings: Settings) -> None:
+    """Refuse whatever would stop a run after its floor, the same run without synchronisation, has been made."""
+    if settings.sync_mode == FLOOR_MODE:
+        others = ", ".join(mode for mode in MODES if mode != FLOOR_MODE)
+        raise SettingError(f"SYNC_MODE={FLOOR_MODE}: this is the floor itself. Allowed with --with-floor: {others}.")
+    prepared.check_fit(settings.model, settings.dataset_name)
+    if settings.run_name is None:
+        return
+    floor = f"{settings.run_name}{FLOOR_ENDING}"
+    for problem in environment.problems({"RUN_NAME": floor}).values():
+        raise SettingError(f"{problem} The floor gets the run's name with {FLOOR_ENDING} behind it.")
+    for name in (settings.run_name, floor):
+        if (RESULTS / name).exists():
+            raise _taken(name)
+
+
 def open_run(name: str | None) -> str:
     """Make the run's folder, under the given name or the time of the start, and let `latest` point at it."""
     stem = name or time.strftime("%Y%m%d-%H%M%S")
@@ -34,10 +54,7 @@ def open_run(name: str | None) -> str:
     attempt = 1
     while not _make_folder(RESULTS / run):
         if name:
-            raise SettingError(
-                f"RUN_NAME={name}: results/{name} exists already, and a run never overwrites another. "
-                "Choose another name, or move that folder away."
-            )
+            raise _taken(name)
         attempt += 1  # another cluster started in the same second
         run = f"{stem}-{attempt}"
     with tempfile.TemporaryDirectory(dir=RESULTS, prefix=".") as scratch:
@@ -45,6 +62,13 @@ def open_run(name: str | None) -> str:
         link.symlink_to(run)
         link.replace(RESULTS / "latest")
     return run
+
+
+def _taken(name: str) -> SettingError:
+    return SettingError(
+        f"RUN_NAME={name}: results/{name} exists already, and a run never overwrites another. "
+        "Choose another name, or move that folder away."
+    )
 
 
 def _make_folder(path: Path) -> bool:

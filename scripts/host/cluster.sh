@@ -40,10 +40,46 @@ claim_project() {
     [[ -z $(docker compose ps --all --quiet) ]] || remove_containers
 }
 
-# The same with the image as it is.
+# Trains twice, first without synchronisation, and compares the two. Both are checked before the first one starts.
+run_with_floor() {
+    local run
+    run=$(given RUN_NAME)
+    run=${run:-$(date -u +%Y%m%d-%H%M%S)}
+    export RUN_NAME=$run
+    claim_project
+    build_image
+    run_once "check --with-floor --variables=$(variables)"
+    say "== $run-floor: the floor, SYNC_MODE=none"
+    run_floor "$run-floor"
+    say "== $run"
+    run_ranks prepare train
+    say "== $run against its floor"
+    attend of_runs compare "$run" --baseline "$run-floor"
+    attend of_runs report "$run" --baseline "$run-floor"
+}
+
+run_floor() {
+    local -x RUN_NAME=$1 SYNC_MODE=none
+    run_ranks prepare train
+}
+
+# run_cluster with the image as it is.
 run_ranks() {
     local code
-    export PREPARE_COMMAND=$1 RANK_COMMAND=$2
+    export RANK_COMMAND=$2
+    run_once "$1"
+    start worker rank0
+    attend follow "$(container_of rank0)" || true
+    code=$(docker wait "$(container_of rank0)")
+    ((code == 0)) || explain_failure "$code"
+    remove_containers
+    ((code == 0)) || exit "$code"
+}
+
+# A command of the image that runs once, before the ranks. If it fails, this ends with its exit code.
+run_once() {
+    local code
+    export PREPARE_COMMAND=$1
     trap 'end_early 130' INT
     trap 'end_early 143' TERM HUP
 
@@ -54,14 +90,8 @@ run_ranks() {
     start prepare
     attend docker logs --follow "$(container_of prepare)"
     code=$(docker wait "$(container_of prepare)")
-    if ((code == 0)); then
-        start worker rank0
-        attend follow "$(container_of rank0)" || true
-        code=$(docker wait "$(container_of rank0)")
-        ((code == 0)) || explain_failure "$code"
-    fi
-    remove_containers
-    exit "$code"
+    ((code == 0)) || remove_containers
+    ((code == 0)) || exit "$code"
 }
 
 start() { attend docker compose --progress quiet up --detach --no-build --no-deps "$@"; }
@@ -91,6 +121,13 @@ read_runs() {
     ready_engine
     ready_base_image
     build_image
+    of_runs "$command" "$@"
+}
+
+# The same with the image as it is.
+of_runs() {
+    local command=$1
+    shift
     set -- "${@/#"--baseline=$PWD/"/--baseline=}"
     of_image --volume "$PWD/results:/lockstep/results" "$LOCKSTEP_IMAGE" "$command" "${@#"$PWD/"}"
 }

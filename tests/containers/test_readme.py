@@ -15,6 +15,7 @@ RUN_ELSEWHERE = {  # by which file of container tests
     "scripts/up": "test_up.py",
     "scripts/doctor": "test_doctor.py",
     "SYNC_MODE=all_reduce scripts/up": "test_modes.py",
+    "scripts/up --with-floor SYNC_MODE=ring_all_reduce LINK_RATE=100mbit MODEL=lenet5 EPOCHS=10": "test_up.py",
     "docker compose up": "test_full_epoch.py",
     "docker compose up --scale worker=5": "test_up.py",
     "scripts/up WORKERS=7 MODEL=lenet5": "test_up.py",

@@ -1,5 +1,6 @@
 """scripts/up and plain Compose, as users call them."""
 
+import json
 import os
 import re
 import signal
@@ -83,10 +84,11 @@ def test_plain_compose_starts_no_rank_with_a_wrong_setting(clone: Clone) -> None
         ("WORLD_SIZE=9", "that makes 4 ranks"),
         ("DATASET=digits", "Allowed with this model: shapes"),
         ("--fast", "is not a setting"),
+        ("--with-floor SYNC_MODE=none", "this is the floor itself"),
     ],
 )
 def test_a_wrong_setting_ends_with_2_before_any_rank_starts(used_clone: Clone, wrong: str, told: str) -> None:
-    code, output = used_clone.run("scripts/up", wrong)
+    code, output = used_clone.run("scripts/up", *wrong.split())
     assert code == 2, output
     assert told in output
     assert used_clone.containers("--all") == []
@@ -112,11 +114,24 @@ def test_a_wrong_value_in_dotenv_is_found_as_well(clone: Clone) -> None:
 def test_settings_come_from_arguments_else_the_environment_else_dotenv_and_near_misses_are_warned_of(
     clone: Clone,
 ) -> None:
-    (clone.folder / ".env").write_text("WORKERS=1\nSYNC_MODE=send_recv\nSEED=7\nSEEDS=7\n")
-    output = clone.up("SYNC_MODE=all_reduce", "WORKERS=2", SYNC_MODE="none", SYNC_MODES="none", LEARNING_RAET="3")
+    """And they hold for the floor of a run as well, but for the mode."""
+    (clone.folder / ".env").write_text("WORKERS=0\nSYNC_MODE=send_recv\nSEED=7\nSEEDS=7\nRUN_NAME=mine\n")
+    output = clone.up(
+        "--with-floor", "SYNC_MODE=all_reduce", "WORKERS=1", SYNC_MODE="none", SYNC_MODES="none", LEARNING_RAET="3"
+    )
     assert clone.summary()["sync_mode"] == "all_reduce"
-    assert clone.summary()["world_size"] == 3
+    assert clone.summary()["world_size"] == 2
     assert clone.manifest()["settings"]["seed"] == 7
+    own, floor = (
+        json.loads((clone.folder / f"results/{name}/manifest.json").read_text()) for name in ("mine", "mine-floor")
+    )
+    differing = {name for name, value in own["settings"].items() if floor["settings"][name] != value}
+    assert differing == {"sync_mode", "run_name"}
+    assert floor["settings"]["sync_mode"] == "none"
+    assert "not measured in mine-floor" in output
+    assert "Report: results/comparisons/mine--against-mine-floor/report.html" in output
+    assert clone.containers("--all") == []
+    assert output.count("SYNC_MODES is set") == 1
     assert "warning: SYNC_MODES is set, and is not a setting. Was SYNC_MODE meant?" in output
     assert "warning: LEARNING_RAET is set, and is not a setting. Was LEARNING_RATE meant?" in output
     assert "warning: SEEDS is set, and is not a setting. Was SEED meant?" in output

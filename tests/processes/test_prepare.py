@@ -79,3 +79,28 @@ def test_a_wrong_archive_in_data_ends_with_2(tmp_path: Path) -> None:
     assert code == 2
     assert "data/cifar-10-python.tar.gz is not the published file" in output
     assert leftovers(tmp_path) == [CIFAR10.filename]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"SYNC_MODE": "none"}, "SYNC_MODE=none: this is the floor itself"),
+        ({"SYNC_MODE": "dpp"}, "Did you mean ddp?"),
+        ({"RUN_NAME": "mine"}, "RUN_NAME=mine: results/mine exists already"),
+        ({"RUN_NAME": "other"}, "RUN_NAME=other-floor: results/other-floor exists already"),
+        ({"RUN_NAME": "x" * 95}, f"RUN_NAME={'x' * 95}-floor: not allowed. Allowed: at most 100 letters"),
+        ({"MODEL": "lenet5", "DATASET": "cifar10"}, "MODEL=lenet5 with DATASET=cifar10"),
+    ],
+)
+def test_a_run_that_cannot_follow_its_floor_is_refused_before_the_floor_is_made(
+    tmp_path: Path, settings: dict[str, str], told: str
+) -> None:
+    for name in ("mine", "other-floor"):
+        (tmp_path / "results" / name).mkdir(parents=True)
+    code, output = group.wait(group.start("check --with-floor", tmp_path, **settings))
+    assert code == 2
+    assert told in output
+
+
+def test_a_run_that_can_follow_its_floor_passes(tmp_path: Path) -> None:
+    assert group.wait(group.start("check --with-floor", tmp_path, RUN_NAME="x" * 94)) == (0, "")
