@@ -79,7 +79,13 @@ def rank_figures(rank: int, **changes: Any) -> RankFigures:
 
 def group_figures(**changes: Any) -> GroupFigures:
     """All ranks together, with some of their figures otherwise."""
-    whole = {"straggler": None, "straggler_undecided": False, "clock_uncertainty_seconds": None, "bandwidth": None}
+    whole = {
+        "straggler": None,
+        "straggler_undecided": False,
+        "clock_uncertainty_seconds": None,
+        "bandwidth": None,
+        "buckets_per_step": None,
+    }
     return TypeAdapter(GroupFigures).validate_python(UNMEASURED | whole | changes)
 
 
@@ -100,6 +106,6 @@ def summary(run: GroupFigures, ranks: list[RankFigures], changes: Mapping[str, A
         "ranks": [asdict(rank) for rank in ranks],
         "losses": [],
         "warnings": [],
-        "verdict": {"bound": None, "sentences": []},
+        "verdict": {"bound": None, "sentences": [], "advice": None},
     }
     return TypeAdapter(Summary).validate_python(whole | dict(changes or {}))

@@ -24,6 +24,22 @@ class Message:
 
 
 @dataclass(frozen=True)
+class PhaseSeconds:
+    """Seconds by phase. Where a mode hides some of its communication, forward and backward have its exposed part."""
+
+    data: float
+    forward: float
+    backward: float
+    optimiser: float
+    wait: float | None = None  # null in a mode without a phase that waits
+    sync: float | None = None
+
+    def of(self, *phases: str) -> float:
+        """These phases together; one that the step does not have adds nothing."""
+        return float(sum(getattr(self, phase) or 0.0 for phase in phases))
+
+
+@dataclass(frozen=True)
 class Step:
     """One training step of one rank."""
 
@@ -57,6 +73,9 @@ class Step:
     buckets: list[Message] | None  # of gradients that were averaged behind backward
     buffers: list[Message] | None  # of rank 0's buffers, before forward
     attempt: int = 0
+    cpu_seconds: PhaseSeconds | None = None  # of all threads; null in older records
+    no_core_seconds: PhaseSeconds | None = None  # ready to run while others had the cores; null if the kernel is silent
+    quota_seconds: PhaseSeconds | None = None  # ready to run while the CPU quota had run out
 
 
 @dataclass(frozen=True)
@@ -149,6 +168,7 @@ def training_score(steps: Iterable[Step]) -> Score | None:
 
 Record = Step | Usage | Clock | Evaluation | Finished
 KINDS: dict[str, type[Record]] = {each.kind: each for each in (Step, Usage, Clock, Evaluation, Finished)}
+BY_PHASE = ("cpu_seconds", "no_core_seconds", "quota_seconds")
 
 
 class Recorder:
@@ -213,4 +233,6 @@ def parse(line: str) -> Record:
     if kind is Step:
         for name in ("buckets", "buffers"):
             given[name] = given[name] and [Message(**each) for each in given[name]]
+        for name in BY_PHASE:
+            given[name] = (seconds := given.get(name)) and PhaseSeconds(**seconds)
     return kind(**given)

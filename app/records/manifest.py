@@ -98,6 +98,14 @@ class Image:
 
 
 @dataclass(frozen=True)
+class ModeCost:
+    """What a mode would need to average this run's gradients on these links."""
+
+    sync_seconds_at_least: float
+    hides: bool  # whether it can do so behind backward
+
+
+@dataclass(frozen=True)
 class Manifest:
     """A run: its settings, its ranks, and the software and hardware under it."""
 
@@ -114,6 +122,8 @@ class Manifest:
     warnings: list[str]
     versions: Versions
     image: Image
+    given: dict[str, Setting] | None = None  # settings of rank 0 that were not left to their defaults
+    modes: dict[str, ModeCost] | None = None  # by name, all that synchronise; null where the links were not measured
 
     @classmethod
     def read(cls, run_folder: Path) -> "Manifest":

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from app.machine.folders import replace_file
+from app.records.lines import PhaseSeconds
 
 FILE = "summary.json"
 
@@ -58,6 +59,20 @@ class Epoch(Scores, _Numbered):
 
 
 @dataclass(frozen=True)
+class Processor:
+    """CPU time by phase, and the time without a CPU in which a rank was ready to run; means over steps but the first.
+
+    Its own part of the step: it lies within the phases.
+    """
+
+    cpu_seconds: PhaseSeconds
+    no_core_seconds: PhaseSeconds | None  # others had the cores
+    quota_seconds: PhaseSeconds | None  # the rank's CPU quota had run out
+    no_core: float | None  # share of the step
+    quota: float | None
+
+
+@dataclass(frozen=True)
 class Figures:
     """The figures that one rank and all ranks together have in common; times are per step, without the first step."""
 
@@ -73,6 +88,7 @@ class Figures:
     communication_seconds: Spread | None
     batch_norm_seconds: Spread | None
     throttled_seconds: Spread | None
+    processor: Processor | None  # null where the records have no account of it
     shares: Shares | None
     images_per_second: float | None
     bytes_sent_per_step: float | None
@@ -128,6 +144,7 @@ class GroupFigures(Figures):
     straggler_undecided: bool  # whether there are too few steps to say
     clock_uncertainty_seconds: float | None
     bandwidth: Bandwidth | None  # null where nothing was sent
+    buckets_per_step: float | None  # null in a mode that hides nothing
 
 
 @dataclass(frozen=True)
@@ -202,11 +219,20 @@ class WallClock:
 
 
 @dataclass(frozen=True)
+class Advice:
+    """What to try next."""
+
+    sentence: str
+    command: str | None  # null where no setting helps
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What the figures mean, the main point first."""
 
     bound: str | None
     sentences: list[str]
+    advice: Advice | None
 
 
 @dataclass(frozen=True)

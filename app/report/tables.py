@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from app.records.lines import PhaseSeconds
 from app.records.manifest import WAYS, Link, Participant
-from app.records.summary import Bandwidth, Epoch, Figures, LinkUse, RankFigures
+from app.records.summary import PHASES, Bandwidth, Epoch, Figures, LinkUse, Processor, RankFigures
 from app.report.table import (
     COUNT,
     DIGITS,
@@ -29,6 +30,7 @@ def of_run(run: Run) -> list[Table]:
     return [
         _times(run),
         _wall_clock(run),
+        _processor(run),
         _wire(run),
         _bandwidth(run),
         _links(run),
@@ -91,6 +93,38 @@ def _times(run: Run) -> Table:
         "the second step's start to the last one's end, gaps included and evaluations left out."
     )
     return Table.of("times", "Times", columns, [*run.summary.ranks, run.summary.run], note)
+
+
+@dataclass(frozen=True)
+class _PhaseOnCpu:
+    phase: str
+    account: Processor
+
+
+def _processor(run: Run) -> Table:
+    def seconds(heading: str, name: str) -> Column[_PhaseOnCpu]:
+        def value(row: _PhaseOnCpu) -> Value:
+            account: PhaseSeconds | None = getattr(row.account, name)
+            return None if account is None else account.of(*PHASES if row.phase == "all" else [row.phase])
+
+        return Column(heading, name, SECONDS, value)
+
+    columns = [
+        Column[_PhaseOnCpu]("phase", "phase", TEXT, lambda row: row.phase),
+        seconds("CPU time", "cpu_seconds"),
+        seconds("no core", "no_core_seconds"),
+        seconds("no quota", "quota_seconds"),
+    ]
+    note = (
+        f"Means over {_warm_steps(run)}. CPU time: of all the rank's threads. No core: the rank was ready to run while "
+        "others had the cores; no quota: while its CPU quota had run out. Both are of the thread that trains or, in "
+        "wait and sync, of the thread that was delayed most, by the kernel's schedstat. In a mode that hides "
+        "communication, forward and backward have wait and sync in them."
+    )
+    account = run.summary.run.processor
+    shown = [phase for phase in PHASES if account and getattr(account.cpu_seconds, phase) is not None]
+    rows = [_PhaseOnCpu(phase, account) for phase in (*shown, "all")] if account else []
+    return Table.of("processor", "CPU time by phase", columns, rows, note)
 
 
 def _warm_steps(run: Run) -> str:

@@ -12,17 +12,22 @@ from torch import nn
 import app
 from app import gradient_sync
 from app.cluster.members import Cluster
-from app.costs.patterns import Cost, Size
+from app.costs.bandwidth import LinkSpeed
+from app.costs.patterns import NOTHING, Cost, Size
 from app.datasets.prepared import DataSet
 from app.gradient_sync.contract import size_of
 from app.link.measured import speed_of
 from app.machine.cpus import fair_share
 from app.machine.source import source_sha256
-from app.records.manifest import Image, Link, Manifest, Participant, Plan, Versions
+from app.modes import MODES
+from app.records.manifest import Image, Link, Manifest, ModeCost, Participant, Plan, Versions
 from app.settings.fields import Settings
 from app.training.numerics import layout
 
 REVISION = Path("REVISION")  # put into the image when it is built
+
+# Given to the ranks of one run alone: another run with the same settings has its own.
+OF_ONE_START = frozenset({"rank", "world_size", "master_addr", "master_port", "run_name"})
 
 
 def gather(
@@ -70,7 +75,19 @@ def gather(
             kernel=platform.release(),
         ),
         image=Image(git_revision=_revision(), source_sha256=source_sha256(), system=_system()),
+        given=settings.model_dump(mode="json", include=settings.model_fields_set - OF_ONE_START),
+        modes=_modes(size, speeds) if speeds else None,
     )
+
+
+def _modes(size: Size, speeds: Sequence[LinkSpeed]) -> dict[str, ModeCost]:
+    """Every mode that synchronises, as a choice for the same gradients on the same links."""
+    classes = {name: gradient_sync.mode_class(name) for name in MODES}
+    return {
+        name: ModeCost(mode.cost.seconds_at_least(size, speeds), hides=not mode.explicit)
+        for name, mode in classes.items()
+        if mode.cost is not NOTHING
+    }
 
 
 def _participants(cluster: Cluster, cost: Cost, size: Size, links: Sequence[Link] | None) -> list[Participant]:

@@ -50,6 +50,8 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
         summary = conclude(run_folder) if cluster.rank == 0 else None
     if summary:
         say(summary.verdict.sentences[0])
+        if (advice := summary.verdict.advice) and advice.command:
+            say(f"To try next: {advice.command}")
         say(
             f"{finished.steps} steps on {cluster.world_size} rank(s) in {finished.seconds:.1f} s. Results: {run_folder}"
         )

@@ -20,7 +20,7 @@ from app.records.summary import (
     UsageFigures,
     Verdict,
 )
-from app.summary import scores, throughput, verdict, wall_clock
+from app.summary import processor, scores, throughput, verdict, wall_clock
 from app.summary.averages import mean, median, spread, total
 from app.summary.run_records import RankRecords, RunRecords, together, transfer_seconds
 from app.summary.straggler import find as find_straggler
@@ -48,7 +48,7 @@ def summarise(run: RunRecords) -> Summary:
         ranks=[_rank_figures(rank, manifest, sync_seconds) for rank in ranks],
         losses=scores.losses(ranks),
         warnings=manifest.warnings,
-        verdict=Verdict(None, []),
+        verdict=Verdict(None, [], None),
         wall_clock=wall_clock.of(ranks),
     )
     return replace(
@@ -75,6 +75,7 @@ def _group_figures(run: RunRecords, sync_seconds: float | None) -> GroupFigures:
         straggler_undecided=undecided,
         clock_uncertainty_seconds=max(uncertainties, default=None),
         bandwidth=_bandwidth(sync_seconds, run.manifest),
+        buckets_per_step=mean(len(step.buckets) for rank in run.ranks for step in rank.steps if step.buckets),
     )
 
 
@@ -111,6 +112,7 @@ def _figures(ranks: Sequence[RankRecords], loss: float | None, speed: float | No
         communication_seconds=spread(step.communication_seconds for step in warm),
         batch_norm_seconds=spread(step.batch_norm_seconds for step in warm),
         throttled_seconds=spread(step.throttled_seconds for step in warm),
+        processor=processor.of(warm),
         shares=_shares(warm),
         images_per_second=speed,
         bytes_sent_per_step=mean(step.bytes_sent for step in steps),

@@ -1,22 +1,14 @@
 """What a run's figures mean, in plain words: each sentence follows from the summary and the manifest alone."""
 
 from collections.abc import Iterator
-from statistics import median
 
 from app.records.manifest import WAYS, Manifest
-from app.records.summary import GroupFigures, Shares, Summary, Verdict
+from app.records.summary import Shares, Summary, Verdict
+from app.summary.advice import advise, faster_mode
+from app.summary.bound import COMPUTING, HARDLY_USED, MUCH, Parts, bound_of, held_back, utilisation
+from app.summary.words import listed, percent
 
-BOUNDS = {  # what can dominate a step, and the phases that count towards it
-    "compute": ("forward", "backward", "optimiser"),
-    "communication": ("sync",),
-    "straggler": ("wait",),
-    "data": ("data",),
-}
-MIXED = "mixed"  # no part outweighs all others together
-OUTWEIGHS = 0.5  # of the step
 WORTH_A_WORD = 0.05  # of the step
-HARDLY_USED = 0.3  # of a link, while gradients are synchronised
-MUCH = 0.2
 UNEVEN_LINKS = 0.5  # of the median link; above that, unshaped links may differ by chance
 CLOCK_TOLERANCE_SECONDS = 0.005
 
@@ -26,15 +18,10 @@ EMBEDDED = {
 }
 
 
-def percent(share: float, digits: int = 0) -> str:
-    """A share of one as text."""
-    return f"{100 * share:.{digits}f} %"
-
-
 def reach(summary: Summary, manifest: Manifest) -> Verdict:
     """The verdict on a run, the main point first."""
-    bound = _bound(summary)
-    return Verdict(bound, [*_sentences(bound, summary, manifest)])
+    bound = bound_of(summary)
+    return Verdict(bound, [*_sentences(bound, summary, manifest)], advise(bound, summary, manifest))
 
 
 def warnings(summary: Summary, manifest: Manifest) -> Iterator[str]:
@@ -65,88 +52,71 @@ def warnings(summary: Summary, manifest: Manifest) -> Iterator[str]:
         yield note
 
 
-def _bound(summary: Summary) -> str | None:
-    """What outweighs the rest of the step together; `compute`, too, if ranks lack the CPU time to use idle links."""
-    shares = summary.run.shares
-    if shares is None:
-        return None
-    parts = {bound: shares.of(*phases) for bound, phases in BOUNDS.items()}
-    most = max(parts, key=lambda bound: parts[bound])
-    if most in ("communication", "straggler") and _lacks_cpu(summary):
-        return "compute"
-    return most if parts[most] > OUTWEIGHS else MIXED
-
-
-def _lacks_cpu(summary: Summary) -> bool:
-    """Whether a quota throttles most ranks for much of the time, while their links are hardly used."""
-    use, held_back = _busiest_link(summary), _held_back(summary)
-    return bool(held_back) and median(held_back) > MUCH and not (use and use[1] > HARDLY_USED)
-
-
-def _held_back(summary: Summary) -> list[float]:
-    """Seconds per second for which a quota throttled each rank, summed over CPUs."""
-    return [
-        rank.usage.throttled_seconds / rank.usage.seconds
-        for rank in summary.ranks
-        if rank.usage and rank.usage.throttled_seconds is not None
-    ]
-
-
 def _sentences(bound: str | None, summary: Summary, manifest: Manifest) -> Iterator[str]:
-    shares = summary.run.shares
-    if bound is None or shares is None:
+    shares, parts = summary.run.shares, Parts.of(summary.run)
+    if bound is None or shares is None or parts is None:
         yield "There are no times to judge: the run has no step after the first, which sets everything up."
     else:
-        yield _headline(bound, summary, shares)
+        yield _headline(bound, summary, shares, parts)
+        yield from _about_ceiling(summary, shares)
         yield from _about_straggler(summary, shares)
-        yield from _about_hiding(summary.run)
+        yield from _about_hiding(summary)
         yield from _about_links(summary, shares, manifest)
+        yield from _about_other_modes(summary, shares, manifest)
         yield from _about_bytes(summary)
         yield from _about_quota(summary, manifest)
     yield from _about_learning(summary)
 
 
-def _headline(bound: str, summary: Summary, shares: Shares) -> str:
-    sync, wait, computes = shares.of("sync"), shares.of("wait"), shares.of(*BOUNDS["compute"])
-    computing = ", ".join(f"{phase} {percent(shares.of(phase))}" for phase in BOUNDS["compute"])
+def _headline(bound: str, summary: Summary, shares: Shares, parts: Parts) -> str:
+    sync, wait, computes = shares.of("sync"), shares.of("wait"), shares.of(*COMPUTING)
     match bound:
         case "communication":
-            use = _busiest_link(summary)
-            link = f"; {use[0]} runs at {percent(use[1])} of its measured speed" if use else ""
-            return f"Communication-bound: {percent(sync)} of the step is exposed synchronisation{link}."
+            used = utilisation(summary)
+            links = "" if used is None else f", which uses {percent(used)} of what the links allow"
+            return f"Communication-bound: {percent(sync)} of the step is exposed synchronisation{links}."
         case "straggler":
             straggler = summary.run.straggler
             whom = f"rank {straggler.rank}" if straggler else "the slowest rank"
             return f"Straggler-bound: on average, a rank spends {percent(wait)} of the step waiting for {whom}."
         case "mixed":
-            return f"Mixed: no part of the step outweighs the others. {', '.join(_parts(shares))}."
+            return f"Mixed: no part of the step outweighs the others. {listed(parts)}."
         case "data":
             return f"Data-bound: {percent(shares.data)} of the step goes into preparing the batch."
+        case "cpu":
+            return (
+                f"CPU-saturated: {percent(parts.no_core)} of the step the rank was ready to run and had no core. "
+                f"{listed(parts, parts.no_core)}."
+            )
         case "compute" if computes < max(sync, wait):
             return (
-                f"Compute-bound: a CPU quota throttles the ranks for up to {max(_held_back(summary)):.2g} s in each "
+                f"Compute-bound: a CPU quota throttles the ranks for up to {max(held_back(summary)):.2g} s in each "
                 f"second, even while they synchronise ({percent(sync)} of the step) or wait ({percent(wait)}); "
                 f"{percent(computes)} is computation."
             )
         case _:
-            rest = (
-                ""
-                if shares.sync is None or summary.world_size == 1
-                else f"; {percent(sync)} is exposed synchronisation and {percent(wait)} waiting"
-            )
-            return f"Compute-bound: {percent(computes)} of the step is computation ({computing}){rest}."
+            return _computation(summary, shares, parts)
 
 
-def _parts(shares: Shares) -> Iterator[str]:
-    """All parts of the step, the largest first."""
-    names = {
-        "compute": "computation",
-        "communication": "exposed synchronisation",
-        "straggler": "waiting for other ranks",
-        "data": "preparing the batch",
-    }
-    parts = sorted(((shares.of(*BOUNDS[bound]), name) for bound, name in names.items()), reverse=True)
-    yield from (f"{percent(part)} {name}" for part, name in parts if part >= 0.005)
+def _computation(summary: Summary, shares: Shares, parts: Parts) -> str:
+    phases = ", ".join(f"{phase} {percent(shares.of(phase))}" for phase in COMPUTING)
+    rest = [f"{percent(shares.of(*COMPUTING))} of the step is computation ({phases})"]
+    if shares.sync is not None and summary.world_size > 1:
+        rest.append(f"{percent(shares.sync)} is exposed synchronisation and {percent(shares.of('wait'))} waiting")
+    lacking = [
+        f"{percent(part)} {what}"
+        for part, what in ((parts.quota, "by the quota"), (parts.no_core, "because others had the cores"))
+        if part >= WORTH_A_WORD
+    ]
+    if lacking:
+        rest.append(f"within this the rank was ready to run and had no CPU: {' and '.join(lacking)}")
+    return f"Compute-bound: {'; '.join(rest)}."
+
+
+def _about_ceiling(summary: Summary, shares: Shares) -> Iterator[str]:
+    """What the best of all modes could gain."""
+    if shares.sync is not None and summary.run.bytes_sent_per_step and shares.sync < 1:
+        yield f"If synchronisation cost nothing, a step would be at most {1 / (1 - shares.sync):.2f} times as fast."
 
 
 def _about_straggler(summary: Summary, shares: Shares) -> Iterator[str]:
@@ -180,8 +150,9 @@ def _about_straggler(summary: Summary, shares: Shares) -> Iterator[str]:
         yield f"The ranks spend {percent(wait)} of the step waiting for each other, in turns: there is no straggler."
 
 
-def _about_hiding(run: GroupFigures) -> Iterator[str]:
+def _about_hiding(summary: Summary) -> Iterator[str]:
     """Like for like: from a bucket's readiness to its end, with the wait for other ranks' buckets on both sides."""
+    run = summary.run
     hidden, exposed = run.hidden_sync_seconds, run.exposed_sync_seconds
     if not run.bytes_sent_per_step or not hidden or not exposed or not hidden.mean + exposed.mean:
         return
@@ -191,10 +162,12 @@ def _about_hiding(run: GroupFigures) -> Iterator[str]:
         f"{percent(part)} of the synchronisation, with the wait for other ranks' gradients, is hidden behind backward: "
         f"{hidden.mean:.3g} s a step. {exposed.mean:.3g} s a step is exposed{waiting}."
     )
+    if run.buckets_per_step == 1:
+        yield "Nothing can be hidden in a single bucket: it is ready only when backward ends."
 
 
 def _about_links(summary: Summary, shares: Shares, manifest: Manifest) -> Iterator[str]:
-    bandwidth = summary.run.bandwidth
+    bandwidth, used = summary.run.bandwidth, utilisation(summary)
     if not bandwidth:
         return
     if least := bandwidth.sync_seconds_at_least:
@@ -204,11 +177,10 @@ def _about_links(summary: Summary, shares: Shares, manifest: Manifest) -> Iterat
             f"{bandwidth.sync_seconds:.3g} s (median)"
             + (": the links carried more in the run than when they were measured before it." if faster else ".")
         )
-    use, sync = _busiest_link(summary), shares.of("sync")
-    if use and use[1] < HARDLY_USED and sync > MUCH:
+    if used is not None and used < HARDLY_USED and shares.of("sync") > MUCH:
         yield (
-            f"The links do not limit synchronisation: the busiest one, {use[0]}, runs at {percent(use[1])} of its "
-            "measured speed. Time goes into handling messages, and into waiting for a CPU if ranks share or lack one."
+            f"The links do not limit synchronisation, which uses {percent(used)} of what they allow. "
+            "Time goes into handling messages, and into waiting for a CPU if ranks share or lack one."
         )
     speeds = {
         (rank.rank, way): rank.link.direction(way).measured_bytes_per_second
@@ -221,15 +193,12 @@ def _about_links(summary: Summary, shares: Shares, manifest: Manifest) -> Iterat
         yield f"Rank {rank} has the slowest link: {speed / 1e6:.1f} MB/s {way}."
 
 
-def _busiest_link(summary: Summary) -> tuple[str, float] | None:
-    """The busiest link while gradients are synchronised, and its utilisation."""
-    uses = [
-        (f"rank {rank.rank}'s link", used)
-        for rank in summary.ranks
-        for way in WAYS
-        if (used := rank.link.direction(way)) is not None
-    ]
-    return max(uses, key=lambda use: use[1]) if uses else None
+def _about_other_modes(summary: Summary, shares: Shares, manifest: Manifest) -> Iterator[str]:
+    """Only where they would change something."""
+    better = faster_mode(summary, manifest)
+    if better and shares.of("sync") > WORTH_A_WORD:
+        mode, least, own = better
+        yield f"On these links, {mode} needs at least {least:.3g} s a step where this mode needs {own:.3g} s."
 
 
 def _about_bytes(summary: Summary) -> Iterator[str]:
@@ -252,11 +221,11 @@ def _about_bytes(summary: Summary) -> Iterator[str]:
 
 def _about_quota(summary: Summary, manifest: Manifest) -> Iterator[str]:
     asked = manifest.settings.get("rank_cpus")
-    held_back = _held_back(summary)
-    if isinstance(asked, int | float) and held_back:
+    throttled = held_back(summary)
+    if isinstance(asked, int | float) and throttled:
         yield (
             f"RANK_CPUS gives each rank {asked:g} CPUs; this quota throttled a rank for up to "
-            f"{max(held_back):.2g} s in each second, summed over CPUs."
+            f"{max(throttled):.2g} s in each second, summed over CPUs."
         )
 
 

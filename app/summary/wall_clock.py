@@ -11,7 +11,7 @@ from app.records.lines import Clock, Evaluation, Step, Usage
 from app.records.spans import covered
 from app.records.summary import WallClock
 from app.summary.run_records import RankRecords
-from app.summary.verdict import percent
+from app.summary.words import percent
 
 TICKS = 1 << 20  # in a second: a float holds such fractions exactly, and their sums too
 

@@ -8,10 +8,12 @@ from typing import Protocol, Self
 from app.cluster.members import Cluster
 from app.errors import LockstepError
 from app.gradient_sync.contract import Overlap
+from app.machine.scheduler import Threads
 from app.records.lines import Message, Step
 from app.records.spans import covered
 from app.training.counters import Counters, Interface
 from app.training.optimiser import Update
+from app.training.processor import PhaseProcessor
 from app.wire.clock import RunClock
 from app.wire.communicator import Communicator, Passage
 
@@ -92,17 +94,20 @@ class StepMeter:
         self._rank, self._run_clock = cluster.rank, clock
         self._communicator, self._statistics = communicator, statistics
         self._interface = Interface.of(cluster)
+        self._threads = Threads()
 
     def begin(self, step: int) -> None:
         """Set everything to zero."""
         self._step = step
         self._communicator.begin_step(step)
         self._before = Counters.read(self._interface)
+        self._processor = PhaseProcessor(self._threads)
         self._clock = PhaseClock()
 
     def mark(self, phase: str) -> None:
         """A phase is over."""
         self._clock.mark(phase)
+        self._processor.mark(phase)
 
     def wait_for_peers(self) -> None:
         """Wait for the slowest rank first: its delay must not be mistaken for the cost of synchronisation."""
@@ -146,6 +151,9 @@ class StepMeter:
             throttled_seconds=used.throttled_seconds,
             buckets=hidden.buckets,
             buffers=hidden.buffers,
+            cpu_seconds=self._processor.used(),
+            no_core_seconds=self._processor.lost_to_others(),
+            quota_seconds=self._processor.lost_to_quota(),
         )
 
 

@@ -1,6 +1,7 @@
 """What a run on real containers says of itself: causes put in on purpose are the ones that its verdict names."""
 
 import os
+import shlex
 import signal
 from typing import Any
 
@@ -21,10 +22,16 @@ def test_a_thin_link_makes_it_communication_and_a_slow_cpu_computation(clone: Cl
     thin = clone.summary()
     assert headline(thin).startswith("Communication-bound: ")
     assert headline(thin) in output
-    used = [rank["link"][f"{way}_utilisation"] for rank in thin["ranks"] for way in ("sent", "received")]
-    print(headline(thin), used)
-    assert f"runs at {100 * max(used):.0f} % of its measured speed" in headline(thin)
-    assert max(used) > 0.5
+    used = thin["run"]["bandwidth"]["utilisation"]
+    print(headline(thin))
+    assert f"which uses {100 * used:.0f} % of what the links allow" in headline(thin)
+    assert used > 0.5
+
+    command = thin["verdict"]["advice"]["command"]
+    assert f"To try next: {command}" in output
+    clone.up(*shlex.split(command)[1:], RUN_NAME="tried")
+    print(command, clone.summary()["run"]["images_per_second"] / thin["run"]["images_per_second"])
+    assert clone.summary()["run"]["images_per_second"] > thin["run"]["images_per_second"]
 
     quota = {"RANK_CPUS": "0.25", "RANK_MEMORY": "1g"}
     output = clone.up(**much, **quota, SYNC_MODE="ring_all_reduce", MAX_STEPS="8", RUN_NAME="slow")
@@ -35,6 +42,7 @@ def test_a_thin_link_makes_it_communication_and_a_slow_cpu_computation(clone: Cl
     assert headline(slow).startswith("Compute-bound: ")
     assert any("RANK_CPUS gives each rank 0.25 CPUs" in sentence for sentence in slow["verdict"]["sentences"])
     assert max(rank["usage"]["throttled_seconds"] for rank in slow["ranks"]) > 0
+    assert slow["run"]["processor"]["quota"] > thin["run"]["processor"]["quota"] == 0
     assert not any("RANK_CPUS did not set" in warning for warning in slow["warnings"])
     for name, summary in (("thin", thin), ("slow", slow)):
         assert headline(summary).replace("'", "&#39;") in (clone.folder / f"results/{name}/report.html").read_text()

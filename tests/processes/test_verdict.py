@@ -169,4 +169,6 @@ def timed(step: Step, forward: float, wait: float, sync: float) -> Step:
         sync_seconds=sync,
         optimiser_seconds=short,
         seconds=forward + wait + sync + 3 * short,
+        no_core_seconds=None,  # which the machine of the tests decides
+        quota_seconds=None,
     )

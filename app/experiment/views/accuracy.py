@@ -19,7 +19,7 @@ from app.report.drawing import Drawing, Missing
 from app.report.intervals import with_interval
 from app.report.table import PERCENT, Column, Table, Unit
 from app.summary.intervals import Interval
-from app.summary.verdict import percent
+from app.summary.words import percent
 
 Part = Literal["training", "test"]
 MEASURES: dict[Part, Measure] = {"training": training_accuracy, "test": test_accuracy}

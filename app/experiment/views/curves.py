@@ -16,7 +16,7 @@ from app.experiment.views.words import listed
 from app.report.drawing import Drawing
 from app.report.table import DIGITS, PERCENT, Table, digits
 from app.summary.run import Run
-from app.summary.verdict import percent
+from app.summary.words import percent
 
 NEAR = 0.1  # of a published value
 

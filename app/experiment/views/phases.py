@@ -24,7 +24,7 @@ from app.report.intervals import with_interval
 from app.report.table import COUNT, PERCENT, SECONDS, TEXT, Column, Table, digits
 from app.summary.intervals import Interval
 from app.summary.run import Run
-from app.summary.verdict import percent
+from app.summary.words import percent
 
 PARTS: dict[str, tuple[str, ...]] = {  # the phases of a block's parts; the last one gives the colour
     "forward": ("forward",),

@@ -21,7 +21,7 @@ from app.report.drawing import Missing
 from app.report.intervals import interval, with_interval
 from app.report.table import DIGITS, MEGABYTES_PER_SECOND, PERCENT, TEXT, Column, Table, digits
 from app.summary.intervals import Interval
-from app.summary.verdict import percent
+from app.summary.words import percent
 
 PER_RANK = "BATCH_SIZE_PER_RANK"  # cells that set it are about weak scaling
 

@@ -1,0 +1,16 @@
+"""Shares of a step in words."""
+
+from app.summary.bound import Parts
+
+WORTH_LISTING = 0.005
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """A share of one as text."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def listed(parts: Parts, but: float | None = None) -> str:
+    """All parts of the step, the largest first, without the one that was named before."""
+    shown = [(part, name) for part, name in parts.largest_first() if part >= WORTH_LISTING and part != but]
+    return ", ".join(f"{percent(part)} {name}" for part, name in shown)
