@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
+from app.report import definitions
 from app.report.intervals import NO_DIFFERENCE, interval, with_interval
 from app.report.table import DIGITS, MEGABYTES, SECONDS, TEXT, Column, Table, digits
 from app.summary import baseline
@@ -94,7 +95,11 @@ class Against:
             ),
         ]
         rows = [row for own in self._rows.values() for row in own if row.part.part != SPEED and row.part.known]
-        note = f"Means over all ranks and all steps but the first. Difference: the run less the baseline. {NOISE}"
+        steps = ", ".join(f"{run.name} {measured_steps(run)}" for run in (*self._rows, self._base))
+        note = (
+            f"Means {definitions.BUT_THE_FIRST} (steps: {steps}). {definitions.PHASES} Difference: the run less the "
+            f"baseline. {NOISE}"
+        )
         return Table.of("against", f"Times against {self._base.name}", columns, rows, note)
 
     def _speeds(self) -> Table:
@@ -124,7 +129,7 @@ class Against:
             Column("ratio", "bytes_sent_ratio", DIGITS, times_sent),
         ]
         rows = [row for own in self._rows.values() for row in own if row.part.part == SPEED]
-        note = "Images/s: by wall clock. Sent: per step, the mean over ranks; bytes are counted and have no noise."
+        note = f"{definitions.IMAGES} {definitions.SENT} Bytes are counted and have no noise."
         title = f"Images per second and bytes against {self._base.name}"
         return Table.of("against-speed", title, columns, rows, note)
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from app.records.summary import Figures
+from app.report import definitions
 from app.report.table import COUNT, DIGITS, MEGABYTES, PERCENT, TEXT, Column, Table, Unit
 from app.report.tables import spread_column
 from app.summary.run import Run
@@ -34,15 +35,15 @@ def compared(runs: Sequence[Run]) -> Table:
         _of_figures(spread_column("step", "seconds", "median")),
         *(_of_figures(spread_column(phase.replace("_", " "), f"{phase}_seconds", "mean")) for phase in PHASES),
         Column("sent", "bytes_sent_per_step", MEGABYTES, lambda run: run.summary.run.bytes_sent_per_step),
-        Column("link used", "utilisation", PERCENT, utilisation),
+        Column("links used", "utilisation", PERCENT, utilisation),
         Column("loss", "loss", DIGITS, lambda run: run.summary.run.loss),
         Column("test", "accuracy", PERCENT, lambda run: run.summary.run.accuracy),
         Column("complete", "complete", TEXT, lambda run: run.summary.complete),
     ]
     note = (
-        "Medians of the step, means of its phases; the first step left out. Images/s: by wall clock, gaps "
-        "between steps included, evaluations left out. Only runs of one machine, in "
-        "one state of it, compare."
+        f"Median of the step, means of its phases, {definitions.BUT_THE_FIRST}. {definitions.PHASES} "
+        f"{definitions.IMAGES} {definitions.SENT} {definitions.LINKS_USED} Only runs of one machine, in one "
+        "state of it, compare."
     )
     return Table.of("compared", "Side by side, the fastest first", columns, ordered, note)
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from app.records.summary import PHASES, Figures
-from app.report import theme
+from app.report import definitions, theme
 from app.report.drawing import Drawing, Missing, draw
 from app.report.series import Series, of_records, series, thinned
 from app.report.timeline import timeline
@@ -53,19 +53,17 @@ def of_runs(runs: Sequence[Run]) -> list[Drawing]:
 def _phases_by_rank(run: Run) -> tuple[Figure, str]:
     rows = [(f"rank {rank.rank}", mean_seconds(rank)) for rank in run.summary.ranks]
     return stacked_phases(rows), (
-        "Mean seconds of each phase over all steps but the first. "
-        "Wait is the time until the slowest rank had arrived; sync is what then was left to do."
-        + (
-            " The thin bar under a row: synchronisation that backward hides. Only its length counts, not its place."
-            if run.summary.run.hidden_sync_seconds
-            else ""
-        )
+        f"Mean seconds of each phase over all steps but the first. {definitions.WAIT_AND_SYNC}"
+        + (definitions.HIDDEN_BAR if run.summary.run.hidden_sync_seconds else "")
     )
 
 
 def _phases_by_run(runs: Sequence[Run]) -> tuple[Figure, str]:
     rows = [(run.name, mean_seconds(run.summary.run)) for run in runs]
-    return stacked_phases(rows), "Mean seconds of each phase over all ranks and all steps but the first."
+    return stacked_phases(rows), (
+        f"Mean seconds of each phase {definitions.BUT_THE_FIRST}. {definitions.WAIT_AND_SYNC}"
+        + (definitions.HIDDEN_BAR if any(row["hidden_sync"] for _, row in rows) else "")
+    )
 
 
 MeanSeconds = Mapping[str, float | None]  # of each phase, of `hidden_sync`, and of the whole `step`

@@ -7,6 +7,7 @@ from typing import Any
 from app.records.lines import PhaseSeconds
 from app.records.manifest import WAYS, Link, Participant
 from app.records.summary import PHASES, Bandwidth, Epoch, Figures, LinkUse, Processor, RankFigures
+from app.report import definitions
 from app.report.table import (
     COUNT,
     DIGITS,
@@ -89,8 +90,7 @@ def _times(run: Run) -> Table:
     ]
     note = (
         f"Over {_warm_steps(run)}: mean, median and 95th percentile (p95) of the whole step, means of its phases. "
-        "Data to optimiser add up to the step; hidden sync runs behind backward. Images/s: by wall clock, from "
-        "the second step's start to the last one's end, gaps included and evaluations left out."
+        f"{definitions.PHASES} {definitions.IMAGES}"
     )
     return Table.of("times", "Times", columns, [*run.summary.ranks, run.summary.run], note)
 
@@ -193,7 +193,7 @@ def _bandwidth(run: Run) -> Table:
     ]
     note = (
         "Sync: median over the steps of the slowest rank's synchronisation; of what hides in backward, the time in "
-        "which messages were under way that all ranks had ready. Links used: the least seconds by the seconds taken. A "
+        f"which messages were under way that all ranks had ready. {definitions.LINKS_USED} A "
         "star and a ring that wait for nothing but their links both reach 100 %."
     )
     bandwidth = run.summary.run.bandwidth

@@ -15,6 +15,7 @@ from app.experiment.views.measures import test_accuracy, training_accuracy
 from app.experiment.views.view import Published, View, drawn
 from app.experiment.views.words import listed, noise_sentence, points
 from app.report import theme
+from app.report.definitions import INTERVALS
 from app.report.drawing import Drawing, Missing
 from app.report.intervals import with_interval
 from app.report.table import PERCENT, Column, Table, Unit
@@ -94,7 +95,8 @@ class Accuracy(View):
             columns += with_interval(f"less {base} ({self.judged}), points", "difference", difference, Unit(signed))
         note = (
             "Training accuracy is of the last epoch's images, each as the model took it at its step; test accuracy is "
-            "of the last evaluation. Medians over rounds, each with a seed of its own, with 95 % intervals; "
+            "of the last evaluation. Medians over rounds, each with a seed of its own, with "
+            f"{INTERVALS}; "
             "differences in percentage points."
         )
         return [Table.of(name, self.title, [*columns, ROUNDS], results.cells, note + self._sources())]
@@ -134,7 +136,7 @@ class Accuracy(View):
         if len(marks) > 1:
             theme.legend_above(axes, 2)
         source = self._sources(published) if len(marks) > 1 else ""
-        return figure, f"Medians over rounds; lines are intervals of 95 % confidence.{source}"
+        return figure, f"Medians over rounds; lines are {INTERVALS}.{source}"
 
 
 def _blocks(results: Results, part: Part) -> Blocks:

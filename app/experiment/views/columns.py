@@ -14,6 +14,9 @@ PRINTED = Unit(lambda loss: f"{loss:.4f}")  # as a console prints losses
 
 CELL = Column[MeasuredCell]("", "cell", TEXT, lambda cell: cell.name)
 RANKS = Column[MeasuredCell]("ranks", "world_size", COUNT, lambda cell: cell.world_size)
+STEPS = Column[MeasuredCell](  # that the times of a run are of
+    "steps", "steps", COUNT, lambda cell: min(len(rank.warm) for run in cell.runs for rank in run.ranks)
+)
 ROUNDS = Column[MeasuredCell]("rounds", "rounds", COUNT, lambda cell: len(cell.runs))
 
 

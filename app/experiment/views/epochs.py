@@ -26,8 +26,8 @@ from app.experiment.views.measures import (
     training_accuracy,
 )
 from app.experiment.views.view import Published, View
-from app.experiment.views.words import alike, listing, noise_sentence, times
-from app.report import theme
+from app.experiment.views.words import alike, in_seconds, listing, noise_sentence, times
+from app.report import definitions, theme
 from app.report.intervals import interval, with_interval
 from app.report.table import COUNT, MEGABYTES, MEGABYTES_PER_SECOND, PERCENT, SECONDS, Column, Table, digits
 from app.summary.run import Run
@@ -70,19 +70,19 @@ class Epochs(View):
             Column[MeasuredCell]("batch per rank", "batch_size_per_rank", COUNT, _batch_of),
             RANKS,
             measured("steps an epoch", "steps_per_epoch", by_epoch(lambda _: 1)),
-            *estimated("s/epoch, computed", "epoch_seconds", blocks),
-            told("epoch_seconds", self.published_seconds),
+            *estimated("epoch, computed", "epoch_seconds", blocks, SECONDS),
+            told("epoch_seconds", self.published_seconds, SECONDS),
             *with_interval("speedup", "speedup", partial(_speedup, results)),
             told("speedup", self.published_speedup),
-            measured("compute s", "compute_seconds", compute),
-            measured("communication s", "communication_seconds", communication),
-            told("communication_seconds", self.published_communication),
-            measured("hidden s", "hidden_seconds", hidden),
+            measured("compute", "compute_seconds", compute, SECONDS),
+            measured("communication", "communication_seconds", communication, SECONDS),
+            told("communication_seconds", self.published_communication, SECONDS),
+            measured("hidden", "hidden_seconds", hidden, SECONDS),
             measured("training accuracy", "training_accuracy", training_accuracy, PERCENT),
             ROUNDS,
         ]
         note = (
-            "Seconds per epoch: the steps of an epoch times the median step without the first; no epoch was measured "
+            "Epoch: the steps of an epoch times the median step without the first; no epoch was measured "
             "as a whole. Compute (data, forward, backward, optimiser), communication (wait and sync, as far as they "
             "delay steps) and hidden (behind backward, in addition) are mean seconds of a step times the steps of an "
             "epoch. Speedup: against one rank with the same batch per rank. Accuracy: on the images of the last epoch "
@@ -102,9 +102,9 @@ class Epochs(View):
                 "bus, 2(N-1)/N S/t", "bus_bytes_per_second", _bandwidth("bus_bytes_per_second"), MEGABYTES_PER_SECOND
             ),
             measured("slowest link", "link_bytes_per_second", link, MEGABYTES_PER_SECOND),
-            measured("of the link", "utilisation", ratio(_bandwidth("bus_bytes_per_second"), link), PERCENT),
+            measured("bus, of the link", "utilisation", ratio(_bandwidth("bus_bytes_per_second"), link), PERCENT),
             measured("2(N-1) S/t", "document_bytes_per_second", _document_rate, MEGABYTES_PER_SECOND),
-            measured("of the link", "document_utilisation", ratio(_document_rate, link), PERCENT),
+            measured("2(N-1) S/t, of the link", "document_utilisation", ratio(_document_rate, link), PERCENT),
             measured("ring at least", "ring_seconds", ratio(_ring_bytes, link), SECONDS),
             measured("log2(N) S/link", "document_seconds", ratio(_tree_bytes, link), SECONDS),
             measured(
@@ -150,7 +150,7 @@ class Epochs(View):
         theme.legend_above(left, 2)
         return figure, (
             "Mean seconds of a step times the steps of an epoch, and the speedup against one rank with the same batch "
-            "per rank; medians over rounds, lines are intervals of 95 % confidence."
+            f"per rank; medians over rounds, lines are {definitions.INTERVALS}."
         )
 
 
@@ -206,7 +206,7 @@ def _about_communication(results: Results) -> Iterator[str]:
         delaying, behind = cell.middle(communication), cell.middle(hidden)
         if cell.world_size > 1 and delaying is not None:
             parts.append(
-                f"{cell.name} {digits(delaying)} s{'' if behind is None else f' and {digits(behind)} s hidden'}"
+                f"{cell.name} {in_seconds(delaying)}{'' if behind is None else f' and {in_seconds(behind)} hidden'}"
             )
     yield from listing("Communication that delays steps, in an epoch", parts)
 

@@ -19,15 +19,15 @@ from app.experiment.views.measures import images_per_second, step_seconds
 from app.experiment.views.order import Order, about, changes, saturation
 from app.experiment.views.view import View
 from app.experiment.views.words import noise_sentence
-from app.report import theme
+from app.report import definitions, theme
 from app.report.drawing import Missing
 from app.report.intervals import with_interval
-from app.report.table import TEXT, Column, Table
+from app.report.table import DIGITS, SECONDS, TEXT, Column, Table
 from app.settings.link_rates import RATE_UNITS, read_rate
 from app.summary.intervals import Interval
 
 MEASURES = {"seconds": step_seconds, "images_per_second": images_per_second}
-HEADINGS = {"seconds": "s/step", "images_per_second": "images/s"}
+AXES = {"seconds": "s/step", "images_per_second": "images/s"}
 ABSENT = {"LINK_RATE": "unshaped"}  # what a cell without the setting is called
 MOST_EVEN = 6  # times the smallest; values further apart need a logarithmic scale
 
@@ -96,13 +96,11 @@ class Lines(View):
         columns: list[Column[Any]] = [CELL, Column[Spot](self.x, "x", TEXT, lambda spot: spot.label)]
         if self.series:
             columns.append(Column[Spot](self.series, "series", TEXT, lambda spot: spot.line))
-        columns += estimated(HEADINGS[self.figure], self.figure, blocks)
+        seconds = self.figure == "seconds"
+        columns += estimated("step" if seconds else "images/s", self.figure, blocks, SECONDS if seconds else DIGITS)
         columns += [*with_interval(f"by {base}", "ratio", by_base), ROUNDS]
-        note = "Medians over rounds, with 95 % intervals; of a run, " + (
-            "the median over all ranks and steps but the first."
-            if self.figure == "seconds"
-            else "all ranks' images by the time of the slowest one's steps, without the first."
-        )
+        what = f"Step: the median {definitions.BUT_THE_FIRST} of a run." if seconds else definitions.IMAGES
+        note = f"Medians over rounds, with {definitions.INTERVALS}. {what}"
         return [Table.of(name, self.title, columns, found, note)]
 
     def _base(self, spot: Spot, found: Sequence[Spot], blocks: Blocks) -> str | None:
@@ -124,7 +122,7 @@ class Lines(View):
         axes = figure.subplots()
         draw_lines(axes, shown)
         values = [each.value for points in shown.values() for _, each in points]
-        caption = "Medians over rounds; upright lines are intervals of 95 % confidence."
+        caption = f"Medians over rounds; upright lines are {definitions.INTERVALS}."
         if len(lines) > MOST_LINES:
             caption += f" The first {MOST_LINES} of {len(lines)} lines are drawn."
         if max(values) > MOST_EVEN * min(values):
@@ -138,7 +136,7 @@ class Lines(View):
         places = {spot.at: spot.label for spot in found}
         axes.set_xticks([*places], [*places.values()])
         axes.set_xlabel(self.x)
-        axes.set_ylabel(HEADINGS[self.figure])
+        axes.set_ylabel(AXES[self.figure])
         if len(lines) > 1:
             theme.legend_above(axes, 4)
         return figure, caption

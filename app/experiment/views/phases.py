@@ -10,18 +10,18 @@ from matplotlib.figure import Figure
 from pydantic import Field
 
 from app.experiment.reading.results import MeasuredCell, Results
-from app.experiment.views.columns import CELL, ROUNDS, measured, told
+from app.experiment.views.columns import CELL, ROUNDS, STEPS, measured, told
 from app.experiment.views.drawn import panels
 from app.experiment.views.measures import COMMUNICATION, HIDDEN, mean_step_seconds, phase_seconds, ratio, share
 from app.experiment.views.view import Published, View, drawn
-from app.experiment.views.words import listing, noise_sentence, times
+from app.experiment.views.words import in_seconds, listing, noise_sentence, times
 from app.records.lines import Step
 from app.records.summary import PHASES
-from app.report import theme
+from app.report import definitions, theme
 from app.report.drawing import Drawing, Missing
 from app.report.drawings import stacked_phases
 from app.report.intervals import with_interval
-from app.report.table import COUNT, PERCENT, SECONDS, TEXT, Column, Table, digits
+from app.report.table import COUNT, PERCENT, SECONDS, TEXT, Column, Table
 from app.summary.intervals import Interval
 from app.summary.run import Run
 from app.summary.words import percent
@@ -94,6 +94,7 @@ class Phases(View):
 
         columns = [
             CELL,
+            STEPS,
             measured("step (mean)", "mean_seconds", mean_step_seconds, SECONDS),
             *(measured(phase, f"{phase}_seconds", phase_seconds(phase), SECONDS) for phase in PHASES),
             measured("hidden sync", f"{HIDDEN}_seconds", phase_seconds(HIDDEN), SECONDS),
@@ -105,9 +106,8 @@ class Phases(View):
         if self.published:
             columns.append(told("forward_ratio", self.published))
         note = (
-            "Mean seconds of each phase over all ranks and all steps but the first, then the median over rounds: data "
-            "to optimiser add up to the step in each round. Wait: until the slowest rank has arrived. Sync: what is "
-            "then left to do. Hidden sync runs behind backward and is in none of the others."
+            f"Means {definitions.BUT_THE_FIRST}, then the median over rounds, in each of which the phases add up. "
+            f"{definitions.PHASES}"
         )
         return [
             Table.of(name, self.title, [*columns, ROUNDS], results.cells, note + self._sources()),
@@ -125,12 +125,9 @@ class Phases(View):
         for cell in results.cells:
             means = {phase: cell.middle(phase_seconds(phase)) for phase in (*PHASES, HIDDEN)}
             rows.append((cell.name, means | {"step": cell.middle(mean_step_seconds)}))
-        hidden = (
-            " Violet: synchronisation hidden behind backward."
-            if any(row[HIDDEN] is not None for _, row in rows)
-            else ""
-        )
-        return stacked_phases(rows), f"Mean seconds of each phase over ranks and steps, the median over rounds.{hidden}"
+        hidden = definitions.HIDDEN_BAR if any(row[HIDDEN] for _, row in rows) else ""
+        caption = f"Mean seconds of each phase {definitions.BUT_THE_FIRST}, the median over rounds. "
+        return stacked_phases(rows), f"{caption}{definitions.WAIT_AND_SYNC}{hidden}"
 
 
 def _about_backward(results: Results) -> str:
@@ -156,8 +153,8 @@ def _about_communication(results: Results) -> Iterator[str]:
         seconds, part = cell.middle(phase_seconds(*COMMUNICATION)), cell.middle(share(*COMMUNICATION))
         waiting = cell.middle(phase_seconds("wait"))
         if seconds is not None and part is not None and cell.world_size > 1:
-            waited = "" if waiting is None else f", {digits(waiting)} s of it waiting for the slowest rank"
-            parts.append(f"{cell.name} {digits(seconds)} s ({percent(part)}{waited})")
+            waited = "" if waiting is None else f", {in_seconds(waiting)} of it waiting for the slowest rank"
+            parts.append(f"{cell.name} {in_seconds(seconds)} ({percent(part)}{waited})")
     yield from listing("Communication that delays a step costs", parts)
 
 
@@ -167,8 +164,8 @@ def _about_hiding(results: Results) -> Iterator[str]:
         part = cell.middle(ratio(phase_seconds(HIDDEN), phase_seconds(HIDDEN, "sync")))
         if part is not None and hidden is not None and exposed is not None and cell.world_size > 1:
             yield (
-                f"{cell.name} hides {percent(part)} of its synchronisation behind backward: {digits(hidden)} s a "
-                f"step are hidden, {digits(exposed)} s are not."
+                f"{cell.name} hides {percent(part)} of its synchronisation behind backward: {in_seconds(hidden)} a "
+                f"step are hidden, {in_seconds(exposed)} are not."
             )
 
 
@@ -206,8 +203,8 @@ def _blocks_table(blocks: Sequence[BlockOfSteps], name: str, title: str) -> Tabl
         Column("rounds", "rounds", COUNT, lambda block: len(block.rounds)),
     ]
     note = (
-        "Seconds per step: the mean over the block's steps and all ranks, then the median over rounds. Communication: "
-        "wait and sync. The very first step is left out, because it sets everything up."
+        "Per step: the mean over the block's steps and all ranks, then the median over rounds. Communication: wait and "
+        "sync. The very first step is left out, because it sets everything up."
     )
     return Table.of(name, title, columns, blocks, note)
 

@@ -12,14 +12,14 @@ from app.experiment.plan.cells import Cell
 from app.experiment.reading.results import MeasuredCell, Results
 from app.experiment.reading.statistics import Comparison
 from app.experiment.views import measures
-from app.experiment.views.columns import CELL, RANKS, ROUNDS, estimated, measured, told
+from app.experiment.views.columns import CELL, RANKS, ROUNDS, STEPS, estimated, measured, told
 from app.experiment.views.drawn import draw_lines
 from app.experiment.views.view import Published, View
 from app.experiment.views.words import noise_sentence
-from app.report import theme
+from app.report import definitions, theme
 from app.report.drawing import Missing
 from app.report.intervals import interval, with_interval
-from app.report.table import DIGITS, MEGABYTES_PER_SECOND, PERCENT, TEXT, Column, Table, digits
+from app.report.table import DIGITS, MEGABYTES_PER_SECOND, PERCENT, SECONDS, TEXT, Column, Table, digits
 from app.summary.intervals import Interval
 from app.summary.words import percent
 
@@ -81,25 +81,30 @@ class Scaling(View):
         columns = [
             CELL,
             RANKS,
+            STEPS,
             Column[MeasuredCell]("mode", "mode", TEXT, _mode_of),
-            *estimated("s/step", "seconds", speedups.times),
+            *estimated("step", "seconds", speedups.times, SECONDS),
             measured("images/s", "images_per_second", measures.images_per_second),
             *with_interval("speedup", "speedup", speedups.of),
             Column("published", "published_speedup", DIGITS, published),
             Column("efficiency", "efficiency", PERCENT, lambda cell: _by_rank(cell, speedups.of(cell))),
             Column("published", "published_efficiency", PERCENT, lambda cell: _by_rank(cell, published(cell))),
-            measured("s/epoch, computed", "epoch_seconds", measures.epoch_seconds),
-            told("epoch_seconds", self.published_seconds),
+            measured("epoch, computed", "epoch_seconds", measures.epoch_seconds, SECONDS),
+            told("epoch_seconds", self.published_seconds, SECONDS),
             measured("of a rank, counted", "bytes_per_second", measures.payload_rate, MEGABYTES_PER_SECOND),
             measured("of a rank, kernel", "interface_bytes_per_second", measures.interface_rate, MEGABYTES_PER_SECOND),
             told("bytes_per_second", self.published_network_mb, MEGABYTES_PER_SECOND, 1e6),
             ROUNDS,
         ]
         note = (
-            "Speedup: the seconds per step of one rank by the cell's, of the same global batch. "
-            if self.kind == "strong"
-            else "Speedup: images per second of all ranks by those of one rank; the batch grows with the ranks. "
-        ) + "Efficiency: speedup by ranks. Seconds per epoch: median step times steps of an epoch, not measured."
+            (
+                "Speedup: the seconds per step of one rank by the cell's, of the same global batch. "
+                if self.kind == "strong"
+                else "Speedup: images per second of all ranks by those of one rank; the batch grows with the ranks. "
+            )
+            + "Efficiency: speedup by ranks. Epoch: the median step times the steps of an epoch, not measured. "
+            + (definitions.IMAGES)
+        )
         return [Table.of(name, self.title, columns, speedups.cells, note + self._sources())]
 
     def _published_speedup(self, speedups: "_Speedups", cell: Cell) -> float | None:
@@ -132,7 +137,7 @@ class Scaling(View):
         axes.set_xlabel("ranks")
         axes.set_ylabel("speedup")
         theme.legend_above(axes, 4)
-        caption = "One rank is 1. Upright lines are intervals of 95 % confidence; dashed: as many times as ranks."
+        caption = f"One rank is 1. Upright lines are {definitions.INTERVALS}; dashed: as many times as ranks."
         return figure, caption + (self._sources(self.published_seconds) if published else "")
 
 

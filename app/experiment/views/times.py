@@ -9,12 +9,12 @@ from pydantic import Field
 from app.experiment.plan.cells import Cell
 from app.experiment.reading.results import Results
 from app.experiment.reading.statistics import Blocks
-from app.experiment.views.columns import CELL, ROUNDS, compared, estimated, measured, told
+from app.experiment.views.columns import CELL, ROUNDS, STEPS, compared, estimated, measured, told
 from app.experiment.views.drawn import draw_interval, name_rows, rows_of
 from app.experiment.views.measures import first_step_seconds, mean_to, step_seconds
 from app.experiment.views.view import Published, View
 from app.experiment.views.words import difference_sentence, noise_sentence, times
-from app.report import theme
+from app.report import definitions, theme
 from app.report.table import DIGITS, SECONDS, Column, Table
 
 
@@ -60,6 +60,7 @@ class Times(View):
         blocks, base, published = results.blocks(step_seconds), self.baseline, self.published
         columns = [
             CELL,
+            STEPS,
             *estimated("step", "seconds", blocks, SECONDS),
             measured("first step", "first_step_seconds", first_step_seconds, SECONDS),
             *(
@@ -74,8 +75,8 @@ class Times(View):
             heading = f"published, by {base}"
             columns.append(Column(heading, "published_ratio", DIGITS, lambda cell: published.ratio(cell.name, base)))
         note = (
-            "Per step: the median over all ranks and all steps but the first of a run, then the median over "
-            "rounds, with its 95 % interval. The first step is shown apart, because it sets everything up."
+            f"Step: the median {definitions.BUT_THE_FIRST} of a run, then the median over rounds, with "
+            f"{definitions.INTERVALS}. The first step is shown apart, because it sets everything up."
         )
         return [Table.of(name, self.title, [*columns, ROUNDS], results.cells, note + self._sources())]
 
@@ -99,7 +100,7 @@ class Times(View):
         axes.set_xlim(left=0)
         if base:
             theme.legend_above(axes, 2)
-        return figure, f"Medians over rounds; lines are intervals of 95 % confidence.{self._sources() if base else ''}"
+        return figure, f"Medians over rounds; lines are {definitions.INTERVALS}.{self._sources() if base else ''}"
 
 
 def _slowest_first(blocks: Blocks, order: Sequence[str]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from app.experiment.plan.cells import Cell
 from app.experiment.reading.results import Results
 from app.experiment.reading.statistics import Blocks, Comparison
+from app.report.definitions import INTERVALS
 from app.report.intervals import NO_DIFFERENCE, interval
 from app.report.table import digits
 
@@ -12,6 +13,11 @@ from app.report.table import digits
 def times(comparison: Comparison) -> str:
     """A ratio in words."""
     return f"{digits(comparison.value)} times{interval(comparison)}"
+
+
+def in_seconds(seconds: float) -> str:
+    """A time, in ms below a second, as in tables."""
+    return f"{digits(seconds)} s" if abs(seconds) >= 1 else f"{digits(1e3 * seconds)} ms"
 
 
 def alike(comparison: Comparison) -> str:
@@ -29,7 +35,7 @@ def noise_sentence(blocks: Blocks, results: Results, *, points: bool = False, wh
     return (
         f"Repeats of a cell differ by {100 * blocks.noise:.1f} {'percentage points' if points else '%'}"
         f"{f' in {what}' if what else ''} (standard deviation, with what all cells of a round have in common taken "
-        "out). Intervals are of 95 % confidence."
+        f"out). Numbers in brackets are {INTERVALS}."
     )
 
 
