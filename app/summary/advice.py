@@ -6,7 +6,7 @@ from collections.abc import Callable
 from app.records.manifest import Manifest, Setting
 from app.records.summary import Advice, Summary
 from app.summary.bound import HARDLY_USED, MIXED, MUCH, Parts, utilisation
-from app.summary.words import percent
+from app.summary.words import duration, percent
 
 WORTH_TRYING = 0.8  # of the time now
 WORTH = 0.05  # of the step, to do something about it
@@ -121,10 +121,8 @@ def _faster_mode(summary: Summary, manifest: Manifest) -> Advice | None:
         return None
     mode, least, own = better
     return Advice(
-        f"{mode} needs at least {least:.3g} s a step on these links, where {summary.sync_mode} needs {own:.3g} s.",
-        command(
-            manifest, sync_mode=mode, **({"bucket_bytes": None} if "bucket_bytes" in (manifest.given or {}) else {})
-        ),
+        f"{mode} needs at least {duration(least)} a step on these links, {summary.sync_mode} {duration(own)}.",
+        command(manifest, sync_mode=mode, bucket_bytes=None),
     )
 
 

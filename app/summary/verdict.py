@@ -6,7 +6,7 @@ from app.records.manifest import WAYS, Manifest
 from app.records.summary import Shares, Summary, Verdict
 from app.summary.advice import advise, faster_mode
 from app.summary.bound import COMPUTING, HARDLY_USED, MUCH, Parts, bound_of, held_back, utilisation
-from app.summary.words import listed, percent
+from app.summary.words import duration, listed, percent
 
 WORTH_A_WORD = 0.05  # of the step
 UNEVEN_LINKS = 0.5  # of the median link; above that, unshaped links may differ by chance
@@ -40,7 +40,7 @@ def warnings(summary: Summary, manifest: Manifest) -> Iterator[str]:
             if usage and usage.throttled_seconds:
                 yield (
                     f"rank {rank.rank}: a CPU quota that RANK_CPUS did not set throttled it for "
-                    f"{usage.throttled_seconds:.3g} s, summed over CPUs, in {usage.seconds:.3g} s."
+                    f"{duration(usage.throttled_seconds)}, summed over CPUs, in {duration(usage.seconds)}."
                 )
     uncertain = summary.run.clock_uncertainty_seconds
     if uncertain is not None and uncertain > CLOCK_TOLERANCE_SECONDS:
@@ -135,8 +135,8 @@ def _about_straggler(summary: Summary, shares: Shares) -> Iterator[str]:
             yield f"{text}. In this mode no rank waits for another's gradients."
         else:
             yield (
-                f"{text}. The others wait for it {straggler.others_wait_seconds:.3g} s a step; it waits for them "
-                f"{straggler.wait_seconds:.3g} s."
+                f"{text}. The others wait for it {duration(straggler.others_wait_seconds)} a step; it waits for them "
+                f"{duration(straggler.wait_seconds)}."
             )
         return
     if wait is None or wait < WORTH_A_WORD:
@@ -157,10 +157,10 @@ def _about_hiding(summary: Summary) -> Iterator[str]:
     if not run.bytes_sent_per_step or not hidden or not exposed or not hidden.mean + exposed.mean:
         return
     part = hidden.mean / (hidden.mean + exposed.mean)
-    waiting = "" if run.wait_seconds is None else f", {run.wait_seconds.mean:.3g} s of it waiting for other ranks"
+    waiting = "" if run.wait_seconds is None else f", {duration(run.wait_seconds.mean)} of it waiting for other ranks"
     yield (
         f"{percent(part)} of the synchronisation, with the wait for other ranks' gradients, is hidden behind backward: "
-        f"{hidden.mean:.3g} s a step. {exposed.mean:.3g} s a step is exposed{waiting}."
+        f"{duration(hidden.mean)} a step. {duration(exposed.mean)} a step is exposed{waiting}."
     )
     if run.buckets_per_step == 1:
         yield "Nothing can be hidden in a single bucket: it is ready only when backward ends."
@@ -173,8 +173,8 @@ def _about_links(summary: Summary, shares: Shares, manifest: Manifest) -> Iterat
     if least := bandwidth.sync_seconds_at_least:
         faster = bandwidth.sync_seconds < least
         yield (
-            f"On the measured links, this mode's messages need at least {least:.3g} s a step; they took "
-            f"{bandwidth.sync_seconds:.3g} s (median)"
+            f"On the measured links, this mode's messages need at least {duration(least)} a step; they took "
+            f"{duration(bandwidth.sync_seconds)} (median)"
             + (": the links carried more in the run than when they were measured before it." if faster else ".")
         )
     if used is not None and used < HARDLY_USED and shares.of("sync") > MUCH:
@@ -198,7 +198,7 @@ def _about_other_modes(summary: Summary, shares: Shares, manifest: Manifest) -> 
     better = faster_mode(summary, manifest)
     if better and shares.of("sync") > WORTH_A_WORD:
         mode, least, own = better
-        yield f"On these links, {mode} needs at least {least:.3g} s a step where this mode needs {own:.3g} s."
+        yield f"On these links, {mode} needs at least {duration(least)} a step where this mode needs {duration(own)}."
 
 
 def _about_bytes(summary: Summary) -> Iterator[str]:

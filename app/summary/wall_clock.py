@@ -11,7 +11,7 @@ from app.records.lines import Clock, Evaluation, Step, Usage
 from app.records.spans import covered
 from app.records.summary import WallClock
 from app.summary.run_records import RankRecords
-from app.summary.words import percent
+from app.summary.words import duration, percent
 
 TICKS = 1 << 20  # in a second: a float holds such fractions exactly, and their sums too
 
@@ -58,9 +58,9 @@ def in_words(clock: WallClock | None) -> str | None:
         return None
     parts = sorted(((getattr(clock, field), name) for name, field in PARTS.items()), reverse=True)
     told = ", ".join(
-        f"{name} {seconds:.3g} s ({percent(seconds / clock.seconds)})" for seconds, name in parts if seconds
+        f"{name} {duration(seconds)} ({percent(seconds / clock.seconds)})" for seconds, name in parts if seconds
     )
-    return f"The whole run took {clock.seconds:.3g} s by wall clock: {told}."
+    return f"The whole run took {duration(clock.seconds)} by wall clock: {told}."
 
 
 def _active(rank: RankRecords, records: Iterable[Step | Evaluation]) -> Iterator[Span]:

@@ -1,4 +1,4 @@
-"""Shares of a step in words."""
+"""Shares and times in words."""
 
 from app.summary.bound import Parts
 
@@ -8,6 +8,11 @@ WORTH_LISTING = 0.005
 def percent(share: float, digits: int = 0) -> str:
     """A share of one as text."""
     return f"{100 * share:.{digits}f} %"
+
+
+def duration(seconds: float) -> str:
+    """Three digits, in milliseconds below a second."""
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
 def listed(parts: Parts, but: float | None = None) -> str:

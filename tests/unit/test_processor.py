@@ -48,7 +48,7 @@ def test_who_shares_a_core_with_three_others_waits_for_it_longer_than_it_has_it(
         while time.thread_time() - used < 0.1:
             pass
         waited = (threads.own_delay() or 0.0) - delayed
-        assert waited > time.thread_time() - used
+        assert waited > 1.5 * (time.thread_time() - used)
         assert threading.get_native_id() in threads.delays()
     finally:
         for other in others:

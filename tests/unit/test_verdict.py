@@ -182,7 +182,7 @@ def test_hidden_and_exposed_are_like_for_like() -> None:
     figures = runs.summary(group((0.0, 0.5, 0.4, 0.08, 0.02, 0.0), **times), [rank(0), rank(1)])
     (said,) = (each for each in verdict.reach(figures, MANIFEST).sentences if "is hidden" in each)
     assert said.startswith("75 % of the synchronisation, with the wait")
-    assert "0.1 s a step is exposed, 0.08 s of it waiting for other ranks" in said
+    assert "100 ms a step is exposed, 80 ms of it waiting for other ranks" in said
 
 
 @pytest.mark.parametrize(

@@ -128,5 +128,5 @@ def test_what_an_earlier_version_did_not_record_is_null() -> None:
 def test_in_words_the_largest_part_comes_first() -> None:
     assert wall_clock.in_words(wall_clock.of(ranks())) == (
         "The whole run took 14.2 s by wall clock: start 5.75 s (40 %), training 4 s (28 %), evaluation 1.75 s (12 %), "
-        "links 1.25 s (9 %), gaps between steps 0.75 s (5 %), end 0.75 s (5 %)."
+        "links 1.25 s (9 %), gaps between steps 750 ms (5 %), end 750 ms (5 %)."
     )
