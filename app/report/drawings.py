@@ -9,7 +9,9 @@ from matplotlib.ticker import MaxNLocator
 
 from app.records.summary import PHASES, Figures
 from app.report import definitions, theme
+from app.report.cores import cores
 from app.report.drawing import Drawing, Missing, draw
+from app.report.labels import name_lines
 from app.report.series import Series, of_records, series, thinned
 from app.report.timeline import timeline
 from app.summary.run import Run
@@ -29,6 +31,7 @@ def of_run(run: Run) -> list[Drawing]:
             ("bytes", "Bytes per step against the formula", _bytes),
             ("bandwidth", "Bandwidth", _bandwidth),
             ("cpu", "CPU", _cpu),
+            ("cores", "CPU of all ranks against the cores", cores),
             ("network", "Network", _network),
             ("memory", "Memory", _memory),
         )
@@ -116,6 +119,7 @@ def _step_times(run: Run) -> tuple[Figure, str]:
     lines = [of_records(f"rank {rank.rank}", rank.warm, "step", "seconds") for rank in run.ranks]
     figure, axes = _lines(lines, "step", "seconds", "no step but the first is there.")
     axes.set_ylim(bottom=0)
+    name_lines(figure)
     firsts = [rank.first_step.seconds for rank in run.summary.ranks if rank.first_step]
     return figure, (
         f"Without the first step, which sets everything up and took {max(firsts):.3g} s on the slowest rank."
@@ -129,6 +133,7 @@ def _loss(run: Run) -> tuple[Figure, str]:
     else:
         lines = [of_records(f"rank {rank.rank}", rank.steps, "step", "loss") for rank in run.ranks]
     figure, _ = _lines(lines, "step", "loss", "no step has a loss from all ranks.")
+    name_lines(figure)
     whose = "Of each step's global batch." if run.synchronised else "Of each rank's own model on its own part."
     return figure, f"{whose}{thinned(lines)}"
 
@@ -143,6 +148,7 @@ def _accuracy(run: Run) -> tuple[Figure, str]:
     figure, axes = _lines(lines, "epoch", "% right", "no epoch has a score.", marker="o")
     axes.set_ylim(0, 100)
     axes.set_xlim(0.5, max(numbers) + 0.5)
+    name_lines(figure)
     return figure, "Training: each image as the model took it at its step. Test: after the epoch, the mean over ranks."
 
 
@@ -240,7 +246,7 @@ def _usage(run: Run, panels: dict[str, tuple[str, float]], unit: str, caption: s
         axes.set_ylabel(f"{title} {unit}".strip())
         axes.set_ylim(bottom=0)
     figure.axes[-1].set_xlabel("seconds since the run began")
-    theme.legend_above(figure.axes[0], len(run.ranks))
+    name_lines(figure)
     return figure, caption + thinned(lines, "samples")
 
 
@@ -266,6 +272,7 @@ def _losses(runs: Sequence[Run]) -> tuple[Figure, str]:
         series(name, range(len(run.summary.losses)), run.summary.losses) for name, run in zip(names, runs, strict=True)
     ]
     figure, _ = _lines(lines, "step", "loss", "no step has a loss from all ranks.")
+    name_lines(figure)
     return (
         figure,
         "Of each step's global batch; without synchronisation, the mean over the ranks' own models." + thinned(lines),
@@ -285,6 +292,4 @@ def _lines(
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set_xlabel(across)
     axes.set_ylabel(up)
-    if len(lines) > 1:
-        theme.legend_above(axes, len(lines) if max(len(line.name) for line in lines) < 9 else 2)
     return figure, axes

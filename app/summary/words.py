@@ -12,7 +12,8 @@ def percent(share: float, digits: int = 0) -> str:
 
 def duration(seconds: float) -> str:
     """Three digits, in milliseconds below a second."""
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+    size, unit = (seconds, "s") if seconds >= 0.9995 else (1e3 * seconds, "ms")
+    return f"{size:.3g} {unit}" if size < 999.5 else f"{size:.0f} {unit}"  # above, that would be an exponent
 
 
 def listed(parts: Parts, but: float | None = None) -> str:

@@ -452,10 +452,10 @@ def lose_all_ranks(folder: Path) -> None:
     ("die", "missing"),
     [
         (cut_in_a_line, {"network"}),
-        (lose_a_rank, {"network", "bandwidth", "timeline", "loss"}),
+        (lose_a_rank, {"network", "bandwidth", "timeline", "loss", "cores"}),
         (
             lose_all_ranks,
-            {"phases", "timeline", "steps", "loss", "accuracy", "bandwidth", "cpu", "network", "memory"},
+            {"phases", "timeline", "steps", "loss", "accuracy", "bandwidth", "cpu", "cores", "network", "memory"},
         ),
     ],
 )

@@ -1,0 +1,52 @@
+"""The CPU time of all ranks of a host: a sum over the same moments, against the cores or the quotas."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.records.lines import Clock, Record, Recorder
+from app.report.cores import hosts_of
+from app.report.drawing import Missing
+from app.summary.run import Run
+from tests import runs
+from tests.unit.test_trace import USAGE
+
+
+def run_of(folder: Path, participants: list[dict[str, Any]], *ranks: list[Record]) -> Run:
+    manifest = runs.MANIFEST | {"world_size": len(ranks), "ranks": participants}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    for rank, content in enumerate(ranks):
+        with Recorder(folder, rank) as recorder:
+            for record in content:
+                recorder.write(replace(record, rank=rank))
+    return Run(folder)
+
+
+def used(at: float, user: float, system: float) -> Record:
+    return replace(USAGE, at_seconds=at, seconds=1.0, cpu_user_percent=user, cpu_system_percent=system)
+
+
+def test_ranks_are_summed_on_one_clock_while_all_are_there(tmp_path: Path) -> None:
+    """Rank 1's clock is ten seconds ahead; it begins half a second after rank 0 and ends half a second later."""
+    first: list[Record] = [Clock(0, 0.0, 0.0, 0.0), used(1.0, 50, 10), used(2.0, 90, 10)]
+    second: list[Record] = [Clock(1, 10.0, 10.0, 0.0), used(11.5, 20, 0), used(12.5, 30, 10)]
+    (host,) = hosts_of(run_of(tmp_path, [runs.participant(0), runs.participant(1)], first, second))
+    assert host.line.at.tolist() == [1.0, 1.5, 2.0]
+    assert host.line.values.tolist() == [80.0, 120.0, 140.0]
+    assert host.used == 80.0 + 30.0
+    assert host.cpus == 2.0  # each rank's share
+
+
+def test_each_host_has_its_own_sum(tmp_path: Path) -> None:
+    there = [runs.participant(0), runs.participant(1) | {"host_boot_id": "another", "fair_share_cpus": 0.5}]
+    hosts = hosts_of(run_of(tmp_path, there, [used(1.0, 50, 10)], [used(1.0, 20, 0)]))
+    assert [(host.cpus, host.line.values.tolist()) for host in hosts] == [(1.0, [60.0]), (0.5, [20.0])]
+
+
+def test_a_sum_without_one_of_its_ranks_is_none(tmp_path: Path) -> None:
+    run = run_of(tmp_path, [runs.participant(0), runs.participant(1)], [used(1.0, 50, 10)], [Clock(1, 0.0, 0.0, 0.0)])
+    with pytest.raises(Missing, match="rank 1 left no sample of usage"):
+        hosts_of(run)
