@@ -36,14 +36,14 @@ def advise(bound: str | None, summary: Summary, manifest: Manifest) -> Advice | 
     return None
 
 
-def command(manifest: Manifest, **changes: Setting) -> str:
+def command(manifest: Manifest, *options: str, **changes: Setting) -> str:
     """The run's own settings, with some of them otherwise; None is the default."""
     ranks = {"workers": manifest.world_size - 1}
     wanted = (manifest.given or {}) | ranks | changes
     if {"global_batch_size", "batch_size_per_rank"} <= wanted.keys():
         del wanted["batch_size_per_rank"]
     words = [f"{name.upper()}={value}" for name, value in wanted.items() if value is not None]
-    return shlex.join(["scripts/up", *(word for word in words if word != "WORKERS=3")])
+    return shlex.join(["scripts/up", *options, *(word for word in words if word != "WORKERS=3")])
 
 
 def faster_mode(summary: Summary, manifest: Manifest) -> tuple[str, float, float] | None:
@@ -230,8 +230,8 @@ def _see_the_floor(summary: Summary, manifest: Manifest) -> Advice | None:
     if summary.world_size == 1 or summary.sync_mode == "none":
         return None
     return Advice(
-        "More or faster cores would help most. To see what synchronisation costs here, compare with a run without it.",
-        command(manifest, sync_mode="none"),
+        "More or faster cores would help most. To see what synchronisation costs, compare with a run without it.",
+        command(manifest, "--with-floor"),
     )
 
 

@@ -85,7 +85,7 @@ def _headline(bound: str, summary: Summary, shares: Shares, parts: Parts) -> str
             return f"Data-bound: {percent(shares.data)} of the step goes into preparing the batch."
         case "cpu":
             return (
-                f"CPU-saturated: {percent(parts.no_core)} of the step the rank was ready to run and had no core. "
+                f"CPU-saturated: for {percent(parts.no_core)} of the step the rank was ready to run and had no core. "
                 f"{listed(parts, parts.no_core)}."
             )
         case "compute" if computes < max(sync, wait):
@@ -103,13 +103,10 @@ def _computation(summary: Summary, shares: Shares, parts: Parts) -> str:
     rest = [f"{percent(shares.of(*COMPUTING))} of the step is computation ({phases})"]
     if shares.sync is not None and summary.world_size > 1:
         rest.append(f"{percent(shares.sync)} is exposed synchronisation and {percent(shares.of('wait'))} waiting")
-    lacking = [
-        f"{percent(part)} {what}"
-        for part, what in ((parts.quota, "by the quota"), (parts.no_core, "because others had the cores"))
-        if part >= WORTH_A_WORD
-    ]
-    if lacking:
-        rest.append(f"within this the rank was ready to run and had no CPU: {' and '.join(lacking)}")
+    if parts.quota >= WORTH_A_WORD:
+        rest.append(f"for {percent(parts.quota)} of the step the CPU quota held the rank back")
+    if parts.no_core >= WORTH_A_WORD:
+        rest.append(f"for {percent(parts.no_core)} of the step the rank was ready to run and others had the cores")
     return f"Compute-bound: {'; '.join(rest)}."
 
 

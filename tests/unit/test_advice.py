@@ -119,7 +119,7 @@ def manifest(given: dict[str, Any], cores: int, gradients: int, world_size: int)
             "scripts/up SYNC_MODE=all_reduce RANK_CPUS=1.0",
         ),
         ({"shares": COMPUTE, "cores": 8}, "scripts/up SYNC_MODE=all_reduce WORKERS=7"),
-        ({"shares": COMPUTE}, "scripts/up SYNC_MODE=none"),
+        ({"shares": COMPUTE}, "scripts/up --with-floor SYNC_MODE=all_reduce"),
     ],
 )
 def test_the_command_changes_one_thing(run: dict[str, Any], command: str | None) -> None:
@@ -127,7 +127,7 @@ def test_the_command_changes_one_thing(run: dict[str, Any], command: str | None)
     assert found is not None
     assert found.command == command, found.sentence
     if command and command.startswith("scripts/up"):
-        words = dict(word.split("=", 1) for word in shlex.split(command)[1:])
+        words = dict(word.split("=", 1) for word in shlex.split(command)[1:] if "=" in word)
         Settings.model_validate({name.lower(): value for name, value in words.items()})
 
 

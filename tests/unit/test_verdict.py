@@ -111,11 +111,19 @@ def on_cpus(lost: Lost) -> dict[str, Any]:
     ("lost", "bound", "headline"),
     [
         (({}, {}), "compute", "Compute-bound: 60 % of the step is computation"),
-        (({"forward": 0.1, "backward": 0.2}, {}), "cpu", "CPU-saturated: 30 % of the step the rank was ready to run"),
+        (
+            ({"forward": 0.1, "backward": 0.2}, {}),
+            "cpu",
+            "CPU-saturated: for 30 % of the step the rank was ready to run",
+        ),
         # While it synchronises, too: the wire is not what the step waits for.
-        (({"backward": 0.2, "sync": 0.2}, {}), "cpu", "CPU-saturated: 40 % of the step"),
-        (({"backward": 0.1}, {"forward": 0.2, "backward": 0.1}), "compute", "had no CPU: 30 % by the quota and 10 %"),
-        (({"backward": 0.08}, {}), "compute", "had no CPU: 8 % because others had the cores"),
+        (({"backward": 0.2, "sync": 0.2}, {}), "cpu", "CPU-saturated: for 40 % of the step"),
+        (
+            ({"backward": 0.1}, {"forward": 0.2, "backward": 0.1}),
+            "compute",
+            "for 30 % of the step the CPU quota held the rank back; for 10 % of the step",
+        ),
+        (({"backward": 0.08}, {}), "compute", "for 8 % of the step the rank was ready to run and others had the cores"),
     ],
 )
 def test_time_without_a_core_is_a_part_of_the_step(lost: Lost, bound: str, headline: str) -> None:
