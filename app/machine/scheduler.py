@@ -33,7 +33,7 @@ class Threads:
             if thread not in self._files:
                 self._files[thread] = os.open(TASKS / str(thread) / "schedstat", os.O_RDONLY)
             line = os.pread(self._files[thread], LONGEST_LINE, 0)
-        except (FileNotFoundError, ProcessLookupError):  # no such account, or the thread has just ended
+        except OSError:  # the kernel keeps no such account, or the thread has just ended
             return None
         return int(line.split()[1]) * 1e-9
 
