@@ -8,7 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app import __version__
 from app.machine.folders import replace_file
-from app.report import theme, written
+from app.report import sorting, theme, written
 from app.report.drawing import Drawing
 from app.report.table import Table
 
@@ -40,4 +40,5 @@ def render(template: str, content: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["for_page"] = theme.for_page
+    environment.filters["places"] = sorting.places
     return environment.get_template(template).render(**content, version=__version__)

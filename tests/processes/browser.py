@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from selenium.webdriver import Chrome
+from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 
@@ -39,6 +39,15 @@ class Browser:
     def ask(self, script: str, *arguments: object) -> Any:
         """What a script in the page returns."""
         return self._driver.execute_script(script, *arguments)
+
+    def press(self, *keys: str) -> None:
+        """Type these keys, one after another, into what has the focus."""
+        ActionChains(self._driver).send_keys(*keys).perform()
+
+    def roles(self) -> list[str]:
+        """What each part of the page is to those who have it read out."""
+        tree = self._driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})
+        return [str(node["role"]["value"]) for node in tree["nodes"] if not node.get("ignored")]
 
     @property
     def title(self) -> str:

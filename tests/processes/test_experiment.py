@@ -76,6 +76,15 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     browser.close()
 
 
+# What the rows of a table say from top to bottom, once its heading of the seconds per step is chosen.
+SORTED_BY_SECONDS = """
+    const table = document.querySelector("[data-table=times]"), cell = table.querySelector("[data-name=seconds]");
+    table.querySelectorAll("thead label")[cell.cellIndex].click();
+    const rows = [...table.tBodies[0].rows].map(row => [row.getBoundingClientRect().top, row.cells[cell.cellIndex]]);
+    return rows.sort((one, other) => one[0] - other[0]).map(([_, seconds]) => Number(seconds.dataset.value));
+"""
+
+
 def page_of(place: Path) -> Path:
     return place / "results/experiments/rings"
 
@@ -143,6 +152,8 @@ def test_a_browser_shows_the_page_whole_and_without_a_complaint(place: Path, bro
     assert browser.ask("return document.querySelectorAll('figure svg').length") == 1
     assert browser.ask("return document.querySelectorAll('[data-table=times] tbody tr').length") == 3
     assert browser.ask("return document.documentElement.scrollWidth <= window.innerWidth")
+    seconds = browser.ask(SORTED_BY_SECONDS)
+    assert seconds == sorted(seconds)
     links = browser.ask("return [...document.querySelectorAll('a')].map(each => each.getAttribute('href'))")
     files = [f"tables/times.{kind}" for kind in ("csv", "md", "tex")] + [
         f"figures/times.{kind}" for kind in ("svg", "png")

@@ -542,6 +542,56 @@ def test_several_runs_get_one_page(place: Path, browser: Browser) -> None:
     assert [row["run"] for row in rows] == by_speed(place)
 
 
+def test_the_table_of_runs_sorts_by_any_heading_without_a_script(
+    place: Path, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    browser.open(page.write_comparison([Run(place / "results" / name) for name in RUNS]))
+    assert browser.ask("return document.scripts.length") == 0
+    heading = "return document.querySelector('#table-compared thead tr').getBoundingClientRect().bottom"
+    lines_up = """
+        const tops = row => [...row.cells].map(cell => cell.getBoundingClientRect().left);
+        const [head, ...rows] = [...document.querySelectorAll("#table-compared tr")].map(tops);
+        return rows.every(row => row.every((left, place) => left == head[place]));
+    """
+
+    def shown() -> list[str]:
+        """The runs from top to bottom."""
+        tops = (
+            "return [...document.querySelectorAll('#table-compared tbody tr')].map(row =>"
+            " [row.getBoundingClientRect().top, row.cells[0].textContent])"
+        )
+        rows = sorted(browser.ask(tops))
+        assert rows[0][0] >= browser.ask(heading) - 1
+        return [name for _, name in rows]
+
+    def sort_by(name: str, *, largest: bool = False) -> list[str]:
+        browser.ask(
+            "const cell = document.querySelector(`#table-compared tbody [data-name='${arguments[0]}']`).cellIndex;"
+            "document.querySelectorAll('#table-compared thead label')[cell].click();"
+            "const box = document.querySelector('#table-compared [type=checkbox]');"
+            "if (box.checked != arguments[1]) box.click()",
+            *(name, largest),
+        )
+        return shown()
+
+    assert browser.ask(lines_up)
+    assert shown() == by_speed(place)
+    assert (sort_by("world_size"), sort_by("world_size", largest=True)) == (["alone", "pair"], ["pair", "alone"])
+    assert (sort_by("run"), sort_by("run", largest=True)) == (["alone", "pair"], ["pair", "alone"])
+    for largest in (False, True):  # what was not measured comes last in either order
+        assert sort_by("accuracy", largest=largest) == ["pair", "alone"]
+    browser.ask("document.querySelector('#table-compared .sorting [type=radio]').focus()")
+    browser.press(" ")
+    assert shown() == by_speed(place)
+    browser.press("\ue014")  # the arrow to the right chooses the first heading, which is `run`
+    assert shown() == ["pair", "alone"]  # still the largest first
+    roles = browser.roles()
+    cells = browser.ask("return document.querySelectorAll('#table-compared td').length")
+    assert {"table", "columnheader", "rowheader"} <= set(roles)
+    assert roles.count("cell") >= cells
+
+
 def test_side_by_side_the_fastest_comes_first(place: Path) -> None:
     code, output = group.wait(group.start("compare alone pair", place))
     assert code == 0, output
