@@ -18,7 +18,7 @@ STEPS_LEFT = 2  # in an epoch, at least, or nothing can be measured
 
 
 def advise(bound: str | None, summary: Summary, manifest: Manifest) -> Advice | None:
-    """None where there is nothing to judge, or an earlier version did not record how the run was asked for."""
+    """None where there is nothing to judge, or an earlier version did not record the given settings."""
     parts = Parts.of(summary.run)
     if bound is None or parts is None or manifest.given is None:
         return None
@@ -57,7 +57,7 @@ def faster_mode(summary: Summary, manifest: Manifest) -> tuple[str, float, float
     return (best, least, own.sync_seconds_at_least) if least < WORTH_TRYING * own.sync_seconds_at_least else None
 
 
-# Rules: each says what to try, or None where it does not apply. A command never asks for ranks that it leaves out.
+# Rules: each says what to try, or None where it does not apply. No command leaves out a rank that a setting names.
 
 
 def _spare_the_slow_rank(summary: Summary, manifest: Manifest) -> Advice | None:
