@@ -11,6 +11,7 @@ from app.summary import baseline
 from app.summary.baseline import ENOUGH_STEPS, SPEED, Difference, measured_steps
 from app.summary.intervals import Interval
 from app.summary.run import Run
+from app.summary.words import duration
 
 NOISE = (
     "Intervals hold for all parts together with 95 % confidence. They come from the means of up to ten batches of "
@@ -64,7 +65,7 @@ class Against:
             return [f"Too few steps to say whether {pair} differ: {needed}."]
         times = f"{digits(ratio.value)} times{interval(ratio)}" if ratio else ""
         lead = (
-            f"A step of {run.name} takes {times} what a step of {self._base.name} takes: {_milliseconds(found)}."
+            f"A step of {run.name} takes {times} what a step of {self._base.name} takes: {_longer(found)}."
             if step.part.beyond_noise
             else f"Between a step of {run.name} and one of {self._base.name} there is {NO_DIFFERENCE}: {times}."
         )
@@ -139,7 +140,7 @@ def _about_parts(rows: Sequence[_Row]) -> list[str]:
     differing = [(row, row.part.difference) for row in rows if row.part.difference and row.part.beyond_noise]
     differing.sort(key=lambda each: -abs(each[1].value))
     alike = [_name(row) for row in rows if row.part.beyond_noise is False]
-    parts = [f"{_name(row)} {_milliseconds(found)}" for row, found in differing]
+    parts = [f"{_name(row)} {_longer(found)}" for row, found in differing]
     return [
         *([f"By part: {'; '.join(parts)}."] if parts else []),
         *([f"{NO_DIFFERENCE.capitalize()} in {', '.join(alike)}."] if alike else []),
@@ -150,8 +151,8 @@ def _name(row: _Row) -> str:
     return row.part.part.replace("_", " ")
 
 
-def _milliseconds(found: Interval) -> str:
+def _longer(found: Interval) -> str:
     """A difference of times in words."""
-    ends = sorted(abs(1e3 * end) for end in (found.low, found.high) if end is not None)
-    words = f" ({' to '.join(map(digits, ends))})" if ends else ""
-    return f"{digits(abs(1e3 * found.value))} ms{words} {'longer' if found.value > 0 else 'shorter'}"
+    ends = sorted(abs(end) for end in (found.low, found.high) if end is not None)
+    words = f" ({' to '.join(map(duration, ends))})" if ends else ""
+    return f"{duration(abs(found.value))}{words} {'longer' if found.value > 0 else 'shorter'}"

@@ -16,6 +16,7 @@ from app.report.series import Series, of_records, series, thinned
 from app.report.timeline import timeline
 from app.summary.run import Run
 from app.summary.run_records import RankRecords
+from app.summary.words import duration
 
 
 def of_run(run: Run) -> list[Drawing]:
@@ -97,7 +98,7 @@ def stacked_phases(rows: Sequence[tuple[str, MeanSeconds]]) -> Figure:
         if hidden > 0:
             axes.barh(place + 0.38, hidden, left=backward_begins, height=0.16, color=theme.HIDDEN)
         if left[place]:
-            text = f"{_number(row['step']):.3g} s"
+            text = duration(_number(row["step"]))
             axes.annotate(text, (left[place], place), (4, 0), textcoords="offset points", va="center")
     axes.set_yticks(places, theme.shorten([name for name, _ in rows]))
     axes.invert_yaxis()
@@ -122,7 +123,7 @@ def _step_times(run: Run) -> tuple[Figure, str]:
     name_lines(figure)
     firsts = [rank.first_step.seconds for rank in run.summary.ranks if rank.first_step]
     return figure, (
-        f"Without the first step, which sets everything up and took {max(firsts):.3g} s on the slowest rank."
+        f"Without the first step, which sets everything up and took {duration(max(firsts))} on the slowest rank."
         f"{thinned(lines)}"
     )
 

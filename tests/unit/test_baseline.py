@@ -151,7 +151,7 @@ def test_the_sentences_lead_with_the_step_and_claim_nothing_within_the_noise(tmp
     ring, floor = write(tmp_path, "ring", 41, RING), write(tmp_path, "floor", 41, FLOOR)
     lead, *rest = Against([ring], floor).sentences()
     assert lead.startswith("A step of ring takes 1.9")
-    assert re.search(r": 30(\.\d)? ms \(29[\d.]* to 3[01][\d.]*\) longer\.$", lead)
+    assert re.search(r": 30(\.\d)? ms \(29[\d.]* ms to 3[01][\d.]* ms\) longer\.$", lead), lead
     assert "No difference beyond the noise in data, forward, backward, optimiser." in rest
     assert "One run each does not show the noise from run to run" in rest[-1]
     alike, *_ = Against([write(tmp_path, "again", 41, RING, 0.03)], ring).sentences()

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from app.report import theme
+from app.report.textures import HATCHES
 
 Array = npt.NDArray[np.float64]
 
@@ -42,6 +43,7 @@ TOUCHING = [
     ("optimiser", "data"),
     ("backward", "hidden"),
 ]
+ALIKE_IN_GREY = ("backward", "sync")  # they touch only where nobody waited
 COLOURS = theme.PHASES | {"hidden": theme.HIDDEN}
 
 
@@ -124,9 +126,20 @@ def test_four_lines_are_far_apart(vision: str) -> None:
 
 
 def test_in_grey_print_a_phase_ends_where_the_next_one_begins() -> None:
-    steps = {pair: abs(lab(COLOURS[pair[0]])[0] - lab(COLOURS[pair[1]])[0]) for pair in pairwise(BAR)}
-    steps["backward", "hidden"] = abs(lab(COLOURS["backward"])[0] - lab(theme.HIDDEN)[0])
-    assert {pair: step for pair, step in steps.items() if step < LEAST_STEP_OF_GREY} == {}
+    apart = {pair: abs(lab(COLOURS[pair[0]])[0] - lab(COLOURS[pair[1]])[0]) for pair in {*TOUCHING} - {ALIKE_IN_GREY}}
+    assert {pair: step for pair, step in apart.items() if step < LEAST_STEP_OF_GREY} == {}
+
+
+def test_textures_tell_in_grey_print_what_lightness_cannot() -> None:
+    """Backward, wait and sync each touch both others, and there is not enough lightness for three of them.
+
+    Contrast with a white and with a dark panel leaves a range in which three colours are less than 10 apart.
+    """
+    least, most = LEAST_CONTRAST * (luminance(PANELS[1]) + 0.05), (luminance(PANELS[0]) + 0.05) / LEAST_CONTRAST
+    range_of_lightness = 116 * (np.cbrt(most - 0.05) - np.cbrt(least - 0.05))
+    assert range_of_lightness < 2 * 10
+    one, other = (HATCHES.get(COLOURS[phase]) for phase in ALIKE_IN_GREY)
+    assert one != other
 
 
 @pytest.mark.parametrize("panel", PANELS)

@@ -26,11 +26,12 @@ from app.experiment.views.measures import (
     training_accuracy,
 )
 from app.experiment.views.view import Published, View
-from app.experiment.views.words import alike, in_seconds, listing, noise_sentence, times
+from app.experiment.views.words import alike, listing, noise_sentence, times
 from app.report import definitions, theme
 from app.report.intervals import interval, with_interval
 from app.report.table import COUNT, MEGABYTES, MEGABYTES_PER_SECOND, PERCENT, SECONDS, Column, Table, digits
 from app.summary.run import Run
+from app.summary.words import duration
 
 PER_RANK = "BATCH_SIZE_PER_RANK"
 
@@ -206,7 +207,7 @@ def _about_communication(results: Results) -> Iterator[str]:
         delaying, behind = cell.middle(communication), cell.middle(hidden)
         if cell.world_size > 1 and delaying is not None:
             parts.append(
-                f"{cell.name} {in_seconds(delaying)}{'' if behind is None else f' and {in_seconds(behind)} hidden'}"
+                f"{cell.name} {duration(delaying)}{'' if behind is None else f' and {duration(behind)} hidden'}"
             )
     yield from listing("Communication that delays steps, in an epoch", parts)
 

@@ -14,7 +14,7 @@ from app.experiment.views.columns import CELL, ROUNDS, STEPS, measured, told
 from app.experiment.views.drawn import panels
 from app.experiment.views.measures import COMMUNICATION, HIDDEN, mean_step_seconds, phase_seconds, ratio, share
 from app.experiment.views.view import Published, View, drawn
-from app.experiment.views.words import in_seconds, listing, noise_sentence, times
+from app.experiment.views.words import listing, noise_sentence, times
 from app.records.lines import Step
 from app.records.summary import PHASES
 from app.report import definitions, theme
@@ -24,7 +24,7 @@ from app.report.intervals import with_interval
 from app.report.table import COUNT, PERCENT, SECONDS, TEXT, Column, Table
 from app.summary.intervals import Interval
 from app.summary.run import Run
-from app.summary.words import percent
+from app.summary.words import duration, percent
 
 PARTS: dict[str, tuple[str, ...]] = {  # the phases of a block's parts; the last one gives the colour
     "forward": ("forward",),
@@ -153,8 +153,8 @@ def _about_communication(results: Results) -> Iterator[str]:
         seconds, part = cell.middle(phase_seconds(*COMMUNICATION)), cell.middle(share(*COMMUNICATION))
         waiting = cell.middle(phase_seconds("wait"))
         if seconds is not None and part is not None and cell.world_size > 1:
-            waited = "" if waiting is None else f", {in_seconds(waiting)} of it waiting for the slowest rank"
-            parts.append(f"{cell.name} {in_seconds(seconds)} ({percent(part)}{waited})")
+            waited = "" if waiting is None else f", {duration(waiting)} of it waiting for the slowest rank"
+            parts.append(f"{cell.name} {duration(seconds)} ({percent(part)}{waited})")
     yield from listing("Communication that delays a step costs", parts)
 
 
@@ -164,8 +164,8 @@ def _about_hiding(results: Results) -> Iterator[str]:
         part = cell.middle(ratio(phase_seconds(HIDDEN), phase_seconds(HIDDEN, "sync")))
         if part is not None and hidden is not None and exposed is not None and cell.world_size > 1:
             yield (
-                f"{cell.name} hides {percent(part)} of its synchronisation behind backward: {in_seconds(hidden)} a "
-                f"step are hidden, {in_seconds(exposed)} are not."
+                f"{cell.name} hides {percent(part)} of its synchronisation behind backward: {duration(hidden)} a "
+                f"step are hidden, {duration(exposed)} are not."
             )
 
 

@@ -15,11 +15,6 @@ def times(comparison: Comparison) -> str:
     return f"{digits(comparison.value)} times{interval(comparison)}"
 
 
-def in_seconds(seconds: float) -> str:
-    """A time, in ms below a second, as in tables."""
-    return f"{digits(seconds)} s" if abs(seconds) >= 1 else f"{digits(1e3 * seconds)} ms"
-
-
 def alike(comparison: Comparison) -> str:
     """What is added where a difference is within the noise."""
     return f", {NO_DIFFERENCE}" if comparison.beyond_noise is False else ""
