@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 from app.records.summary import Figures
 from app.report import definitions
-from app.report.table import COUNT, DIGITS, MEGABYTES, PERCENT, TEXT, Column, Table, Unit
+from app.report.intervals import NO_DIFFERENCE, interval
+from app.report.table import COUNT, DIGITS, MEGABYTES, PERCENT, TEXT, Column, Table, Unit, digits
 from app.report.tables import spread_column
+from app.summary import baseline
 from app.summary.run import Run
 
 PHASES = ("forward", "backward", "wait", "sync", "hidden_sync", "optimiser")
@@ -46,6 +48,28 @@ def compared(runs: Sequence[Run]) -> Table:
         "state of it, compare."
     )
     return Table.of("compared", "Side by side, the fastest first", columns, ordered, note)
+
+
+def headline(runs: Sequence[Run]) -> str:
+    """Which run is the fastest, and by how much; none is, where the noise of their steps may explain it."""
+    speeds = {run: speed for run in runs if (speed := run.summary.run.images_per_second)}
+    if len(speeds) < 2:
+        return "Nothing to compare: fewer than two runs have a step that counts."
+    fastest, *others = sorted(speeds, key=lambda run: -speeds[run])
+    found = {run: baseline.speed(fastest, run) for run in others}
+    alike = [run.name for run, each in found.items() if each.beyond_noise is False]
+    differing = [run for run, each in found.items() if each.beyond_noise]
+    unknown = [run.name for run, each in found.items() if each.beyond_noise is None]
+    if unknown:
+        doubt = f"There are too few steps to say whether {', '.join(unknown)} really did fewer."
+        return f"{fastest.name} did the most images/s. {doubt}"
+    if not differing:
+        return f"Between the runs there is {NO_DIFFERENCE} in images/s."
+    ratio = found[differing[-1]].ratio
+    times = f"{digits(ratio.value)} times{interval(ratio)}" if ratio else ""
+    besides = f", with {NO_DIFFERENCE} to {', '.join(alike)}" if alike else ""
+    speed = f"{digits(speeds[fastest])} images/s, {times} as many as {differing[-1].name}"
+    return f"{fastest.name} is the fastest{besides}: {speed}."
 
 
 def _of_figures(column: Column[Figures]) -> Column[Run]:

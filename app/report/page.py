@@ -28,6 +28,7 @@ def write_comparison(compared_runs: Sequence[Run], base: Run | None = None) -> P
     compared = {
         "tables": [comparison.compared(runs), *(against.tables() if against else [])],
         "drawings": drawings.of_runs(runs),
+        "headline": comparison.headline(runs),
         "differences": comparison.differences(runs),
         "baseline": base,
         "against": against.sentences() if against else [],

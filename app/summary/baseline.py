@@ -71,6 +71,12 @@ def compare(run: Run, base: Run) -> list[Difference]:
     return [difference(part, own[part], other[part]) for part in (*TIMES, SPEED)]
 
 
+def speed(run: Run, base: Run) -> Difference:
+    """Images per second alone."""
+    own, other = (_speed(each) for each in (run, base))
+    return difference(SPEED, own, other)
+
+
 def measured_steps(run: Run) -> int:
     """How many steps an interval can be based on."""
     return len(together([rank.warm for rank in run.ranks]))
@@ -122,7 +128,12 @@ def _estimates(run: Run) -> dict[str, Estimate | None]:
     for part in TIMES:
         spread = figures.seconds if part == "step" else figures.seconds_of(part)
         found[part] = estimate(spread.mean if spread else None, _batch_means(steps, part))
-    return found | {SPEED: estimate(figures.images_per_second, _batch_speeds(run.ranks, steps))}
+    return found | {SPEED: _speed(run)}
+
+
+def _speed(run: Run) -> Estimate | None:
+    steps = together([rank.warm for rank in run.ranks])
+    return estimate(run.summary.run.images_per_second, _batch_speeds(run.ranks, steps))
 
 
 def _batch_means(steps: Sequence[Sequence[Step]], part: str) -> list[float]:

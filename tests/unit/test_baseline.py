@@ -15,6 +15,7 @@ from app.errors import LockstepError
 from app.records.lines import Finished, Recorder
 from app.report import commands
 from app.report.baseline import Against
+from app.report.comparison import headline
 from app.report.table import Table
 from app.summary.baseline import ENOUGH_STEPS, SPEED, Difference, batches, compare, difference, estimate
 from app.summary.run import Run
@@ -173,6 +174,23 @@ def test_too_few_steps_are_said_to_be_too_few(tmp_path: Path) -> None:
 def test_a_run_without_steps_can_be_no_side_of_a_comparison(tmp_path: Path) -> None:
     told, *_ = Against([write(tmp_path, "none", 0, RING)], write(tmp_path, "ring", 9, RING)).sentences()
     assert told == "none and ring cannot be compared: a step is not measured in none."
+
+
+def test_a_comparison_leads_with_the_fastest_unless_the_noise_may_explain_it(tmp_path: Path) -> None:
+    ring, floor = write(tmp_path, "ring", 41, RING), write(tmp_path, "floor", 41, FLOOR)
+    again, few = write(tmp_path, "again", 41, RING, 0.03), write(tmp_path, "few", 5, FLOOR)
+    assert re.fullmatch(
+        r"floor is the fastest: 4000 images/s, 1\.9\d times \(1\.[\d]+ to [12][.\d]+\) as many as ring\.",
+        headline([ring, floor]),
+    )
+    third = write(tmp_path, "third", 41, FLOOR, 0.02)
+    assert headline([ring, third, floor]).startswith(
+        "floor is the fastest, with no difference beyond the noise to third: "
+    )
+    assert headline([ring, again]) == "Between the runs there is no difference beyond the noise in images/s."
+    told = "few did the most images/s. There are too few steps to say whether ring really did fewer."
+    assert headline([few, ring]) == told
+    assert headline([write(tmp_path, "none", 0, RING), ring]).startswith("Nothing to compare: ")
 
 
 @pytest.mark.parametrize("command", [commands.compare, commands.report])
