@@ -68,8 +68,8 @@ def headline(runs: Sequence[Run]) -> str:
     ratio = found[differing[-1]].ratio
     times = f"{digits(ratio.value)} times{interval(ratio)}" if ratio else ""
     besides = f", with {NO_DIFFERENCE} to {', '.join(alike)}" if alike else ""
-    speed = f"{digits(speeds[fastest])} images/s, {times} as many as {differing[-1].name}"
-    return f"{fastest.name} is the fastest{besides}: {speed}."
+    lead = f"{digits(speeds[fastest])} images/s, {times} as many as {differing[-1].name}"
+    return f"{fastest.name} is the fastest{besides}: {lead}."
 
 
 def _of_figures(column: Column[Figures]) -> Column[Run]:
