@@ -1,11 +1,13 @@
 """All ranks' records of a run, and what only all of them together show: who waited for whom."""
 
+import gc
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from operator import attrgetter, lt
 from pathlib import Path
-
-import numpy as np
 
 from app.records import lines
 from app.records.lines import Clock, Evaluation, Finished, Message, Step, Usage
@@ -34,8 +36,13 @@ class RankRecords:
         """Convert a moment of this rank's clock to rank 0's, as if it had drifted evenly between comparisons."""
         if not self.clocks:
             return at_seconds
-        compared = [clock.at_seconds for clock in self.clocks], [clock.ahead_seconds for clock in self.clocks]
-        return at_seconds - float(np.interp(at_seconds, *compared))
+        # In plain Python, because a page asks for hundreds of thousands of moments one by one.
+        later = bisect_right(self.clocks, at_seconds, key=attrgetter("at_seconds"))
+        before, after = self.clocks[max(later - 1, 0)], self.clocks[min(later, len(self.clocks) - 1)]
+        if before is after:
+            return at_seconds - before.ahead_seconds
+        drift = (after.ahead_seconds - before.ahead_seconds) / (after.at_seconds - before.at_seconds)
+        return at_seconds - (drift * (at_seconds - before.at_seconds) + before.ahead_seconds)
 
 
 @dataclass(frozen=True)
@@ -49,20 +56,44 @@ class RunRecords:
 def read(run_folder: Path) -> RunRecords:
     """The manifest and every rank's records, with DDP's exposed time split into waiting and synchronisation."""
     manifest = Manifest.read(run_folder)
-    ranks = [_read_rank(run_folder, rank, manifest.plan.steps) for rank in range(manifest.world_size)]
+    with _collecting_nothing():
+        ranks = [_read_rank(run_folder, rank, manifest.plan.steps) for rank in range(manifest.world_size)]
+        _split_exposed(ranks)
+    return RunRecords(manifest, ranks)
+
+
+@contextmanager
+def _collecting_nothing() -> Iterator[None]:
+    """Records have no cycles, yet the collector of cycles would go through all of them again and again."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _split_exposed(ranks: Sequence[RankRecords]) -> None:
+    """Split exposed time into waiting and synchronisation, where all ranks' records are there to compare."""
     split: dict[tuple[int, int], Step] = {}
     for steps in together([rank.steps for rank in ranks]):
         if all(step.buckets and step.wait_seconds is None for step in steps):
             for rank, step, waited in zip(ranks, steps, _waits(ranks, steps), strict=True):
                 synchronised = (step.exposed_sync_seconds or 0.0) - waited
-                split[rank.rank, step.step] = replace(step, wait_seconds=waited, sync_seconds=synchronised)
+                # As `replace` would, but that looks at the definition of every field.
+                split[rank.rank, step.step] = Step(
+                    **(vars(step) | {"wait_seconds": waited, "sync_seconds": synchronised})
+                )
     for rank in ranks:
         rank.steps = [split.get((rank.rank, step.step), step) for step in rank.steps]
-    return RunRecords(manifest, ranks)
 
 
 def together(ranks: Sequence[Sequence[Step]]) -> list[tuple[Step, ...]]:
     """The steps that all ranks have recorded, each with all ranks' records of it: paired by number, not by place."""
+    numbers = [[step.step for step in steps] for steps in ranks]
+    if numbers and all(own == numbers[0] for own in numbers) and all(map(lt, numbers[0], numbers[0][1:])):
+        return list(zip(*ranks, strict=True))  # nothing is missing: as nearly always, and much faster
     numbered = [{step.step: step for step in steps} for steps in ranks]
     common = set(numbered[0]).intersection(*numbered[1:]) if numbered else set[int]()
     return [tuple(steps[number] for steps in numbered) for number in sorted(common)]
@@ -144,14 +175,16 @@ def _waits(ranks: Sequence[RankRecords], steps: Sequence[Step]) -> Iterator[floa
     After backward it waits until the last rank has its last bucket ready; before forward, until rank 0 sends its
     buffers.
     """
-    buckets, buffers = (
-        [_spans(rank, step, messages) for rank, step, messages in zip(ranks, steps, lists, strict=True)]
-        for lists in ([step.buckets or [] for step in steps], [step.buffers or [] for step in steps])
-    )
-    latest = max(own[-1][0] for own in buckets)
-    for step, own_buckets, own_buffers in zip(steps, buckets, buffers, strict=True):
+    buffers = [_spans(rank, step, step.buffers or []) for rank, step in zip(ranks, steps, strict=True)]
+    ready_last = [
+        ready
+        for rank, step in zip(ranks, steps, strict=True)
+        for ready, _ in _spans(rank, step, (step.buckets or [])[-1:])
+    ]
+    latest = max(ready_last)
+    for step, own_ready, own_buffers in zip(steps, ready_last, buffers, strict=True):
         behind_backward = (step.exposed_sync_seconds or 0.0) - sum(end - ready for ready, end in own_buffers)
-        waited = min(latest - own_buckets[-1][0], behind_backward)
+        waited = min(latest - own_ready, behind_backward)
         for (ready, end), (given, _) in zip(own_buffers, buffers[0], strict=True):
             waited += min(max(given - ready, 0.0), end - ready)
         yield waited

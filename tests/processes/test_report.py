@@ -30,7 +30,7 @@ from tests.processes.browser import NARROW, WIDE, Browser
 
 RUNS = ("pair", "alone")  # two ranks with DistributedDataParallel; and one, with a single sample of its usage
 HOSTILE = """<i>&"'$y$</i><script>document.title="bad"</script><img src=x onerror='document.title="bad"'>{{ 7 * 7 }}"""
-MOST_BYTES = 5_000_000
+MOST_BYTES = 2_000_000
 
 Row = dict[str, Any]
 Shape = dict[str, Any]

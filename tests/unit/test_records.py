@@ -7,14 +7,17 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.errors import LockstepError
 from app.records import lines as records
 from app.records.lines import Clock, Evaluation, Finished, Message, Record, Recorder, Step
 from app.summary import run_records
 from app.summary.numbers import summarise
-from app.summary.run_records import RunRecords
+from app.summary.run_records import RankRecords, RunRecords
 from tests import runs
 
 STEP = Step(
@@ -123,6 +126,27 @@ def test_the_first_step_is_left_out_of_the_times(tmp_path: Path) -> None:
     assert run["ranks"][1]["images_per_second"] == 2 * 64 / 4
     assert run["complete"]
     assert run["replicas_identical"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9999), st.floats(-1, 1)), min_size=1, max_size=4, unique_by=lambda pair: pair[0]),
+    st.floats(-1e3, 2e4),
+)
+def test_between_comparisons_a_clock_drifts_evenly(compared: list[tuple[int, float]], moment: float) -> None:
+    """Before the first one and after the last one it keeps its distance, to the same bits as by numpy."""
+    compared = sorted(compared)
+    rank = RankRecords(0, clocks=[Clock(0, at, ahead, 0.0) for at, ahead in compared])
+    moments, distances = [at for at, _ in compared], [ahead for _, ahead in compared]
+    for at in (moment, *moments):
+        assert rank.on_common_clock(at) == at - float(np.interp(at, moments, distances))
+
+
+@given(st.lists(st.lists(st.integers(0, 6), unique=True).map(sorted), min_size=1, max_size=3))
+def test_steps_are_paired_by_number_whichever_are_missing(numbers: list[list[int]]) -> None:
+    ranks = [[replace(STEP, rank=rank, step=step) for step in own] for rank, own in enumerate(numbers)]
+    common = sorted(set(numbers[0]).intersection(*numbers[1:]))
+    paired = [[(step.rank, step.step) for step in steps] for steps in run_records.together(ranks)]
+    assert paired == [[(rank, number) for rank in range(len(ranks))] for number in common]
 
 
 def test_throughput_is_by_wall_clock_and_not_by_the_sum_of_the_slowest_steps(tmp_path: Path) -> None:
