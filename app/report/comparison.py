@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from app.records.manifest import Setting
 from app.records.summary import Figures
 from app.report import definitions
 from app.report.intervals import NO_DIFFERENCE, interval
-from app.report.table import COUNT, DIGITS, MEGABYTES, PERCENT, TEXT, Column, Table, Unit, digits
+from app.report.table import COUNT, DIGITS, MEGABYTES, PERCENT, TEXT, Column, Table, Unit, digits, plain
 from app.report.tables import spread_column
 from app.summary import baseline
 from app.summary.run import Run
@@ -82,7 +83,7 @@ def differences(runs: Sequence[Run]) -> list[str]:
     own = {"run_name", "sync_mode", "trace_steps"}  # the last one changes no figure
     found = []
     for name in dict.fromkeys(name for run in runs for name in run.manifest.settings if name not in own):
-        values = [str(run.manifest.settings.get(name)) for run in runs]
+        values = [_setting(run.manifest.settings.get(name)) for run in runs]
         if len(set(values)) > 1:
             found.append(
                 f"{name.upper()}: " + ", ".join(f"{run.name} {value}" for run, value in zip(runs, values, strict=True))
@@ -91,3 +92,7 @@ def differences(runs: Sequence[Run]) -> list[str]:
     if len(hosts) > 1:
         found.append("the runs were made on different machines, or with a restart between them")
     return found
+
+
+def _setting(value: Setting) -> str:
+    return "unset" if value is None else plain(value)
