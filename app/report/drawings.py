@@ -168,12 +168,13 @@ def _bytes(run: Run) -> tuple[Figure, str]:
         raise Missing("this mode sends nothing between ranks.")
     figure = theme.new_figure()
     axes = figure.subplots()
-    width = 0.8 / len(kinds)
-    for place, (kind, field) in enumerate(kinds.items()):
-        measured = [(rank.rank, size / 1e6) for rank in ranks if (size := getattr(rank, field)) is not None]
-        if measured:
-            at = [rank + (place - 1) * width for rank, _ in measured]
-            axes.bar(at, [size for _, size in measured], width * 0.92, label=kind, color=theme.colour(place))
+    counts = {kind: [(rank.rank, getattr(rank, field)) for rank in ranks] for kind, field in kinds.items()}
+    known = {kind: [(rank, size) for rank, size in each if size is not None] for kind, each in counts.items()}
+    measured = {kind: each for kind, each in known.items() if each}
+    width = 0.8 / len(measured)
+    for place, (kind, sizes) in enumerate(measured.items()):
+        at = [rank + (place - (len(measured) - 1) / 2) * width for rank, _ in sizes]
+        axes.bar(at, [size / 1e6 for _, size in sizes], width * 0.92, label=kind, color=theme.colour(place))
     axes.set_xticks(range(len(ranks)), [f"rank {rank.rank}" for rank in ranks])
     axes.grid(visible=False, axis="x")
     axes.set_ylabel("MB sent per step")

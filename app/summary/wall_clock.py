@@ -11,7 +11,7 @@ from app.records.lines import Clock, Evaluation, Step, Usage
 from app.records.spans import covered
 from app.records.summary import WallClock
 from app.summary.run_records import RankRecords
-from app.summary.words import duration, percent
+from app.summary.words import WORTH_LISTING, duration, percent
 
 TICKS = 1 << 20  # in a second: a float holds such fractions exactly, and their sums too
 
@@ -53,13 +53,12 @@ def of(ranks: Sequence[RankRecords]) -> WallClock | None:
 
 
 def in_words(clock: WallClock | None) -> str | None:
-    """The parts in a sentence, the largest first; None where the whole is unknown."""
+    """The parts in a sentence, the largest first, but for tiny ones; None where the whole is unknown."""
     if clock is None or not clock.seconds:
         return None
     parts = sorted(((getattr(clock, field), name) for name, field in PARTS.items()), reverse=True)
-    told = ", ".join(
-        f"{name} {duration(seconds)} ({percent(seconds / clock.seconds)})" for seconds, name in parts if seconds
-    )
+    shown = [(seconds, name) for seconds, name in parts if seconds >= WORTH_LISTING * clock.seconds]
+    told = ", ".join(f"{name} {duration(seconds)} ({percent(seconds / clock.seconds)})" for seconds, name in shown)
     return f"The whole run took {duration(clock.seconds)} by wall clock: {told}."
 
 
