@@ -64,17 +64,33 @@ def memory_limit_bytes(cgroup: Path) -> int | None:
     return None
 
 
+class Throttling:
+    """How long the quota has throttled this process's control group, of version 2 or 1.
+
+    The file stays open, because a step reads it several times.
+    """
+
+    def __init__(self, cgroup: Path) -> None:
+        self._file: int | None = None
+        for file, name, unit in (("cpu.stat", b"throttled_usec", 1e-6), ("cpu/cpu.stat", b"throttled_time", 1e-9)):
+            if self._file is None and (cgroup / file).is_file():
+                self._file, self._name, self._unit = os.open(cgroup / file, os.O_RDONLY), name, unit
+
+    def seconds(self) -> float | None:
+        """So far; None where the kernel does not say."""
+        if self._file is None:
+            return None
+        _, name, rest = os.pread(self._file, os.sysconf("SC_PAGESIZE"), 0).partition(self._name)
+        return int(rest.split(maxsplit=1)[0]) * self._unit if name else None
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+
+
 def throttled_seconds(cgroup: Path) -> float | None:
     """How long the quota has throttled this process's control group so far; None where the kernel does not say."""
-    for file, name, unit in (("cpu.stat", "throttled_usec", 1e-6), ("cpu/cpu.stat", "throttled_time", 1e-9)):
-        try:
-            lines = (cgroup / file).read_text().splitlines()
-        except FileNotFoundError:
-            continue
-        for line in lines:
-            if line.startswith(name):
-                return int(line.split()[1]) * unit
-    return None
+    return Throttling(cgroup).seconds()
 
 
 def fair_share(machine: Machine, ranks: Sequence[Machine]) -> float:

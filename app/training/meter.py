@@ -8,6 +8,7 @@ from typing import Protocol, Self
 from app.cluster.members import Cluster
 from app.errors import LockstepError
 from app.gradient_sync.contract import Overlap
+from app.machine.cpus import CGROUP, Throttling
 from app.machine.scheduler import Threads
 from app.records.lines import Message, Step
 from app.records.spans import covered
@@ -94,14 +95,14 @@ class StepMeter:
         self._rank, self._run_clock = cluster.rank, clock
         self._communicator, self._statistics = communicator, statistics
         self._interface = Interface.of(cluster)
-        self._threads = Threads()
+        self._threads, self._throttling = Threads(), Throttling(CGROUP)
 
     def begin(self, step: int) -> None:
         """Set everything to zero."""
         self._step = step
         self._communicator.begin_step(step)
         self._before = Counters.read(self._interface)
-        self._processor = PhaseProcessor(self._threads)
+        self._processor = PhaseProcessor(self._threads, self._throttling)
         self._clock = PhaseClock()
 
     def mark(self, phase: str) -> None:

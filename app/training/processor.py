@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 
-from app.machine.cpus import CGROUP, throttled_seconds
+from app.machine.cpus import Throttling
 from app.machine.scheduler import Threads
 from app.records.lines import PhaseSeconds
 
@@ -27,17 +27,21 @@ class PhaseProcessor:
     the thread counts that was delayed most: at least so much longer took the phase.
     """
 
-    def __init__(self, threads: Threads) -> None:
-        self._threads = threads
+    def __init__(self, threads: Threads, throttling: Throttling) -> None:
+        self._threads, self._throttling = threads, throttling
         self._used: dict[str, float] = {}
         self._lost: dict[str, Lost] = {}
         self._everyones: dict[int, float] = {}
-        self._own, self._throttled, self._cpu = threads.own_delay(), throttled_seconds(CGROUP), time.process_time()
+        self._own, self._throttled, self._cpu = threads.own_delay(), throttling.seconds(), time.process_time()
 
     def mark(self, phase: str) -> None:
         """End the phase that has run since the last mark."""
-        own, throttled, cpu = self._threads.own_delay(), throttled_seconds(CGROUP), time.process_time()
-        everyones = self._threads.delays() if phase in (BEFORE, *TALKS) else {}
+        own, throttled, cpu = self._threads.own_delay(), self._throttling.seconds(), time.process_time()
+        everyones: dict[int, float] = {}
+        if phase == BEFORE:
+            everyones = self._threads.delays()
+        elif phase in TALKS:
+            everyones = self._threads.delays_of_known()
         delay = None if own is None or self._own is None else own - self._own
         if delay is not None and phase in TALKS:
             delay = max(now - self._everyones.get(thread, 0.0) for thread, now in everyones.items())
