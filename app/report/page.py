@@ -9,6 +9,8 @@ from typing import Any
 from app.machine import folders
 from app.report import comparison, drawings, files, tables
 from app.report.baseline import Against
+from app.report.drawing import draw
+from app.report.overview import overview
 from app.summary import wall_clock
 from app.summary.run import Run
 
@@ -17,7 +19,8 @@ LONGEST_NAME = 200
 
 def write(run: Run) -> Path:
     """Put a run's report into its folder."""
-    return _write(run.folder, {"title": run.name, "compared": None, "pages": [_of_run(run)]})
+    picture = draw("summary", "The run in one picture", overview, run, png=True)
+    return _write(run.folder, {"title": run.name, "compared": None, "pages": [_of_run(run) | {"picture": picture}]})
 
 
 def write_comparison(compared_runs: Sequence[Run], base: Run | None = None) -> Path:
@@ -44,6 +47,7 @@ def _of_run(run: Run) -> dict[str, Any]:
         "time": wall_clock.in_words(run.summary.wall_clock),
         "tables": tables.of_run(run),
         "drawings": drawings.of_run(run),
+        "picture": None,
     }
 
 
@@ -57,6 +61,7 @@ def _comparison_folder(runs: Sequence[Run], base: Run | None) -> Path:
 
 def _write(folder: Path, content: dict[str, Any]) -> Path:
     own = content["compared"] or content["pages"][0]
-    files.write_parts(folder, own["tables"], own["drawings"])
+    pictures = [picture] if (picture := own.get("picture")) else []
+    files.write_parts(folder, own["tables"], [*own["drawings"], *pictures])
     folders.replace_file(folder / folders.REPORT, files.render("page.html", content))
     return folder / folders.REPORT

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Patch, PathPatch, Rectangle
 from matplotlib.path import Path
 
@@ -46,9 +46,11 @@ def _cover(axes: Axes, bars: Sequence[Patch], hatch: str) -> None:
         axes.set(xlim=limits[0], ylim=limits[1])
 
 
-def _legend_entries(figure: Figure) -> Iterator[Patch]:
+def _legend_entries(figure: Figure | SubFigure) -> Iterator[Patch]:
     for legend in (*figure.legends, *(axes.get_legend() for axes in figure.axes)):
         yield from legend.get_patches() if legend else ()
+    for part in figure.subfigs:
+        yield from _legend_entries(part)
 
 
 def _colour(patch: Patch) -> str:

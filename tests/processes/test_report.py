@@ -216,7 +216,7 @@ MISSING = """
 def check_figures(browser: Browser, folder: Path) -> dict[str, list[Shape]]:
     """Each figure shows something, with all its words within it, or says why there is nothing; what bears data."""
     drawn, missing = browser.ask(DRAWN), browser.ask(MISSING)
-    assert {path.stem for path in (folder / "figures").iterdir()} == set(drawn)
+    assert {path.stem for path in (folder / "figures").iterdir()} - {"summary"} == set(drawn)  # which is for a slide
     check_drawings(drawn)
     for name, why in missing.items():
         assert re.fullmatch(r"Not measured: \w.{10,}\.", why), name
@@ -260,7 +260,7 @@ def beside(folder: Path) -> list[str]:
     """The files of tables with a row, and of all figures."""
     found = [path for kind in ("csv", "md", "tex") for path in (folder / "tables").glob(f"*.{kind}")]
     full = {path.stem for path in found if path.suffix == ".csv" and len(path.read_text().splitlines()) > 1}
-    found = [path for path in found if path.stem in full] + list((folder / "figures").glob("*.svg"))
+    found = [path for path in found if path.stem in full] + list((folder / "figures").iterdir())
     return [str(path.relative_to(folder)) for path in found]
 
 
@@ -340,6 +340,16 @@ def test_in_the_dark_everything_turns_light(run: Path, browser: Browser) -> None
 
 def brightness(colour: str) -> int:
     return sum(map(int, re.findall(r"\d+", colour)))
+
+
+def test_one_picture_sums_up_the_run_in_the_form_of_a_slide(run: Path, browser: Browser) -> None:
+    browser.open(run / "figures/summary.svg")
+    text = " ".join(browser.ask("return document.documentElement.textContent").split())
+    for words in content(run / "summary.json")["verdict"]["sentences"][0].split():
+        assert words in text
+    width, height = browser.ask("const box = document.documentElement.viewBox.baseVal; return [box.width, box.height]")
+    assert width / height == pytest.approx(16 / 9, rel=0.02)
+    assert (run / "figures/summary.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_every_figure_stands_alone_as_a_file(run: Path, browser: Browser) -> None:
@@ -531,7 +541,7 @@ def test_several_runs_get_one_page(place: Path, browser: Browser) -> None:
         for sentence in [*summary["verdict"]["sentences"], *summary["warnings"]]:
             assert sentence in text
     assert "SYNC_MODE: " not in text  # which is what they are compared by
-    assert "MAX_STEPS: pair None, alone 3" in text
+    assert "MAX_STEPS: pair unset, alone 3" in text
     drawn = browser.ask(DRAWN)
     check_drawings(drawn)
     assert {"compared-phases", "compared-loss", "compared-bandwidth"} <= set(drawn)

@@ -19,8 +19,8 @@ from app.records.lines import Step
 from app.records.summary import PHASES
 from app.report import definitions, theme
 from app.report.drawing import Drawing, Missing
-from app.report.drawings import stacked_phases
 from app.report.intervals import with_interval
+from app.report.phase_bars import stacked_phases
 from app.report.table import COUNT, PERCENT, SECONDS, TEXT, Column, Table
 from app.summary.intervals import Interval
 from app.summary.run import Run
