@@ -31,6 +31,11 @@ UNMEASURED: dict[str, Any] = {field.name: None for field in fields(Figures)} | {
 }
 
 
+def spread(value: float) -> dict[str, float]:
+    """Of steps that all are alike."""
+    return dict.fromkeys(("mean", "median", "p95", "most"), value)
+
+
 def participant(rank: int, formula: float = 100.0, speed: float | None = None) -> dict[str, Any]:
     """A rank of a manifest, with a link that carries `speed` bytes per second in both directions, or none."""
     way = {

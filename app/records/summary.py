@@ -19,6 +19,7 @@ class Spread:
     mean: float
     median: float
     p95: float
+    most: float
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ RANK: Column[Any] = Column("", "rank", TEXT, _name)  # of one rank, or of all
 
 
 def spread_column(heading: str, field: str, which: str) -> Column[Figures]:
-    """The mean, the median or the 95th percentile of a time over the steps."""
+    """The mean, the median, the 95th percentile or the most of a time over the steps."""
 
     def value(figures: Figures) -> Value:
         spread = getattr(figures, field)
@@ -78,6 +78,7 @@ def _times(run: Run) -> Table:
         spread_column("step", "seconds", "mean"),
         spread_column("median", "seconds", "median"),
         spread_column("p95", "seconds", "p95"),
+        spread_column("most", "seconds", "most"),
         spread_column("data", "data_seconds", "mean"),
         spread_column("forward", "forward_seconds", "mean"),
         spread_column("backward", "backward_seconds", "mean"),
@@ -89,8 +90,8 @@ def _times(run: Run) -> Table:
         _own("images/s", "images_per_second", DIGITS),
     ]
     note = (
-        f"Over {_warm_steps(run)}: mean, median and 95th percentile (p95) of the whole step, means of its phases. "
-        f"{definitions.PHASES} {definitions.IMAGES}"
+        f"Over {_warm_steps(run)}: mean, median, 95th percentile (p95) and most of the whole step, means of its "
+        f"phases. {definitions.PHASES} {definitions.IMAGES}"
     )
     return Table.of("times", "Times", columns, [*run.summary.ranks, run.summary.run], note)
 

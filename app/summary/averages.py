@@ -10,12 +10,12 @@ from app.records.summary import Spread
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:
-    """Mean, median and 95th percentile; None where nothing was measured."""
+    """Mean, median, 95th percentile and most; None where nothing was measured."""
     measured = [value for value in values if value is not None]
     if not measured:
         return None
     array = np.array(measured)
-    return Spread(float(array.mean()), float(np.median(array)), float(np.percentile(array, 95)))
+    return Spread(float(array.mean()), float(np.median(array)), float(np.percentile(array, 95)), float(array.max()))
 
 
 def total(amounts: Sequence[float | None]) -> float | None:

@@ -48,7 +48,7 @@ def advice(
     lost = ({"backward": no_core}, {"backward": quota})
     group = runs.group_figures(
         shares=dict(zip(PHASES, shares, strict=True)),
-        seconds=dict.fromkeys(("mean", "median", "p95"), 1.0),
+        seconds=runs.spread(1.0),
         processor=on_cpus(lost),
         bandwidth=bandwidth(used),
         bytes_sent_per_step=100.0,

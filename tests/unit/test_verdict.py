@@ -127,7 +127,7 @@ def on_cpus(lost: Lost) -> dict[str, Any]:
     ],
 )
 def test_time_without_a_core_is_a_part_of_the_step(lost: Lost, bound: str, headline: str) -> None:
-    second = {"seconds": dict.fromkeys(("mean", "median", "p95"), 1.0)}
+    second = {"seconds": runs.spread(1.0)}
     figures = group((0.0, 0.3, 0.3, 0.0, 0.4, 0.0), processor=on_cpus(lost), **second)
     reached = verdict.reach(runs.summary(figures, [rank(0), rank(1)]), MANIFEST)
     assert (reached.bound, headline in reached.sentences[0]) == (bound, True), reached.sentences[0]
@@ -186,7 +186,7 @@ def test_where_nothing_was_tested_nothing_is_said_about_accuracy() -> None:
 def test_hidden_and_exposed_are_like_for_like() -> None:
     """The wait for other ranks' buckets is in both."""
     spreads = {"hidden_sync": 0.3, "exposed_sync": 0.1, "wait": 0.08, "sync": 0.02}
-    times = {f"{name}_seconds": dict.fromkeys(("mean", "median", "p95"), value) for name, value in spreads.items()}
+    times = {f"{name}_seconds": runs.spread(value) for name, value in spreads.items()}
     figures = runs.summary(group((0.0, 0.5, 0.4, 0.08, 0.02, 0.0), **times), [rank(0), rank(1)])
     (said,) = (each for each in verdict.reach(figures, MANIFEST).sentences if "is hidden" in each)
     assert said.startswith("75 % of the synchronisation, with the wait")
