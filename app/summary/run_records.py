@@ -64,12 +64,13 @@ def read(run_folder: Path) -> RunRecords:
 
 @contextmanager
 def _collecting_nothing() -> Iterator[None]:
-    """Records have no cycles, yet the collector of cycles would go through all of them again and again."""
+    """Records have no cycles, yet the collector of cycles would go through all of them again and again, later too."""
     collecting = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()  # what is there by now, no later collection looks at
         if collecting:
             gc.enable()
 

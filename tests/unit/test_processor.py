@@ -4,11 +4,16 @@ import multiprocessing
 import os
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from app.machine.scheduler import Threads
-from app.training.processor import lost
+from app.records.lines import PhaseSeconds
+from app.records.summary import Processor
+from app.summary import processor
+from app.training import processor as phases
+from tests.unit.test_records import STEP
 
 
 @pytest.mark.parametrize(
@@ -24,9 +29,20 @@ from app.training.processor import lost
 def test_a_delay_is_divided_without_remainder(
     delay: float | None, throttled: float | None, to_others: float | None, to_quota: float | None
 ) -> None:
-    divided = lost(delay, throttled)
+    divided = phases.lost(delay, throttled)
     assert divided.to_others == (None if to_others is None else pytest.approx(to_others))
     assert divided.to_quota == to_quota
+
+
+def test_the_summary_has_means_by_phase_and_shares_of_the_step() -> None:
+    """A step whose kernel did not say counts for CPU time alone; a phase that no step has stays null."""
+    used, lost, nothing = (PhaseSeconds(*values) for values in ((1.0, 2.0, 3.0, 4.0), (0.0, 0.5, 1.0, 0.5), (0.0,) * 4))
+    measured = replace(STEP, step=1, seconds=20.0, cpu_seconds=used, no_core_seconds=lost, quota_seconds=nothing)
+    silent = replace(STEP, step=2, seconds=12.0, cpu_seconds=nothing)
+    found = processor.of([measured, silent, replace(STEP, step=3)])
+    assert found == Processor(PhaseSeconds(0.5, 1.0, 1.5, 2.0), lost, nothing, 2.0 / 20.0, 0.0)
+    assert processor.of([silent]) == Processor(nothing, None, None, None, None)
+    assert processor.of([STEP]) is None
 
 
 def spin() -> None:
