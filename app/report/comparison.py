@@ -7,7 +7,7 @@ from app.records.summary import Figures
 from app.report import definitions
 from app.report.intervals import NO_DIFFERENCE, interval
 from app.report.table import COUNT, DIGITS, MEGABYTES, PERCENT, TEXT, Column, Table, Unit, digits, plain
-from app.report.tables import spread_column
+from app.report.time_tables import spread_column
 from app.summary import baseline
 from app.summary.run import Run
 

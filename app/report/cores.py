@@ -10,7 +10,7 @@ from app.records.manifest import Participant
 from app.report import theme
 from app.report.drawing import Missing
 from app.report.labels import name_lines
-from app.report.series import Numbers, Series, series, thinned
+from app.report.series import Numbers, Series, long_enough, series, thinned
 from app.summary.run import Run
 from app.summary.run_records import RankRecords
 
@@ -25,11 +25,10 @@ class Samples:
 
     @classmethod
     def of(cls, rank: RankRecords) -> Self:
-        """Those that a rank left; over a moment at the end a rate says nothing."""
+        """Those that a rank left."""
         if not rank.usage:
             raise Missing(f"rank {rank.rank} left no sample of usage, without which the sum lacks its part.")
-        longest = max(sample.seconds for sample in rank.usage)
-        kept = [sample for sample in rank.usage if sample.seconds > longest / 10]
+        kept = long_enough(rank.usage)
         return cls(
             np.array([rank.on_common_clock(sample.at_seconds) for sample in kept]),
             np.array([sample.seconds for sample in kept]),

@@ -12,7 +12,7 @@ from app.report.cores import cores
 from app.report.drawing import Drawing, Missing, draw
 from app.report.labels import name_lines
 from app.report.phase_bars import mean_seconds, stacked_phases
-from app.report.series import Series, of_records, series, thinned
+from app.report.series import Series, long_enough, of_records, series, thinned
 from app.report.timeline import timeline
 from app.summary.run import Run
 from app.summary.run_records import RankRecords
@@ -82,11 +82,15 @@ def _step_times(run: Run) -> tuple[Figure, str]:
     )
 
 
-def _loss(run: Run) -> tuple[Figure, str]:
+def loss_lines(run: Run) -> list[Series]:
+    """One of the global batch, or one for each rank where each has a model of its own."""
     if run.synchronised:
-        lines = [series("all ranks", range(len(run.summary.losses)), run.summary.losses)]
-    else:
-        lines = [of_records(f"rank {rank.rank}", rank.steps, "step", "loss") for rank in run.ranks]
+        return [series("all ranks", range(len(run.summary.losses)), run.summary.losses)]
+    return [of_records(f"rank {rank.rank}", rank.steps, "step", "loss") for rank in run.ranks]
+
+
+def _loss(run: Run) -> tuple[Figure, str]:
+    lines = loss_lines(run)
     figure, _ = _lines(lines, "step", "loss", "no step has a loss from all ranks.")
     name_lines(figure)
     whose = "Of each step's global batch." if run.synchronised else "Of each rank's own model on its own part."
@@ -208,8 +212,7 @@ def _usage(run: Run, panels: dict[str, tuple[str, float]], unit: str, caption: s
 
 def usage_line(rank: RankRecords, field: str, scale: float) -> Series:
     """Bytes come as their number in an interval, and are shown by the second."""
-    longest = max((sample.seconds for sample in rank.usage), default=0.0)
-    samples = [sample for sample in rank.usage if sample.seconds > longest / 10]  # a rate over a moment says nothing
+    samples = long_enough(rank.usage)
     at = [rank.on_common_clock(sample.at_seconds) for sample in samples]
     values = [getattr(sample, field) for sample in samples]
     if field.startswith("network"):

@@ -8,8 +8,9 @@ from matplotlib.ticker import MaxNLocator
 
 from app.report import theme
 from app.report.drawing import Missing
+from app.report.drawings import loss_lines
 from app.report.phase_bars import draw_phases, mean_seconds
-from app.report.series import of_records, series
+from app.report.table import MEGABYTES
 from app.summary.run import Run
 from app.summary.words import duration, percent
 
@@ -54,7 +55,7 @@ def _figures(run: Run) -> Iterator[tuple[str, str]]:
         yield duration(figures.seconds.median), "per step (median)"
     sent = [rank.bytes_sent_per_step for rank in summary.ranks if rank.bytes_sent_per_step is not None]
     if any(sent):
-        ends = dict.fromkeys(f"{size / 1e6:.3g}" for size in (min(sent), max(sent)))
+        ends = dict.fromkeys(MEGABYTES.words(size) for size in (min(sent), max(sent)))
         yield f"{' to '.join(ends)} MB", "sent by a rank in a step"
     if figures.bandwidth and figures.bandwidth.utilisation is not None:
         yield percent(figures.bandwidth.utilisation), "of what the links allow"
@@ -70,12 +71,7 @@ def _phases(run: Run, bars: SubFigure) -> None:
 
 def _loss(run: Run, part: SubFigure) -> None:
     axes = part.subplots()
-    lines = (
-        [series("all ranks", range(len(run.summary.losses)), run.summary.losses)]
-        if run.synchronised
-        else [of_records(f"rank {rank.rank}", rank.steps, "step", "loss") for rank in run.ranks]
-    )
-    for number, line in enumerate(lines):
+    for number, line in enumerate(loss_lines(run)):
         if not line.empty:
             theme.plot(axes, line, number)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

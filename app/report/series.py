@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from app.records.lines import Usage
+
 MOST_POINTS = 240
 
 Numbers = npt.NDArray[np.float64]
@@ -56,6 +58,12 @@ def of_records(name: str, records: Sequence[Any], at: str, value: str, scale: fl
     return series(
         name, [getattr(record, at) for record in records], [None if each is None else each * scale for each in values]
     )
+
+
+def long_enough(samples: Sequence[Usage]) -> list[Usage]:
+    """Those samples that a rate can be told of: over the moment at the end of a run it says nothing."""
+    longest = max((sample.seconds for sample in samples), default=0.0)
+    return [sample for sample in samples if sample.seconds > longest / 10]
 
 
 def thinned(lines: Sequence[Series], what: str = "steps") -> str:

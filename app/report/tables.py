@@ -1,13 +1,10 @@
 """The tables of one run."""
 
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import Any
 
-from app.records.lines import PhaseSeconds
 from app.records.manifest import WAYS, Link, Participant
-from app.records.summary import PHASES, Bandwidth, Epoch, Figures, LinkUse, Processor, RankFigures
-from app.report import definitions
+from app.records.summary import Bandwidth, Epoch, Figures, LinkUse, RankFigures
+from app.report import definitions, time_tables
 from app.report.table import (
     COUNT,
     DIGITS,
@@ -22,16 +19,16 @@ from app.report.table import (
     Unit,
     Value,
 )
+from app.report.time_tables import RANK, name_of, own
 from app.summary.run import Run
-from app.summary.wall_clock import PARTS
 
 
 def of_run(run: Run) -> list[Table]:
     """All tables of one run."""
     return [
-        _times(run),
-        _wall_clock(run),
-        _processor(run),
+        time_tables.times(run),
+        time_tables.wall_clock(run),
+        time_tables.processor(run),
         _wire(run),
         _bandwidth(run),
         _links(run),
@@ -42,129 +39,6 @@ def of_run(run: Run) -> list[Table]:
     ]
 
 
-def _own(heading: str, name: str, unit: Unit) -> Column[Any]:
-    """What the row's subject has under this name."""
-    return Column(heading, name, unit, attrgetter(name))
-
-
-def _name(rank: Participant | Figures) -> str:
-    return f"rank {rank.rank}" if isinstance(rank, Participant | RankFigures) else "all"
-
-
-RANK: Column[Any] = Column("", "rank", TEXT, _name)  # of one rank, or of all
-
-
-def spread_column(heading: str, field: str, which: str) -> Column[Figures]:
-    """The mean, the median, the 95th percentile or the most of a time over the steps."""
-
-    def value(figures: Figures) -> Value:
-        spread = getattr(figures, field)
-        return getattr(spread, which) if spread else None
-
-    return Column(heading, f"{field}_{which}", SECONDS, value)
-
-
-def _times(run: Run) -> Table:
-    def steps(rank: Figures) -> int:
-        return rank.steps if isinstance(rank, RankFigures) else run.summary.steps
-
-    def first_step(rank: Figures) -> float | None:
-        return rank.first_step.seconds if isinstance(rank, RankFigures) and rank.first_step else None
-
-    columns = [
-        RANK,
-        Column("steps", "steps", COUNT, steps),
-        Column("first step", "first_step_seconds", SECONDS, first_step),
-        spread_column("step", "seconds", "mean"),
-        spread_column("median", "seconds", "median"),
-        spread_column("p95", "seconds", "p95"),
-        spread_column("most", "seconds", "most"),
-        spread_column("data", "data_seconds", "mean"),
-        spread_column("forward", "forward_seconds", "mean"),
-        spread_column("backward", "backward_seconds", "mean"),
-        spread_column("wait", "wait_seconds", "mean"),
-        spread_column("sync", "sync_seconds", "mean"),
-        spread_column("optimiser", "optimiser_seconds", "mean"),
-        spread_column("hidden sync", "hidden_sync_seconds", "mean"),
-        spread_column("throttled", "throttled_seconds", "mean"),
-        _own("images/s", "images_per_second", DIGITS),
-    ]
-    note = (
-        f"Over {_warm_steps(run)}: mean, median, 95th percentile (p95) and most of the whole step, means of its "
-        f"phases. {definitions.PHASES} {definitions.IMAGES}"
-    )
-    return Table.of("times", "Times", columns, [*run.summary.ranks, run.summary.run], note)
-
-
-@dataclass(frozen=True)
-class _PhaseOnCpu:
-    phase: str
-    account: Processor
-
-
-def _processor(run: Run) -> Table:
-    def seconds(heading: str, name: str) -> Column[_PhaseOnCpu]:
-        def value(row: _PhaseOnCpu) -> Value:
-            account: PhaseSeconds | None = getattr(row.account, name)
-            return None if account is None else account.of(*PHASES if row.phase == "all" else [row.phase])
-
-        return Column(heading, name, SECONDS, value)
-
-    columns = [
-        Column[_PhaseOnCpu]("phase", "phase", TEXT, lambda row: row.phase),
-        seconds("CPU time", "cpu_seconds"),
-        seconds("no core", "no_core_seconds"),
-        seconds("no quota", "quota_seconds"),
-    ]
-    note = (
-        f"Means over {_warm_steps(run)}. CPU time: of all the rank's threads. No core: the rank was ready to run while "
-        "others had the cores; no quota: while its CPU quota had run out. Both are of the thread that trains or, in "
-        "wait and sync, of the thread that was delayed most, by the kernel's schedstat. In a mode that hides "
-        "communication, forward and backward have wait and sync in them."
-    )
-    account = run.summary.run.processor
-    shown = [phase for phase in PHASES if account and getattr(account.cpu_seconds, phase) is not None]
-    rows = [_PhaseOnCpu(phase, account) for phase in (*shown, "all")] if account else []
-    return Table.of("processor", "CPU time by phase", columns, rows, note)
-
-
-def _warm_steps(run: Run) -> str:
-    """How many steps the figures are of."""
-    counts = [max(0, rank.steps - 1) for rank in run.summary.ranks]
-    each = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"the {counts[0]}"
-    together = f", {sum(counts)} together," if len(counts) > 1 else ""
-    return f"{each} steps of {'each' if len(counts) > 1 else 'the'} rank{together} without its first"
-
-
-@dataclass(frozen=True)
-class _Part:
-    name: str
-    seconds: float | None
-    whole: float | None
-
-    @property
-    def share(self) -> float | None:
-        return self.seconds / self.whole if self.whole and self.seconds is not None else None
-
-
-def _wall_clock(run: Run) -> Table:
-    clock = run.summary.wall_clock
-    columns = [
-        Column[_Part]("", "part", TEXT, lambda part: part.name),
-        _own("by wall clock", "seconds", SECONDS),
-        _own("share", "share", PERCENT),
-    ]
-    note = (
-        "All ranks on one clock, from the start of the first process until the last rank has finished; the parts add "
-        "up to the whole. Start: until the first step, without the measurement of the links. Training: some rank is "
-        "within a step, its first one included. Evaluation: some rank evaluates, and none is within a step. Gaps: "
-        "neither, between steps. End: after the last step and evaluation, without the making of this page."
-    )
-    fields = PARTS | {"whole run": "seconds"}
-    parts = [_Part(name, getattr(clock, field), clock.seconds) for name, field in fields.items()] if clock else []
-    return Table.of("wall_clock", "Where the whole run's time went", columns, parts, note)
-
-
 def _wire(run: Run) -> Table:
     def excess(rank: RankFigures) -> float | None:
         counted, seen = rank.bytes_sent_per_step, rank.interface_bytes_sent_per_step
@@ -172,25 +46,25 @@ def _wire(run: Run) -> Table:
 
     columns = [
         RANK,
-        _own("sent, formula", "formula_bytes_sent_per_step", MEGABYTES),
-        _own("sent, counted", "bytes_sent_per_step", MEGABYTES),
-        _own("sent, kernel", "interface_bytes_sent_per_step", MEGABYTES),
-        _own("received, counted", "bytes_received_per_step", MEGABYTES),
-        _own("received, kernel", "interface_bytes_received_per_step", MEGABYTES),
+        own("sent, formula", "formula_bytes_sent_per_step", MEGABYTES),
+        own("sent, counted", "bytes_sent_per_step", MEGABYTES),
+        own("sent, kernel", "interface_bytes_sent_per_step", MEGABYTES),
+        own("received, counted", "bytes_received_per_step", MEGABYTES),
+        own("received, kernel", "interface_bytes_received_per_step", MEGABYTES),
         Column("kernel over counted", "sent_kernel_over_counted", PERCENT, excess),
-        _own("batch norm", "batch_norm_bytes_sent_per_step", MEGABYTES),
+        own("batch norm", "batch_norm_bytes_sent_per_step", MEGABYTES),
     ]
     return Table.of("bytes", "Bytes against the formula", columns, run.summary.ranks, "Per step of each rank.")
 
 
 def _bandwidth(run: Run) -> Table:
     columns: list[Column[Bandwidth]] = [
-        _own("sync", "sync_seconds", SECONDS),
-        _own("least on these links", "sync_seconds_at_least", SECONDS),
-        _own("algorithm", "algorithm_bytes_per_second", MEGABYTES_PER_SECOND),
-        _own("bus", "bus_bytes_per_second", MEGABYTES_PER_SECOND),
-        _own("slowest link", "link_bytes_per_second", MEGABYTES_PER_SECOND),
-        _own("links used", "utilisation", PERCENT),
+        own("sync", "sync_seconds", SECONDS),
+        own("least on these links", "sync_seconds_at_least", SECONDS),
+        own("algorithm", "algorithm_bytes_per_second", MEGABYTES_PER_SECOND),
+        own("bus", "bus_bytes_per_second", MEGABYTES_PER_SECOND),
+        own("slowest link", "link_bytes_per_second", MEGABYTES_PER_SECOND),
+        own("links used", "utilisation", PERCENT),
     ]
     note = (
         "Sync: median over the steps of the slowest rank's synchronisation; of what hides in backward, the time in "
@@ -245,7 +119,7 @@ def _scores(run: Run) -> Table:
 
     columns = [
         Column[_Score]("epoch", "epoch", COUNT, lambda row: row.epoch.epoch + 1),
-        _own("", "rank", TEXT),
+        own("", "rank", TEXT),
         score("training loss", "training_loss", DIGITS),
         score("training accuracy", "training_accuracy", PERCENT),
         score("test loss", "test_loss", DIGITS),
@@ -253,7 +127,7 @@ def _scores(run: Run) -> Table:
     ]
     parties: list[Figures] = [run.summary.run, *run.summary.ranks]
     rows = [
-        _Score(_name(party), party.epochs[number])
+        _Score(name_of(party), party.epochs[number])
         for number in range(len(run.summary.run.epochs))
         for party in parties
         if number < len(party.epochs)
@@ -281,16 +155,16 @@ def _usage(run: Run) -> Table:
 def _ranks(run: Run) -> Table:
     columns: list[Column[Participant]] = [
         RANK,
-        _own("name", "name", TEXT),
-        _own("address", "address", TEXT),
-        _own("interface", "interface", TEXT),
-        _own("threads", "threads", COUNT),
-        _own("cores", "cores", COUNT),
-        _own("quota CPUs", "quota_cpus", EXACT),
-        _own("fair share CPUs", "fair_share_cpus", EXACT),
-        _own("cpu model", "cpu_model", TEXT),
-        _own("host memory", "memory_bytes", MEGABYTES),
-        _own("host", "host_boot_id", Unit(lambda boot_id: boot_id[:8], right=False)),
+        own("name", "name", TEXT),
+        own("address", "address", TEXT),
+        own("interface", "interface", TEXT),
+        own("threads", "threads", COUNT),
+        own("cores", "cores", COUNT),
+        own("quota CPUs", "quota_cpus", EXACT),
+        own("fair share CPUs", "fair_share_cpus", EXACT),
+        own("cpu model", "cpu_model", TEXT),
+        own("host memory", "memory_bytes", MEGABYTES),
+        own("host", "host_boot_id", Unit(lambda boot_id: boot_id[:8], right=False)),
     ]
     return Table.of("ranks", "Ranks", columns, run.manifest.ranks, "Cores are shared by all ranks of a host.")
 

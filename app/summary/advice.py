@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 from app.records.manifest import Manifest, Setting
 from app.records.summary import Advice, Summary
+from app.settings.fields import Settings
+from app.settings.link_rates import read_rate_by_rank
 from app.summary.bound import HARDLY_USED, MIXED, MUCH, Parts, utilisation
 from app.summary.words import duration, percent
 
@@ -13,7 +15,9 @@ WORTH = 0.05  # of the step, to do something about it
 FEW_SAMPLES = 8  # on each rank: each step's fixed costs outweigh them
 SMALL_BUCKET_BYTES = 1 << 20
 BUCKETS_TO_HIDE_WITH = 4
+NEARLY_ALL = 0.8  # of the step
 MORE, MUCH_MORE = 2, 8  # times as many samples
+MOST_RANKS = 32  # that one command starts on a host without being asked
 STEPS_LEFT = 2  # in an epoch, at least, or nothing can be measured
 
 
@@ -26,7 +30,7 @@ def advise(bound: str | None, summary: Summary, manifest: Manifest) -> Advice | 
         "cpu": parts.no_core,
         "communication": parts.synchronising,
         "straggler": parts.waiting,
-        "compute": parts.computing + parts.quota,
+        "compute": parts.computes,
         "data": parts.data,
     }
     chosen = max(largest, key=lambda each: largest[each]) if bound == MIXED else bound
@@ -38,12 +42,13 @@ def advise(bound: str | None, summary: Summary, manifest: Manifest) -> Advice | 
 
 def command(manifest: Manifest, *options: str, **changes: Setting) -> str:
     """The run's own settings, with some of them otherwise; None is the default."""
-    ranks = {"workers": manifest.world_size - 1}
-    wanted = (manifest.given or {}) | ranks | changes
+    wanted = (manifest.given or {}) | {"workers": manifest.world_size - 1} | changes
     if {"global_batch_size", "batch_size_per_rank"} <= wanted.keys():
         del wanted["batch_size_per_rank"]
+    if wanted["workers"] == Settings.model_fields["workers"].default:
+        del wanted["workers"]
     words = [f"{name.upper()}={value}" for name, value in wanted.items() if value is not None]
-    return shlex.join(["scripts/up", *options, *(word for word in words if word != "WORKERS=3")])
+    return shlex.join(["scripts/up", *options, *words])
 
 
 def faster_mode(summary: Summary, manifest: Manifest) -> tuple[str, float, float] | None:
@@ -75,9 +80,8 @@ def _spare_the_slow_rank(summary: Summary, manifest: Manifest) -> Advice | None:
 def _larger_batch_for_few(summary: Summary, manifest: Manifest) -> Advice | None:
     if summary.global_batch_size >= FEW_SAMPLES * summary.world_size:
         return None
-    return _larger_batch(
-        summary, manifest, "Each rank has only a few samples in a step, whose fixed costs outweigh them."
-    )
+    why = "Each rank has only a few samples in a step, whose fixed costs outweigh them."
+    return _larger_batch(MUCH_MORE, why, summary, manifest)
 
 
 def _fewer_ranks(summary: Summary, manifest: Manifest) -> Advice | None:
@@ -176,17 +180,17 @@ def _hide(summary: Summary, manifest: Manifest) -> Advice | None:
 
 
 def _larger_batch_for_messages(summary: Summary, manifest: Manifest) -> Advice | None:
-    return _larger_batch(summary, manifest, "A larger batch synchronises less often for the same number of images.")
+    shares = summary.run.shares
+    times = MUCH_MORE if shares and shares.of("sync") > NEARLY_ALL else MORE
+    why = "A larger batch synchronises less often for the same number of images."
+    return _larger_batch(times, why, summary, manifest)
 
 
-def _larger_batch(summary: Summary, manifest: Manifest, why: str) -> Advice | None:
+def _larger_batch(times: int, why: str, summary: Summary, manifest: Manifest) -> Advice | None:
     """As large as still leaves an epoch of a few steps. Training then takes other steps, which readers must know."""
     samples = manifest.settings.get("train_samples")
     if not isinstance(samples, int):
         return None
-    few = summary.global_batch_size < FEW_SAMPLES * summary.world_size
-    shares = summary.run.shares
-    times = MUCH_MORE if few or (shares and shares.of("sync") > 1 - MUCH) else MORE
     size = summary.global_batch_size
     while size < times * summary.global_batch_size and 2 * size <= samples // STEPS_LEFT:
         size *= 2
@@ -220,8 +224,12 @@ def _more_ranks(summary: Summary, manifest: Manifest) -> Advice | None:
             f"{busy} compute threads use {cores} cores. By default the ranks share all of them.",
             command(manifest, threads_per_rank=None),
         )
+    ranks = min(cores, MOST_RANKS, summary.global_batch_size // FEW_SAMPLES)
+    if ranks <= summary.world_size:
+        return None
     return Advice(
-        f"{busy} of {cores} cores compute. More ranks divide the work among all.", command(manifest, workers=cores - 1)
+        f"{busy} of {cores} cores compute. More ranks divide the work among more of them.",
+        command(manifest, workers=ranks - 1),
     )
 
 
@@ -256,7 +264,7 @@ def _last_rank_named(manifest: Manifest) -> int:
     slow, rates = manifest.settings.get("slow_rank"), manifest.settings.get("link_rate_by_rank")
     named = [slow] if isinstance(slow, int) else []
     if isinstance(rates, str):
-        named += [int(entry.partition("=")[0]) for entry in rates.split(",")]
+        named += read_rate_by_rank(rates)
     return max(named, default=-1)
 
 

@@ -46,6 +46,16 @@ class Parts:
             data=on_a_core("data"),
         )
 
+    @property
+    def computes(self) -> float:
+        """With what the quota took of it: a rank with a quota stands for a slower processor."""
+        return self.computing + self.quota
+
+    @property
+    def wants_cpu(self) -> float:
+        """Computing, and being ready to."""
+        return self.computes + self.no_core
+
     def largest_first(self) -> list[tuple[float, str]]:
         """All parts in words."""
         words = {
@@ -65,11 +75,10 @@ def bound_of(summary: Summary) -> str | None:
     if parts is None:
         return None
     others = {"communication": parts.synchronising, "straggler": parts.waiting, "data": parts.data}
-    processor = parts.computing + parts.no_core + parts.quota
     most = max(others, key=lambda bound: others[bound])
-    if processor > OUTWEIGHS:
+    if parts.wants_cpu > OUTWEIGHS:
         return "cpu" if parts.no_core >= max(MUCH, parts.quota) else "compute"
-    if most != "data" and others[most] >= processor and _lacks_cpu(summary):
+    if most != "data" and others[most] >= parts.wants_cpu and _lacks_cpu(summary):
         return "compute"
     return most if others[most] > OUTWEIGHS else MIXED
 

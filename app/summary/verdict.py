@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from app.records.manifest import WAYS, Manifest
 from app.records.summary import Shares, Summary, Verdict
 from app.summary.advice import advise, faster_mode
-from app.summary.bound import COMPUTING, HARDLY_USED, MUCH, Parts, bound_of, held_back, utilisation
+from app.summary.bound import COMPUTING, HARDLY_USED, MUCH, OUTWEIGHS, Parts, bound_of, held_back, utilisation
 from app.summary.words import duration, listed, percent
 
 WORTH_A_WORD = 0.05  # of the step
@@ -88,7 +88,7 @@ def _headline(bound: str, summary: Summary, shares: Shares, parts: Parts) -> str
                 f"CPU-saturated: for {percent(parts.no_core)} of the step the rank was ready to run and had no core. "
                 f"{listed(parts, parts.no_core)}."
             )
-        case "compute" if computes < max(sync, wait):
+        case "compute" if parts.wants_cpu <= OUTWEIGHS:
             return (
                 f"Compute-bound: a CPU quota throttles the ranks for up to {max(held_back(summary)):.2g} s in each "
                 f"second, even while they synchronise ({percent(sync)} of the step) or wait ({percent(wait)}); "

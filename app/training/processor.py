@@ -23,8 +23,8 @@ class Lost:
 class PhaseProcessor:
     """Marked with the clock of the phases, at the same moments.
 
-    The thread that trains is the one whose delay lengthens a phase. While ranks wait or synchronise, it sleeps, and
-    the thread counts that was delayed most: at least so much longer took the phase.
+    While the training thread computes, its own delay lengthens the phase. While it sleeps, in wait and sync, the
+    longest delay of any thread counts: the phase took at least that much longer.
     """
 
     def __init__(self, threads: Threads, throttling: Throttling) -> None:

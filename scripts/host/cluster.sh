@@ -90,8 +90,10 @@ run_once() {
     start prepare
     attend docker logs --follow "$(container_of prepare)"
     code=$(docker wait "$(container_of prepare)")
-    ((code == 0)) || remove_containers
-    ((code == 0)) || exit "$code"
+    if ((code != 0)); then
+        remove_containers
+        exit "$code"
+    fi
 }
 
 start() { attend docker compose --progress quiet up --detach --no-build --no-deps "$@"; }

@@ -119,6 +119,9 @@ def manifest(given: dict[str, Any], cores: int, gradients: int, world_size: int)
             "scripts/up SYNC_MODE=all_reduce RANK_CPUS=1.0",
         ),
         ({"shares": COMPUTE, "cores": 8}, "scripts/up SYNC_MODE=all_reduce WORKERS=7"),
+        # Each rank keeps a few samples, and no class's server gets hundreds of processes from one line.
+        ({"shares": COMPUTE, "cores": 128}, "scripts/up SYNC_MODE=all_reduce WORKERS=31"),
+        ({"shares": COMPUTE, "cores": 128, "batch": 64}, "scripts/up SYNC_MODE=all_reduce WORKERS=7"),
         ({"shares": COMPUTE}, "scripts/up --with-floor SYNC_MODE=all_reduce"),
     ],
 )

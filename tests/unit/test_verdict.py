@@ -136,6 +136,16 @@ def test_time_without_a_core_is_a_part_of_the_step(lost: Lost, bound: str, headl
     assert sum(part for part, _ in parts.largest_first()) == pytest.approx(1)
 
 
+def test_a_core_that_is_missing_while_ranks_synchronise_is_not_taken_for_a_quota() -> None:
+    """Computing alone is below half of the step, and nobody knows of a quota."""
+    figures = group((0.0, 0.2, 0.25, 0.05, 0.5, 0.0), processor=on_cpus(({"sync": 0.15}, {})), seconds=runs.spread(1.0))
+    without_usage = [replace(rank(number), usage=None) for number in range(2)]
+    reached = verdict.reach(runs.summary(figures, without_usage), MANIFEST)
+    assert reached.bound == "compute"
+    assert reached.sentences[0].startswith("Compute-bound: 45 % of the step is computation")
+    assert "quota" not in reached.sentences[0]
+
+
 def test_one_rank_that_is_held_back_is_a_straggler_and_not_everybodys_cpu() -> None:
     straggler = {
         "rank": 1,
