@@ -64,7 +64,7 @@ def _run(arguments: argparse.Namespace) -> int:
             from app.run.prepare import prepare
 
             _warn_of_misspelt(arguments.variables)
-            prepare(environment.load(), say, clean_ups)
+            prepare(environment.load(), _neighbours(arguments.neighbours), say, clean_ups)
         case "doctor":
             end_on_signal()
             from app.doctor.checkup import check_up
@@ -76,6 +76,7 @@ def _run(arguments: argparse.Namespace) -> int:
             (shaping.rehearse if arguments.rehearse else shaping.shape_link)(environment.load())
         case "check":
             _warn_of_misspelt(arguments.variables)
+            _neighbours(arguments.neighbours)
             settings = environment.load()
             if arguments.with_floor:
                 from app.run.prepare import check_floor
@@ -143,6 +144,20 @@ def _warn_of_misspelt(variables: str) -> None:
         print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 
+def _neighbours(given: str) -> list[str]:
+    """What to say of other clusters on this machine: said now, and kept for the run's page."""
+    said = []
+    for cluster in filter(None, given.split(",")):
+        project, user, containers = cluster.split(":")
+        said.append(
+            f"another cluster has its share of this machine's cores: project {project} of "
+            f"{user or 'an unnamed user'}, {containers} containers. Times are longer than without it"
+        )
+    for each in said:
+        print(f"warning: {each}", file=sys.stderr, flush=True)
+    return said
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m app",
@@ -164,6 +179,8 @@ def _parser() -> argparse.ArgumentParser:
         if name in ("prepare", "check"):
             meaning = "the caller's variables, A,B,C: warn about those that look like a misspelt setting"
             command.add_argument("--variables", default="", metavar="NAMES", help=meaning)
+            meaning = "other clusters that run on this machine now, as PROJECT:USER:CONTAINERS,...: say so"
+            command.add_argument("--neighbours", default="", metavar="LIST", help=meaning)
         if name == "check":
             meaning = "also check the same run without synchronisation, which is to be made first"
             command.add_argument("--with-floor", action="store_true", help=meaning)

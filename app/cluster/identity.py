@@ -2,6 +2,7 @@
 
 import re
 import socket
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ RANK0_SERVICE = "rank0"
 WORKER_SERVICE = "worker"
 REPLICA = re.compile(rf"(?P<container>.+-(?P<service>{RANK0_SERVICE}|{WORKER_SERVICE})-(?P<number>\d+))\.")
 DNS_SECONDS = 6.0
+PAUSE_SECONDS = 0.1  # before a name is looked up again
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,11 @@ class Replica:
 
 
 def identify(settings: Settings) -> Identity:
-    """Identify this process: by RANK and WORLD_SIZE if set, else by its place in Compose, else as the only rank."""
-    master = settings.master_addr or LOOPBACK
+    """Identify this process: by RANK and WORLD_SIZE if set, else by its place in Compose, else as the only rank.
+
+    Within JOIN_TIMEOUT it waits for rank 0's name, which Docker's DNS does not know until rank 0's container runs.
+    """
+    master = _address_of(settings.master_addr or LOOPBACK, time.monotonic() + settings.join_timeout)
     address = _own_address(master, settings.master_port)
     if settings.rank is not None:
         seats = tuple(str(rank) for rank in range(settings.world_size or 1))
@@ -108,6 +113,20 @@ def _addresses(service: str) -> list[str]:
     except dns.exception.DNSException:
         return []
     return [str(record) for record in answer]
+
+
+def _address_of(name: str, deadline: float) -> str:
+    """The IPv4 address behind rank 0's name; an address stays as it is."""
+    while True:
+        try:
+            return str(socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
+        except OSError as error:
+            if time.monotonic() + PAUSE_SECONDS > deadline:
+                raise JoinError(
+                    f"rank 0 is not to be found: the name MASTER_ADDR={name} has no address ({error.strerror}), and "
+                    "JOIN_TIMEOUT has passed. See what rank 0 printed."
+                ) from None
+            time.sleep(PAUSE_SECONDS)
 
 
 def _own_address(master: str, port: int) -> str:

@@ -4,7 +4,8 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from app.errors import SettingError
@@ -17,16 +18,49 @@ REPORT = "report.html"  # of a run, in its folder
 RUN_FILE = PREPARED / "run.json"  # how `prepare` hands the run's name to the ranks
 
 
-def hand_over(run: str) -> None:
+@dataclass(frozen=True)
+class HandedOver:
+    """What `prepare` tells the ranks."""
+
+    run: str  # its name
+    neighbours: tuple[str, ...] = ()  # other clusters that ran on this machine then, in words
+
+
+def hand_over(told: HandedOver) -> None:
     """Tell the ranks which run they belong to."""
-    RUN_FILE.write_text(json.dumps({"run": run}))
+    RUN_FILE.write_text(json.dumps(asdict(told)))
 
 
-def handed_over() -> str:
-    """The name of the run that `prepare` opened."""
+def handed_over() -> HandedOver:
+    """What `prepare` has told."""
     if not RUN_FILE.is_file():
         raise SettingError("no run has been prepared here. Give the name of one.")
-    return str(json.loads(RUN_FILE.read_text())["run"])
+    told = json.loads(RUN_FILE.read_text())
+    return HandedOver(told["run"], tuple(told["neighbours"]))
+
+
+def point_latest_at(run: str) -> None:
+    """Let `latest` be this run, once it has begun to write records."""
+    with tempfile.TemporaryDirectory(dir=RESULTS, prefix=".") as scratch:
+        link = Path(scratch, "latest")
+        link.symlink_to(run)
+        link.replace(RESULTS / "latest")
+
+
+@contextmanager
+def gone_if_empty(folder: Path, clean_ups: CleanUps) -> Iterator[None]:
+    """Leave no empty folder behind, whatever ends the work inside."""
+
+    def remove() -> None:
+        with suppress(OSError):
+            folder.rmdir()
+
+    clean_ups.append(remove)
+    try:
+        yield
+    finally:
+        remove()
+        clean_ups.remove(remove)
 
 
 def check_writable(folder: Path) -> None:

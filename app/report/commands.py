@@ -10,6 +10,7 @@ from rich.table import Table as Grid
 from app.errors import LockstepError, SettingError
 from app.machine import folders
 from app.machine.say import Say
+from app.records import manifest
 from app.report import comparison, page
 from app.report.baseline import Against
 from app.report.conclusion import conclude
@@ -21,7 +22,12 @@ UNWRAPPED_COLUMNS = 10_000  # a table takes the width that it needs; wrapped num
 
 def report(names: Sequence[str], say: Say, baseline: str | None = None) -> None:
     """Make one run's report and summary again, or one page of several runs; without a name, of the present run."""
-    found = _find(names or [folders.handed_over() if baseline is None else "latest"])
+    if not names and baseline is None:
+        present = folders.handed_over().run
+        if not (folders.RESULTS / present / manifest.FILE).is_file():
+            return  # it ended before it had anything to report, and has said why
+        names = [present]
+    found = _find(names or ["latest"])
     base = _find_baseline(baseline, found)
     try:
         if len(found) == 1 and not base:

@@ -1,13 +1,13 @@
 """Runs once, before the ranks start: checks the settings, makes the data set, opens the run's folder."""
 
-import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from app.datasets import SOURCES, prepared
 from app.errors import SettingError
 from app.machine import folders
-from app.machine.folders import PREPARED, RESULTS
+from app.machine.folders import PREPARED, RESULTS, HandedOver
 from app.machine.interrupt import CleanUps
 from app.machine.say import Say
 from app.modes import MODES
@@ -17,7 +17,7 @@ from app.settings.fields import Settings
 FLOOR_MODE, FLOOR_ENDING = "none", "-floor"  # as scripts/host/cluster.sh sets them
 
 
-def prepare(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
+def prepare(settings: Settings, neighbours: Sequence[str], say: Say, clean_ups: CleanUps) -> None:
     """Do everything that has to be done once, for any number of ranks."""
     prepared.check_fit(settings.model, settings.dataset_name)
     for folder in (RESULTS, PREPARED):
@@ -27,7 +27,7 @@ def prepare(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
         say(f"made the data set {settings.dataset_name} in {time.monotonic() - began:.1f} s")
     prepared.load_for(settings)  # refuses more samples than there are
     run = open_run(settings.run_name)
-    folders.hand_over(run)
+    folders.hand_over(HandedOver(run, tuple(neighbours)))
     say(f"results/{run}: {settings.model} on {SOURCES[settings.dataset_name].title}, SYNC_MODE={settings.sync_mode}")
 
 
@@ -48,7 +48,7 @@ def check_floor(settings: Settings) -> None:
 
 
 def open_run(name: str | None) -> str:
-    """Make the run's folder, under the given name or the time of the start, and let `latest` point at it."""
+    """Make the run's folder, under the given name or the time of the start."""
     stem = name or time.strftime("%Y%m%d-%H%M%S")
     run = stem
     attempt = 1
@@ -57,10 +57,6 @@ def open_run(name: str | None) -> str:
             raise _taken(name)
         attempt += 1  # another cluster started in the same second
         run = f"{stem}-{attempt}"
-    with tempfile.TemporaryDirectory(dir=RESULTS, prefix=".") as scratch:
-        link = Path(scratch, "latest")
-        link.symlink_to(run)
-        link.replace(RESULTS / "latest")
     return run
 
 

@@ -38,16 +38,17 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
     """Take part in a run, as one of its ranks."""
     prepared.check_fit(settings.model, settings.dataset_name)
     dataset = prepared.load_for(settings)
-    run_folder = folders.RESULTS / (settings.run_name or folders.handed_over())
-    cluster = join(settings, say)
-    torch.set_num_threads(cluster.me.threads)
-    if cluster.rank == 0:
-        clean_ups.append(partial(conclude, run_folder))
-    try:
-        with cluster.until_the_end():
-            finished = take_part(settings, cluster, dataset, run_folder, say)
-    finally:
-        summary = conclude(run_folder) if cluster.rank == 0 else None
+    run_folder = folders.RESULTS / (settings.run_name or folders.handed_over().run)
+    with folders.gone_if_empty(run_folder, clean_ups):
+        cluster = join(settings, say)
+        torch.set_num_threads(cluster.me.threads)
+        if cluster.rank == 0:
+            clean_ups.append(partial(conclude, run_folder))
+        try:
+            with cluster.until_the_end():
+                finished = take_part(settings, cluster, dataset, run_folder, say)
+        finally:
+            summary = conclude(run_folder) if cluster.rank == 0 else None
     if summary:
         say(summary.verdict.sentences[0])
         if (advice := summary.verdict.advice) and advice.command:
@@ -95,11 +96,13 @@ def _open_books(job: Job, run_folder: Path, links: Sequence[Link] | None) -> Non
     said = [warning] if (warning := oversubscription(job.cluster.members)) else []  # printed at the join
     warnings = [
         *_warnings(job.settings, job.cluster),
+        *_neighbours(run_folder.name),
         *(f"a link misses what was requested: {each}" for each in deviations(links or [])),
     ]
     every = [*said, *warnings]
     run = run_folder.name
     manifest.gather(run, job.settings, job.cluster, job.plan, job.dataset, job.model, links, every).write(run_folder)
+    folders.point_latest_at(run)
     for line in [*([describe(links)] if links else []), *(f"warning: {warning}" for warning in warnings)]:
         job.say(line)
 
@@ -111,6 +114,12 @@ def _check_same_start(cluster: Cluster, model: nn.Module) -> None:
             f"rank {cluster.rank}: ranks {different} start with other parameters than rank 0, despite the same seed. "
             "Check that all run the same image on the same kind of CPU."
         )
+
+
+def _neighbours(run: str) -> Sequence[str]:
+    """What `prepare` has said of other clusters; nothing where something else started the ranks."""
+    told = folders.handed_over() if folders.RUN_FILE.is_file() else None
+    return told.neighbours if told and told.run == run else ()
 
 
 def _warnings(settings: Settings, cluster: Cluster) -> Iterator[str]:

@@ -145,7 +145,7 @@ class Settings(BaseSettings):
     world_size: int | None = Field(
         None, ge=1, le=65_536, description="number of ranks [found in Compose; where set, it must agree]"
     )
-    master_addr: str | None = Field(None, description="rank 0's address [compose.yaml gives it]")
+    master_addr: str | None = Field(None, description="rank 0's address or name [compose.yaml gives it]")
     master_port: int = Field(29500, ge=1024, le=65_535, description="rank 0's port for the join")
 
     # No rank receives the three that are excluded, so no record holds them. The number of ranks is found.
@@ -154,8 +154,8 @@ class Settings(BaseSettings):
     rank_memory: Annotated[str | None, AfterValidator(forms.RANK_MEMORY)] = Field(
         None, exclude=True, description="memory limit of each rank [no limit]"
     )
-    network_prefix: Annotated[str, AfterValidator(forms.NETWORK_PREFIX)] = Field(
-        "10.77.1", exclude=True, description="the ranks' private network"
+    network_prefix: Annotated[str | None, AfterValidator(forms.NETWORK_PREFIX)] = Field(
+        None, exclude=True, description="the ranks' private network [Docker chooses one that is free]"
     )
 
     def model_post_init(self, context: Any, /) -> None:

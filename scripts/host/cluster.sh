@@ -3,15 +3,19 @@
 
 # Everything before the image: NAME=value arguments, the settings that Compose consumes, the engine.
 ready_cluster() {
+    trap 'end_early 130' INT
+    trap 'end_early 143' TERM HUP
     take_arguments "$@"
     check_compose_settings
     ready_engine
+    read_dotenv
+    check_compose_settings
+    name_project
     check_against_engine
     ready_base_image
 }
 
-# Without this, RANK_CPUS above the engine's CPUs would fail only after the build, and a taken network with Docker's
-# own message.
+# Without this, what the engine cannot do would fail only after the build, with Docker's own message.
 check_against_engine() {
     local cpus has
     cpus=$(setting RANK_CPUS)
@@ -19,26 +23,20 @@ check_against_engine() {
     if [[ $cpus ]] && awk "BEGIN { exit !($cpus > $has) }"; then
         refuse "RANK_CPUS=$cpus: not allowed. Allowed: more than 0 and at most $has, the CPUs that this engine has."
     fi
-    check_network_is_free "$(project_name)"
+    [[ -z $(setting NETWORK_PREFIX) ]] || check_network_is_free "$(project_name)"
 }
-
-project_name() { docker compose config | sed -n 's/^name: //p'; }
 
 # Runs a command of the image on every rank, after another one that runs once: 'prepare', or 'check' if the ranks need
 # no data set. Ends with rank 0's exit code.
 run_cluster() {
     claim_project
     build_image
-    run_ranks "${1%% *} --variables=$(variables)${1#"${1%% *}"}" "$2"
+    say "Project $(project_name)"
+    run_ranks "${1%% *} $(circumstances)${1#"${1%% *}"}" "$2"
 }
 
-# Refuses to start while the project has a run in progress. Removes the remains of a failed run.
-claim_project() {
-    if [[ $(docker compose ps --quiet --status running) ]]; then
-        refuse "project $(project_name) has a run in progress. Wait for it, or end it with scripts/down, or use another project: COMPOSE_PROJECT_NAME=other NETWORK_PREFIX=10.77.2 $0"
-    fi
-    [[ -z $(docker compose ps --all --quiet) ]] || remove_containers
-}
+# What only the host can tell the first command: names that may be misspelt settings, and who else uses the cores.
+circumstances() { echo "--variables=$(variables) --neighbours=$(neighbours)"; }
 
 # Trains twice, first without synchronisation, and compares the two. Both are checked before the first one starts.
 run_with_floor() {
@@ -48,11 +46,12 @@ run_with_floor() {
     export RUN_NAME=$run
     claim_project
     build_image
-    run_once "check --with-floor --variables=$(variables)"
+    say "Project $(project_name)"
+    run_once "check --with-floor $(circumstances)"
     say "== $run-floor: the floor, SYNC_MODE=none"
     run_floor "$run-floor"
     say "== $run"
-    run_ranks prepare train
+    run_ranks "prepare --neighbours=$(neighbours)" train
     say "== $run against its floor"
     attend of_runs compare "$run" --baseline "$run-floor"
     attend of_runs report "$run" --baseline "$run-floor"
@@ -60,7 +59,7 @@ run_with_floor() {
 
 run_floor() {
     local -x RUN_NAME=$1 SYNC_MODE=none
-    run_ranks prepare train
+    run_ranks "prepare --neighbours=$(neighbours)" train
 }
 
 # run_cluster with the image as it is.
@@ -96,31 +95,32 @@ run_once() {
     fi
 }
 
-start() { attend docker compose --progress quiet up --detach --no-build --no-deps "$@"; }
+start() {
+    local log found=0
+    log=$(mktemp)
+    up "$@" 2>"$log" || found=$?
+    # Docker's own pools hold about thirty networks. Beyond them a subnet has to be named.
+    if ((found != 0)) && [[ -z $(setting NETWORK_PREFIX) ]] && grep -q 'address pool' "$log"; then
+        NETWORK_PREFIX=$(free_prefix)
+        export NETWORK_PREFIX
+        up "$@" 2>"$log" && found=0
+    fi
+    ((found == 0)) || cat "$log" >&2
+    rm -f "$log"
+    return "$found"
+}
+
+up() { attend quietly docker compose --progress quiet up --detach --no-build --no-deps "$@"; }
 
 container_of() { docker compose ps --all --quiet "$1"; }
-
-# All checkouts on this machine share the image's name. From here on the image goes by its ID, so a build in another
-# checkout changes nothing here.
-build_image() {
-    local image=lockstep
-    export LOCKSTEP_IMAGE=$image
-    REVISION=$(git describe --always --dirty 2>/dev/null) || REVISION=''
-    export REVISION
-    if [[ -t 2 ]]; then
-        attend docker compose build
-    else
-        docker image inspect "$image" >/dev/null 2>&1 || say 'Building the image, which takes a minute or two the first time'
-        attend quietly docker compose --progress plain build
-    fi
-    LOCKSTEP_IMAGE=$(docker image inspect --format '{{.Id}}' "$image")
-}
 
 # A command of the image over finished runs, whose folders may be given as paths on the host or in the image.
 read_runs() {
     local command=$1
     shift
     ready_engine
+    read_dotenv
+    name_project
     ready_base_image
     build_image
     of_runs "$command" "$@"
@@ -172,13 +172,30 @@ end_early() {
     local code=$1
     trap '' INT TERM HUP
     [[ ! -t 1 ]] || printf '\033[?25h\n' # the bar had hidden the cursor
-    say 'Stopping the containers'
     [[ -z ${ATTENDED:-} ]] || kill -- "-$ATTENDED" 2>/dev/null || true
-    remove_containers
+    if claimed; then
+        say 'Stopping the containers'
+        remove_containers
+        remove_empty_runs
+    fi
     exit "$code"
 }
 
-remove_containers() { quietly docker compose --progress quiet down --remove-orphans; }
+# The engine may still be at work on what an interrupted command has asked for, so this looks again.
+remove_containers() {
+    local attempt
+    for attempt in 1 2 3; do
+        quietly docker compose --progress quiet down --remove-orphans || ((attempt < 3))
+        [[ $(containers_left) ]] || return 0
+    done
+}
+
+# A run that ended before its first record has left a folder with nothing in it.
+remove_empty_runs() {
+    find "${RESULTS_FOLDER:-results}" -mindepth 1 -maxdepth 1 -type d -empty -newer "$CLAIM" -exec rmdir {} + 2>/dev/null || true
+}
+
+containers_left() { docker ps --all --quiet --filter "label=com.docker.compose.project=$(project_name)"; }
 
 # After a training run the stopped containers stay, and their output can be read. After other commands they do not:
 # their workers print only errors, which are shown here.
@@ -197,6 +214,7 @@ explain_failure() {
     fi
     # Rank 0 itself may have been killed, and the others may have written more since it gave up.
     of_image --volumes-from "$(container_of rank0)" "$LOCKSTEP_IMAGE" report || true
-    say "Rank 0 ended with exit code $code. All ranks' output: docker compose logs. To remove the containers: scripts/down"
+    remove_empty_runs
+    say "Rank 0 ended with exit code $code. All ranks' output: docker compose --project-name $(project_name) logs. To remove the containers: scripts/down"
     exit "$code"
 }

@@ -47,7 +47,7 @@ run_trial() {
         export "${name?}"
     done <<<"$settings"
     export RESULTS_FOLDER=./$folder
-    run_ranks prepare train
+    run_ranks "prepare --neighbours=$(neighbours)" train
 }
 
 # On a terminal: shows the progress of the current run.

@@ -18,12 +18,9 @@ fail() {
 
 # Runs a long command and shows its output only if it fails.
 quietly() {
-    local log
-    log=$(mktemp)
-    if ! "$@" >"$log" 2>&1; then
-        cat "$log" >&2
-        rm -f "$log"
+    local output
+    output=$("$@" 2>&1) || {
+        printf '%s\n' "$output" >&2
         return 1
-    fi
-    rm -f "$log"
+    }
 }

@@ -3,14 +3,19 @@
 
 # Refuses a NETWORK_PREFIX that another cluster or this host already uses.
 check_network_is_free() {
-    local project=$1 prefix owner number
+    local project=$1 prefix owner
     prefix=$(setting NETWORK_PREFIX)
     owner=$(owner_of "$prefix" "$project")
-    [[ $owner ]] || return 0
+    [[ -z $owner ]] || refuse "NETWORK_PREFIX=$prefix: $prefix.0/24 is taken by $owner. Choose another one, such as NETWORK_PREFIX=$(free_prefix), or unset it: Docker then chooses."
+}
+
+# A prefix that nobody uses.
+free_prefix() {
+    local number
     for number in {1..254}; do
-        [[ $(owner_of "10.77.$number" "$project") ]] || break
+        [[ $(owner_of "10.77.$number" '') ]] || break
     done
-    refuse "NETWORK_PREFIX=$prefix: $prefix.0/24 is taken by $owner. Choose another one, such as NETWORK_PREFIX=10.77.$number, or remove that network."
+    echo "10.77.$number"
 }
 
 # Who uses a prefix, other than this project; nothing if it is free.

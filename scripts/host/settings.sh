@@ -3,6 +3,8 @@
 # The program generates settings.table: the names of all settings, and the rules of those that Compose itself reads.
 
 NEAREST_PATIENCE_SECONDS=10
+LONGEST_SHOWN=60 # characters of a wrong value in a message
+READ_BY_COMPOSE='' # the settings in .env, as JSON, once Compose has read it
 
 # All names.
 known_settings() { awk -F '\t' '/^[A-Z]/ { print $1 }' scripts/host/settings.table; }
@@ -23,13 +25,23 @@ take_arguments() {
     local argument name near
     for argument in "$@"; do
         name=${argument%%=*}
-        [[ $argument == *=* ]] || refuse "'$argument' is not a setting. Write NAME=value, such as SYNC_MODE=all_reduce; --help lists all settings."
+        [[ $argument == *=* ]] || refuse "'$(shown "$argument")' is not a setting. Write NAME=value, such as SYNC_MODE=all_reduce; --help lists all settings."
+        [[ $name =~ ^[A-Za-z_][A-Za-z_0-9]*$ ]] ||
+            refuse "'$(shown "$name")' cannot be the name of a setting. Write NAME=value, such as SYNC_MODE=all_reduce; --help lists all settings."
         if ! known_settings | grep -qx -- "$name"; then
             near=$(nearest "$name") || near=''
-            refuse "$name is not a setting of the cluster.${near:+ Nearest: $near.} --help lists all."
+            refuse "$(shown "$name") is not a setting of the cluster.${near:+ Nearest: $near.} --help lists all."
         fi
         export "$name=${argument#*=}"
     done
+}
+
+# A text for a message: on one line, and not endless.
+shown() {
+    local text=$1
+    ((${#text} <= LONGEST_SHOWN)) || text=${text:0:LONGEST_SHOWN}...
+    [[ $text != *[[:cntrl:]]* ]] || text=$(printf '%q' "$text")
+    printf '%s' "$text"
 }
 
 # The setting that is most like an unknown one, from the program; fails if there is no engine or no image yet.
@@ -41,17 +53,29 @@ nearest() {
 # The names of all variables in the environment and .env, separated by commas. The program warns of misspelt settings.
 variables() { { compgen -e && dotenv_names; } | sort -u | paste -sd , -; }
 
-dotenv_names() { [[ ! -r .env ]] || sed -n 's/^\([A-Za-z_][A-Za-z_0-9]*\)=.*/\1/p' .env; }
+dotenv_names() {
+    [[ ! -r .env ]] || sed -nE 's/^[[:space:]]*(export[[:space:]]+)?([A-Za-z_][A-Za-z_0-9]*)[[:space:]]*[=:].*/\2/p' .env
+}
+
+# Lets Compose read .env, because only Compose reads it as Compose does: quotes, comments, ${NAME:-values}. From here
+# on `given` knows what it found.
+read_dotenv() {
+    local names
+    [[ -e .env ]] || return 0
+    names=$({ known_settings && echo COMPOSE_PROJECT_NAME; } | paste -sd , -)
+    READ_BY_COMPOSE=$(docker compose --project-name any --project-directory . --file - config --format json 2>&1 \
+        <<<"services: {any: {image: any, environment: [$names]}}") ||
+        refuse ".env: Compose cannot read it: ${READ_BY_COMPOSE##*$'\n'}. Each line is NAME=value, as in .env.example."
+}
 
 # A setting's value in the environment, or else in .env; empty if it is in neither.
 given() {
-    local name=$1 line
-    if [[ ${!name:-} ]]; then
-        echo "${!name}"
-    elif [[ -r .env ]] && line=$(grep -E "^$name=." .env | tail -n 1); then
-        line=${line#*=}
-        line=${line#[\"\']}
-        echo "${line%[\"\']}"
+    local name=$1 value
+    if [[ ${!name+set} ]]; then
+        printf '%s\n' "${!name}"
+    elif [[ $READ_BY_COMPOSE ]]; then
+        value=$(sed -n "s/^ *\"$name\": \"\(.*\)\",\{0,1\}$/\1/p" <<<"$READ_BY_COMPOSE")
+        printf '%b\n' "${value//\\\"/\"}"
     fi
 }
 
@@ -69,7 +93,7 @@ check_compose_settings() {
         value=$(setting "$name")
         pattern=$(pattern_of "$name")
         [[ -z $value || $value =~ ^($pattern)$ ]] ||
-            refuse "$name=$value: not allowed. Allowed: $(allowed_words_of "$name")."
+            refuse "$name=$(shown "$value"): not allowed. Allowed: $(allowed_words_of "$name")."
     done
     world_size=$(given WORLD_SIZE)
     ranks=$(number_of_ranks)

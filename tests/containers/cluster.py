@@ -2,19 +2,19 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 300
-# Tests of two checkouts on one machine keep out of each other's way: each has a second number of addresses of its own.
+# Tests of two checkouts on one machine keep out of each other's way.
 CHECKOUT = 100 + crc32(str(ROOT).encode()) % 100
 SMALL = {"MODEL": "lenet5", "MAX_STEPS": "6", "LINK_CHECK": "off"}  # a second less; some tests are about links
 
@@ -27,22 +27,29 @@ class Clone:
     def __init__(self, folder: Path, number: int, caller: Caller | None = None) -> None:
         self.folder = folder / "clone"
         self.project = f"lockstep-test-{CHECKOUT}-{number}"
-        self.prefix = f"10.{CHECKOUT}.{number}"
         self._home = folder / "home"
-        self._caller = caller
+        self.caller = caller
+        self._place = {"COMPOSE_PROJECT_NAME": self.project, "HOME": str(self._home)}
         copy_sources(self.folder)
         self._home.mkdir()
         if caller is not None:
             for path in (folder, *folder.rglob("*")):
                 os.chown(path, *caller, follow_symlinks=False)
 
+    def use_its_own_project(self, folder: Path | None = None) -> None:
+        """The one that the scripts name by user and place, where the environment names none."""
+        del self._place["COMPOSE_PROJECT_NAME"]
+        name = "for part in settings project; do . scripts/host/$part.sh; done; name_project; project_name"
+        code, output = self.run("bash", "-c", f"cd '{folder or self.folder}'; {name}")
+        assert code == 0, output
+        self.project = output.strip()
+
     def environment(self, **settings: str) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if name not in known_settings()}
-        project = {"COMPOSE_PROJECT_NAME": self.project, "NETWORK_PREFIX": self.prefix, "HOME": str(self._home)}
-        return kept | project | settings
+        return kept | self._place | settings
 
     def start(self, *command: str, **settings: str) -> subprocess.Popen[str]:
-        user, group = self._caller or (None, None)
+        user, group = self.caller or (None, None)
         return subprocess.Popen(
             command,
             cwd=self.folder,
@@ -54,7 +61,7 @@ class Clone:
             start_new_session=True,
             user=user,
             group=group,
-            extra_groups=None if self._caller is None else [Path("/run/docker.sock").stat().st_gid],
+            extra_groups=None if self.caller is None else [Path("/run/docker.sock").stat().st_gid],
         )
 
     def run(self, *command: str, **settings: str) -> tuple[int, str]:
@@ -88,6 +95,17 @@ class Clone:
     def containers(self, *options: str) -> list[str]:
         return docker("ps", *options, "--quiet", "--filter", f"label=com.docker.compose.project={self.project}").split()
 
+    @property
+    def image(self) -> str:
+        """What the scripts, or plain Compose, have built from these sources."""
+        return f"lockstep:of-{self.project}"
+
+    def subnet(self) -> str:
+        """Of the ranks' network, which Docker has chosen."""
+        return docker(
+            "network", "inspect", f"{self.project}_ranks", "--format", "{{(index .IPAM.Config 0).Subnet}}"
+        ).strip()
+
     def container(self, service: str, number: int = 1) -> str:
         return f"{self.project}-{service}-{number}"
 
@@ -100,7 +118,9 @@ class Clone:
         )
 
     def remove(self) -> None:
+        (self.folder / ".env").unlink(missing_ok=True)
         self.run("docker", "compose", "down", "--volumes", "--remove-orphans", "--timeout", "1")
+        self.run("scripts/down", "--all")
 
 
 def copy_sources(folder: Path) -> None:
@@ -122,15 +142,11 @@ def docker(*arguments: str) -> str:
     return subprocess.run(["docker", *arguments], check=True, capture_output=True, text=True).stdout
 
 
-@contextmanager
-def another_image() -> Iterator[None]:
-    """Under the name of the program's image, as where another checkout has built its own."""
-    usual = docker("image", "inspect", "--format", "{{.Id}}", "lockstep").strip()
-    docker("tag", "debian:trixie-slim", "lockstep")
-    try:
-        yield
-    finally:
-        docker("tag", usual, "lockstep")
+def status_of_program(container: str) -> dict[str, str]:
+    """What the kernel says of the training process, the only Python in a container."""
+    listed = docker("exec", container, "sh", "-c", "cat $(grep -l '^Name:.python3$' /proc/[0-9]*/status)")
+    assert listed.count("Name:") == 1
+    return dict(re.findall(r"^(\w+):[ \t]*(.*?)[ \t]*$", listed, re.MULTILINE))
 
 
 def known_settings() -> set[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers.cluster import PATIENCE_SECONDS, Clone, another_image, owners, until
+from tests.containers.cluster import PATIENCE_SECONDS, Clone, owners, until
 from tests.containers.conftest import MakeClone
 
 # A rank that cannot join in time is a run that fails; the other cell has nothing wrong with it.
@@ -113,14 +113,13 @@ def test_an_experiment_of_the_documents_from_end_to_end_with_an_interruption(
 
 
 def test_a_failed_run_is_reported_and_the_rest_goes_on(make_clone: MakeClone) -> None:
-    """Also while another checkout builds its image; run by whoever may become another user as another user."""
+    """Run by whoever may become another user as another user."""
     caller = (12345, 23456) if os.geteuid() == 0 else None
     clone = make_clone(caller)
     (clone.folder / "scripts/experiments/broken.toml").write_text(HALF_BROKEN)
     process = clone.start("scripts/experiment", "broken", MODEL="vgg11")
     until((clone.folder / "results/experiments/broken/full/hopeless-1.log").is_file, "the first run")
-    with another_image():
-        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1, output
     assert "MODEL is set, and not used" in output
     assert (

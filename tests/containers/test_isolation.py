@@ -1,11 +1,13 @@
 """The training process has no privilege, can write nowhere but in results/, and reaches nobody but the other ranks."""
 
 import re
+import socket
 from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv4Network
 
 import pytest
 
-from tests.containers.cluster import Clone, docker
+from tests.containers.cluster import Clone, docker, status_of_program
 from tests.containers.conftest import MakeClone
 
 
@@ -30,9 +32,8 @@ def inside(container: str, *command: str, user: str = "0") -> str:
     return docker("exec", "--user", user, container, *command)
 
 
-def test_the_training_process_is_the_first_one_and_has_no_privilege(running: Clone, rank: str) -> None:
-    status = dict(re.findall(r"^(\w+):[ \t]*(.*?)[ \t]*$", inside(rank, "cat", "/proc/1/status"), re.MULTILINE))
-    assert status["Name"] == "python3"
+def test_the_training_process_has_no_privilege(running: Clone, rank: str) -> None:
+    status = status_of_program(rank)
     owner = (running.folder / "results").stat()
     assert status["Uid"].split() == [str(owner.st_uid)] * 4
     assert status["Gid"].split() == [str(owner.st_gid)] * 4
@@ -53,12 +54,34 @@ def test_there_is_no_way_out_of_the_ranks_network(running: Clone, rank: str) -> 
     assert len(routes) == 1
     destination, gateway = routes[0].split()[1:3]
     octets = [int(destination[place : place + 2], 16) for place in (6, 4, 2, 0)]
-    assert ".".join(map(str, octets)) == f"{running.prefix}.0"
+    assert IPv4Address(".".join(map(str, octets))) == IPv4Network(running.subnet()).network_address
     assert int(gateway, 16) == 0
 
 
+def test_no_service_of_the_host_can_be_reached_from_a_rank(running: Clone, rank: str) -> None:
+    """Not even at the network's gateway, where Docker usually puts the host."""
+    look = ("--entrypoint", "ip", running.image, "-4", "-oneline", "address")
+    addresses = set(re.findall(r" inet ([0-9.]+)/", docker("run", "--rm", "--network", "host", *look)))
+    gateway = str(next(IPv4Network(running.subnet()).hosts()))
+    assert gateway not in addresses
+    with socket.create_server(("", 0)) as server:
+        port = server.getsockname()[1]
+        for address in {gateway, *addresses} - {"127.0.0.1"}:
+            attempt = f"import socket; socket.create_connection(('{address}', {port}), 2)"
+            refusal = inside(rank, "sh", "-c", f'python3 -c "{attempt}" 2>&1 || true')
+            assert refusal.splitlines()[-1].startswith(("OSError", "TimeoutError")), (address, refusal)
+
+
+def test_a_rank_cannot_fill_the_machine_with_processes_or_files(rank: str) -> None:
+    limits = docker("inspect", "--format", "{{.HostConfig.PidsLimit}} {{.HostConfig.Init}}", rank).split()
+    assert 0 < int(limits[0]) <= 10_000
+    assert limits[1] == "true"
+    answer = inside(rank, "sh", "-c", "head -c 1G /dev/zero 2>&1 > /tmp/much || true; rm /tmp/much")
+    assert "No space left on device" in answer
+
+
 def test_the_image_is_small_enough_to_carry(running: Clone) -> None:
-    assert int(docker("image", "inspect", "--format", "{{.Size}}", "lockstep")) <= 1_400_000_000
+    assert int(docker("image", "inspect", "--format", "{{.Size}}", running.image)) <= 1_400_000_000
 
 
 def test_an_unprivileged_owner_is_taken_over_from_results(make_clone: MakeClone) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.containers.cluster import Clone, docker
+from tests.containers.cluster import Clone, docker, status_of_program
 from tests.containers.conftest import MakeClone
 
 WAYS = ("sent", "received")
@@ -30,14 +30,14 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
     clone.remove()
 
 
-def shapers(*where: str) -> str:
+def shapers(clone: Clone, *where: str) -> str:
     """What the kernel says of the queues of a container, or of the host."""
-    return docker("run", "--rm", "--entrypoint", "tc", *where, "lockstep", "qdisc", "show")
+    return docker("run", "--rm", "--entrypoint", "tc", *where, clone.image, "qdisc", "show")
 
 
 def test_each_link_is_shaped_in_both_directions_as_asked(running: Clone) -> None:
     for service, number, rate in (("rank0", 1, "400Mbit"), ("worker", 1, "400Mbit"), ("worker", 2, "50Mbit")):
-        queues = shapers("--network", f"container:{running.container(service, number)}")
+        queues = shapers(running, "--network", f"container:{running.container(service, number)}")
         for device in ("eth0", "ifb0"):
             assert re.search(rf"^qdisc tbf .* dev {device} root .* rate {rate} ", queues, re.MULTILINE), queues
 
@@ -60,44 +60,43 @@ def test_the_manifest_tells_asked_and_measured_of_each_rank_and_direction(runnin
 
 
 def test_no_other_container_and_not_the_host_are_shaped(running: Clone) -> None:
-    assert "tbf" not in shapers("--network", f"{running.project}_ranks")
-    assert "tbf" not in shapers("--network", "host")
+    assert "tbf" not in shapers(running, "--network", f"{running.project}_ranks")
+    assert "tbf" not in shapers(running, "--network", "host")
 
 
 @pytest.mark.parametrize("command", ["prepare", "train"])
 def test_nothing_of_the_hosts_is_ever_shaped(running: Clone, command: str) -> None:
     """Not even where a container that may do so shares the host's network."""
-    devices = ("run", "--rm", "--network", "host", "--entrypoint", "ip", "lockstep", "-brief", "link")
+    devices = ("run", "--rm", "--network", "host", "--entrypoint", "ip", running.image, "-brief", "link")
     before = {line.split()[0] for line in docker(*devices).splitlines()}
     bridge = docker("network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}").strip()
     place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": bridge, "LINK_RATE": "1gbit"}
     given = [word for name, value in place.items() for word in ("--env", f"{name}={value}")]
     as_host = ("--network", "host", "--cap-add", "NET_ADMIN")
-    code, output = running.run("docker", "run", "--rm", *as_host, *given, "lockstep", command)
+    code, output = running.run("docker", "run", "--rm", *as_host, *given, running.image, command)
     assert code == 2, output
     assert "an interface of the host, so nothing is shaped" in output
-    assert "tbf" not in shapers("--network", "host")
+    assert "tbf" not in shapers(running, "--network", "host")
     assert {line.split()[0] for line in docker(*devices).splitlines()} >= before
 
 
 @pytest.mark.parametrize("service", ["rank0", "worker"])
 def test_the_training_process_could_not_shape_anything(running: Clone, service: str) -> None:
     container = running.container(service)
-    status = docker("exec", container, "cat", "/proc/1/status")
-    assert "Name:\tpython3" in status
-    for capabilities in re.findall(r"^Cap\w+:\t(\w+)$", status, re.MULTILINE):
-        assert int(capabilities, 16) == 0
+    for name, value in status_of_program(container).items():
+        if name.startswith("Cap"):
+            assert int(value, 16) == 0
     owner = (running.folder / "results").stat()
     attempt = "tc qdisc del dev eth0 root 2>&1 || true"
     answer = docker("exec", "--user", f"{owner.st_uid or 12345}", container, "sh", "-c", attempt)
     assert "not permitted" in answer
-    assert "tbf" in shapers("--network", f"container:{container}")
+    assert "tbf" in shapers(running, "--network", f"container:{container}")
 
 
-def kernel_has_netem() -> bool:
+def kernel_has_netem(clone: Clone) -> bool:
     attempt = "tc qdisc add dev lo root netem delay 1ms"
     answer = docker(
-        "run", "--rm", "--network", "none", "--cap-add", "NET_ADMIN", "--entrypoint", "sh", "lockstep", "-c",
+        "run", "--rm", "--network", "none", "--cap-add", "NET_ADMIN", "--entrypoint", "sh", clone.image, "-c",
         f"{attempt} 2>&1 && echo works || true",
     )  # fmt: skip
     return "works" in answer
@@ -106,7 +105,7 @@ def kernel_has_netem() -> bool:
 @pytest.mark.parametrize("setting", ["LINK_DELAY=2ms", "LINK_LOSS=1%"])
 def test_delay_and_loss_work_or_are_refused_with_the_reason(used_clone: Clone, running: Clone, setting: str) -> None:
     code, output = used_clone.run("scripts/up", setting, MODEL="lenet5", MAX_STEPS="3", EVALUATE="never")
-    if kernel_has_netem():
+    if kernel_has_netem(running):
         assert code == 0, output
         trip = used_clone.manifest()["ranks"][0]["link"]["round_trip"]
         assert trip["asked_seconds"] is None or trip["measured_seconds"] >= 0.9 * 4 * 0.002

@@ -56,9 +56,21 @@ def test_plain_compose_with_a_scale(clone: Clone) -> None:
     assert clone.summary()["complete"]
 
 
+def test_plain_compose_fails_if_the_run_fails(clone: Clone) -> None:
+    """A worker is killed: rank 0 ends with 1, and so does Compose, which leaves no rank running."""
+    process = clone.start("docker", "compose", "up", MODEL="lenet5", EPOCHS="1000000", EVALUATE="never")
+    clone.wait_for_step(2)
+    victim = clone.container("worker", 2)
+    os.kill(int(docker("inspect", "--format", "{{.State.Pid}}", victim)), signal.SIGKILL)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1, output
+    assert f"rank 0: lost rank 2 ({victim}, " in output
+    assert clone.containers() == []
+
+
 def test_plain_compose_starts_no_rank_with_a_wrong_setting(clone: Clone) -> None:
     code, output = clone.run("docker", "compose", "up", SYNC_MODE="dpp")
-    assert code != 0
+    assert code == 1
     assert (
         "SYNC_MODE=dpp: not allowed. Allowed: none, gather_scatter, send_recv, all_reduce, ring_all_reduce, ddp. "
         in output
@@ -106,16 +118,36 @@ def test_an_unknown_setting_is_answered_with_the_nearest_where_there_is_an_image
     assert f"is not a setting of the cluster. Nearest: {near}. --help lists all." in output
 
 
-def test_a_wrong_value_in_dotenv_is_found_as_well(clone: Clone) -> None:
-    (clone.folder / ".env").write_text("WORKERS=-1\n")
-    assert clone.run("scripts/up")[0] == 2
+@pytest.mark.parametrize(
+    ("dotenv", "told"),
+    [
+        ("WORKERS=-1 # fewer", "error: WORKERS=-1: not allowed. Allowed: a whole number, 0 to 100."),
+        ("WORKERS: 200\r", "error: WORKERS=200: not allowed. Allowed: a whole number, 0 to 100."),
+        ("=x", "error: .env: Compose cannot read it"),
+        ("A B=1", "error: .env: Compose cannot read it"),
+    ],
+)
+def test_a_wrong_value_in_dotenv_is_found_as_well(used_clone: Clone, dotenv: str, told: str) -> None:
+    (used_clone.folder / ".env").write_text(f"{dotenv}\n")
+    code, output = used_clone.run("scripts/up")
+    (used_clone.folder / ".env").unlink()
+    assert code == 2, output
+    assert told in output
+    assert len(output.splitlines()) == 1
 
 
 def test_settings_come_from_arguments_else_the_environment_else_dotenv_and_near_misses_are_warned_of(
     clone: Clone,
 ) -> None:
     """And they hold for the floor of a run as well, but for the mode."""
-    (clone.folder / ".env").write_text("WORKERS=0\nSYNC_MODE=send_recv\nSEED=7\nSEEDS=7\nRUN_NAME=mine\n")
+    written = [
+        "WORKERS: ${NOBODY:-0} # alone",
+        "SYNC_MODE=send_recv\r",
+        "export SEED = 7",
+        "SEEDS=7",
+        "RUN_NAME='mine'",
+    ]
+    (clone.folder / ".env").write_text("\n".join(written))
     output = clone.up(
         "--with-floor", "SYNC_MODE=all_reduce", "WORKERS=1", SYNC_MODE="none", SYNC_MODES="none", LEARNING_RAET="3"
     )
@@ -139,16 +171,17 @@ def test_settings_come_from_arguments_else_the_environment_else_dotenv_and_near_
 
 def test_while_a_run_goes_on_its_project_and_its_network_are_taken_and_ctrl_c_ends_it(make_clone: MakeClone) -> None:
     clone, other = make_clone(), make_clone()
-    process = clone.start("scripts/up", MODEL="lenet5", EPOCHS="1000000", EVALUATE="never")
+    process = clone.start("scripts/up", MODEL="lenet5", EPOCHS="1000000", EVALUATE="never", NETWORK_PREFIX="10.78.77")
     clone.wait_for_step(5)
+    assert clone.subnet() == "10.78.77.0/24"
 
     code, output = clone.run("scripts/up", **SMALL)
     assert code == 2
     assert "has a run in progress" in output
 
-    code, output = other.run("scripts/up", NETWORK_PREFIX=clone.prefix)
+    code, output = other.run("scripts/up", NETWORK_PREFIX="10.78.77")
     assert code == 2
-    assert f"{clone.prefix}.0/24 is taken by the Docker network {clone.project}_ranks" in output
+    assert f"10.78.77.0/24 is taken by the Docker network {clone.project}_ranks" in output
     assert "such as NETWORK_PREFIX=10.77." in output
 
     assert process.poll() is None
@@ -188,7 +221,7 @@ def test_results_belong_to_whoever_called_and_nothing_else_is_left(
 
 
 def test_down_removes_what_was_started(clone: Clone) -> None:
-    code, output = clone.run("docker", "compose", "up", "--detach", "--wait", MODEL="lenet5", EPOCHS="1000000")
+    code, output = clone.run("docker", "compose", "up", "--detach", "rank0", MODEL="lenet5", EPOCHS="1000000")
     assert code == 0, output
     code, output = clone.run("scripts/down")
     assert code == 0, output
@@ -214,7 +247,7 @@ def test_a_killed_worker_is_named_and_the_exit_code_is_rank_0s(clone: Clone) -> 
     os.kill(int(docker("inspect", "--format", "{{.State.Pid}}", victim)), signal.SIGKILL)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1, output
-    assert f"rank 0: lost rank 2 ({victim}, {clone.prefix}." in output
+    assert f"rank 0: lost rank 2 ({victim}, " in output
     assert clone.containers() == []
     assert len(clone.containers("--all")) == 5  # stopped, so that their output can be read
     assert clone.summary()["complete"] is False

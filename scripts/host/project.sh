@@ -1,0 +1,58 @@
+# shellcheck shell=bash
+# The Compose project of this user and this checkout: its name, who else uses the machine, and who may start a run.
+
+CLAIM='' # the file that says which process has a run of this project in progress
+
+# Names it by user and place, so that it is nobody else's: containers, network and volume all carry this name.
+name_project() {
+    local user
+    [[ -z $(given COMPOSE_PROJECT_NAME) ]] || return 0
+    user=$({ id -un 2>/dev/null || true; } | tr '[:upper:]' '[:lower:]' | tr -cd 'a-z0-9')
+    COMPOSE_PROJECT_NAME=lockstep-${user:-user}-$(printf '%s %s' "$(id -u)" "$PWD" | cksum | awk '{ printf "%08x", $1 }')
+    export COMPOSE_PROJECT_NAME
+}
+
+project_name() { given COMPOSE_PROJECT_NAME; }
+
+# Refuses to start while the project has a run in progress. Removes the remains of a failed run.
+claim_project() {
+    local project
+    project=$(project_name)
+    CLAIM=$PWD/results/.claim-$project
+    if ! take_claim; then
+        CLAIM=''
+        refuse "$(in_progress "$project")"
+    fi
+    trap 'rm -f "$CLAIM"' EXIT
+    if [[ $(docker compose ps --quiet --status running) ]]; then
+        rm -f "$CLAIM"
+        CLAIM=''
+        refuse "$(in_progress "$project")"
+    fi
+    [[ -z $(docker compose ps --all --quiet) ]] || remove_containers
+}
+
+# Whether what runs in this project is this script's.
+claimed() { [[ $CLAIM ]]; }
+
+in_progress() {
+    echo "project $1 has a run in progress. Wait for it, or end it with scripts/down, or use another project: COMPOSE_PROJECT_NAME=other $0"
+}
+
+# Of several scripts that make the same link at once, one succeeds. The link names the process, because one that was
+# killed leaves it behind.
+take_claim() {
+    local holder
+    ln -s "$$" "$CLAIM" 2>/dev/null && return
+    holder=$(readlink "$CLAIM") || fail "results/ cannot be written by $(id -un). Give it to the user who runs this."
+    ! ps -p "$holder" -o args= 2>/dev/null | grep -q scripts/ || return 1
+    rm -f "$CLAIM"
+    ln -s "$$" "$CLAIM" 2>/dev/null
+}
+
+# Other clusters that run on this engine now, PROJECT:USER:CONTAINERS,...
+neighbours() {
+    docker ps --filter label=lockstep.user --format '{{.Label "com.docker.compose.project"}} {{.Label "lockstep.user"}}' |
+        awk -v own="$(project_name)" '$1 != own { ranks[$1]++; user[$1] = $2 }
+            END { for (each in ranks) print each ":" user[each] ":" ranks[each] }' | sort | paste -sd , -
+}
