@@ -5,12 +5,13 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import get_args
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from app.machine.say import shown
 from app.settings.fields import OUTSIDE_COMPOSE, Settings
-from app.settings.kinds import Form, OneOf
+from app.settings.kinds import Form, OneOf, types_of
 
 LIKENESS = 0.5  # of two words, from which on one is suggested for the other
 
@@ -38,13 +39,8 @@ def allowed_values(field: FieldInfo) -> str:
 
 def rule_of[Rule](field: FieldInfo, kind: type[Rule]) -> Rule | None:
     """The validator of this kind that a setting has."""
-    functions = [rule.func for rule in field.metadata if isinstance(rule, AfterValidator)]
+    functions = [rule.func for rule in field.metadata if isinstance(rule, AfterValidator | BeforeValidator)]
     return next((function for function in functions if isinstance(function, kind)), None)
-
-
-def types_of(field: FieldInfo) -> set[object]:
-    """The types that a setting can have."""
-    return {field.annotation, *get_args(field.annotation)}
 
 
 def bounds_of(field: FieldInfo) -> dict[str, float]:
@@ -61,7 +57,7 @@ def explain(detail: ErrorDetails) -> str:
     """What is wrong with a value, what is allowed, and the nearest allowed word."""
     name, got = str(detail["loc"][0]), str(detail["input"])
     field = Settings.model_fields[name]
-    message = f"{name.upper()}={got}: not allowed. Allowed: {allowed_values(field)}."
+    message = f"{name.upper()}={shown(got)}: not allowed. Allowed: {allowed_values(field)}."
     near = nearest(got, _choices(field))
     return f"{message} Did you mean {near}?" if near else message
 
