@@ -26,13 +26,14 @@ take_arguments() {
         [[ $argument == *=* ]] || refuse "'$argument' is not a setting. Write NAME=value, such as SYNC_MODE=all_reduce; --help lists all settings."
         if ! known_settings | grep -qx -- "$name"; then
             near=$(nearest "$name") || near=''
-            refuse "$name is not a setting of the cluster.${near:+ Nearest: $near.} --help lists all."
+            refuse "$name is not a setting of the cluster.${near:+ $near} --help lists all."
         fi
         export "$name=${argument#*=}"
     done
 }
 
-# The setting that is most like an unknown one, from the program; fails if there is no engine or no image yet.
+# A sentence about an unknown name, such as the nearest setting, from the program; fails if there is no engine or no
+# image yet.
 nearest() {
     timeout "$NEAREST_PATIENCE_SECONDS" docker run --rm --pull never --network none --read-only --cap-drop ALL \
         --entrypoint python3 lockstep -m app nearest -- "$1" 2>/dev/null

@@ -250,6 +250,49 @@ def test_other_variables_are_left_in_peace() -> None:
     assert list(explanations.misspelt([*explanations.names(), *others])) == []
 
 
-@pytest.mark.parametrize(("name", "near"), [("SYNCMODE", "SYNC_MODE"), ("max_step", "MAX_STEPS"), ("QQ", None)])
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("SYNCMODE", "SYNC_MODE"),
+        ("max_step", "MAX_STEPS"),
+        ("LR", None),
+        ("MEMORY", "RANK_MEMORY"),
+        ("QQ", None),
+        ("x" * 100_000, None),
+    ],
+)
 def test_the_nearest_setting(name: str, near: str | None) -> None:
-    assert explanations.nearest(name, explanations.names()) == near
+    assert explanations.about_name(name) == (f"Nearest: {near}." if near else "")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("", "A name has letters, digits"),
+        ("A B", "A name has letters, digits"),
+        ("SEED\n", "A name has letters, digits"),
+        ("RANK", "The cluster assigns ranks"),
+        ("MASTER_ADDR", "finds rank 0 itself"),
+    ],
+)
+def test_a_name_that_cannot_be_a_setting_is_explained(name: str, told: str) -> None:
+    assert told in explanations.about_name(name)
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [
+        ("RING", "ring_all_reduce"),
+        ("Ring-AllReduce", "ring_all_reduce"),
+        ("allreduce", "all_reduce"),
+        ("gather-scatter", "gather_scatter"),
+        ("gather", "gather_scatter"),
+        ("DDP2", "ddp"),
+        ("SendRecv", "send_recv"),
+        ("sned_recv", "send_recv"),
+        ("p2p", None),
+        ("", None),
+    ],
+)
+def test_the_nearest_mode_however_it_is_written(word: str, near: str | None) -> None:
+    assert explanations.nearest(word, list(MODES)) == near
