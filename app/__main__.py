@@ -21,7 +21,7 @@ COMMANDS = {
     "shape-link": "shape this rank's link as the LINK_ settings request; as root, before another command",
     "check": "check the settings, and a command line if one follows; do nothing else",
     "progress": "follow a run on a terminal: rank 0's lines on standard input, a bar below them",
-    "nearest": "print the setting whose name is closest to the given one, if any is close",
+    "nearest": "print a sentence about a name that is not a setting, such as the nearest one",
     "env-example": "print the text of .env.example",
     "settings-table": "print the text of scripts/host/settings.table",
 }
@@ -104,8 +104,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
             benchmark(arguments.name, Choice.of(arguments), environment.load(), say)
         case "nearest":
-            if name := explanations.nearest(arguments.name, explanations.names()):
-                print(name)
+            if sentence := explanations.about_name(arguments.name):
+                print(sentence)
         case "env-example":
             print(texts.env_example(), end="")
         case "settings-table":

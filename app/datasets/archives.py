@@ -1,23 +1,30 @@
 """The published archives of a real data set: found in data/ or downloaded into it, and checked before they are used."""
 
 import gzip
-import hashlib
+import os
 import shutil
 import tarfile
 import urllib.request
-import zlib
 from dataclasses import dataclass
 from http.client import HTTPException
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
+from app.datasets import faults, lookup
 from app.errors import LockstepError, SettingError
-from app.machine.folders import DATA, check_writable, scratch_in
+from app.machine.folders import DATA, scratch_in, why_not_writable
 from app.machine.interrupt import CleanUps
 from app.machine.say import Say
 
 SILENCE_SECONDS = 30.0  # then the next server is tried
 CHUNK_BYTES = 2**20
 PROGRESS_BYTES = 20_000_000
+PUBLISHED_BYTES = {  # of each archive, by its MD5: a file of another size need not be read
+    "c58f30108f718f92721af3b95e74349a": 170_498_071,  # cifar-10-python.tar.gz
+    "f68b3c2dcbeaaa9fbdd348bbdeb94873": 9_912_422,  # train-images-idx3-ubyte.gz
+    "d53e105ee54ea40749a09fcbcd1e9432": 28_881,  # train-labels-idx1-ubyte.gz
+    "9fb629c4189551a2d022fa330f9573f3": 1_648_877,  # t10k-images-idx3-ubyte.gz
+    "ec29112dd5afa0611ce80d1b7f02629c": 4_542,  # t10k-labels-idx1-ubyte.gz
+}
 
 
 @dataclass(frozen=True)
@@ -30,24 +37,43 @@ class Archive:
     place: str = "."  # where its reader expects the content
 
     @property
+    def bytes(self) -> int | None:
+        """Its published size, if known."""
+        return PUBLISHED_BYTES.get(self.md5)
+
+    @property
     def ways_out(self) -> str:
         """What to do if the file is missing or wrong."""
         return (
             f"Two ways out: let this machine download it from {' or '.join(self.urls)}, or put the published "
-            f"{self.name} (MD5 {self.md5}) into data/ yourself."
+            f"{self.name} (MD5 {self.md5}) into data/ yourself. Where DATA_FOLDER is set, data/ is that folder."
         )
 
 
 def obtain(archive: Archive, say: Say, clean_ups: CleanUps) -> Path:
     """The archive in data/, whole and unaltered; downloaded if the user put none there."""
-    for own in sorted(DATA.rglob(archive.name)):
-        if fault := find_fault(own, archive.md5):
-            raise SettingError(f"{own} {fault}. Remove it first. {archive.ways_out}")
+    if own := lookup.find(archive.name, say):
+        _check_own(own, archive, say)
         return own
-    check_writable(DATA)
+    if reason := why_not_writable(DATA):
+        raise SettingError(
+            f"{DATA}/ holds no {archive.name} and cannot be written: {reason}. "
+            f"Make it writable for the owner of results/ (user ID {os.geteuid()}). {archive.ways_out}"
+        )
     with scratch_in(DATA, clean_ups) as scratch:
         _download(archive, scratch / "download", say)
         return (scratch / "download").rename(DATA / archive.name)
+
+
+def _check_own(path: Path, archive: Archive, say: Say) -> None:
+    """Refuse a file of the user's that is not the published one."""
+    if reason := faults.find_barrier(path):
+        raise SettingError(f"{path} {reason}")
+    size = path.stat().st_size
+    if size > PROGRESS_BYTES and size == archive.bytes:
+        say(f"checking {path}, {size / 1e6:.0f} MB")
+    if fault := faults.find_fault(path, archive.md5, archive.bytes):
+        raise SettingError(f"{path} {fault}. Remove it first. {archive.ways_out}")
 
 
 def unpack(path: Path, folder: Path) -> None:
@@ -55,51 +81,12 @@ def unpack(path: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if path.suffixes[-2:] == [".tar", ".gz"]:
         with tarfile.open(path) as archive:
-            if astray := _find_astray(archive):
+            if astray := faults.find_astray(archive):
                 raise SettingError(f"{path} {astray}. It has not been unpacked.")
             archive.extractall(folder, filter="data")
     else:
         with gzip.open(path) as packed, (folder / path.stem).open("wb") as file:
             shutil.copyfileobj(packed, file)
-
-
-def find_fault(path: Path, md5: str) -> str | None:
-    """How a file differs from the published one, as the end of a sentence; None if it does not."""
-    try:
-        with path.open("rb") as file:
-            got = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-        return None if got == md5 else f"is not the published file: it {_diagnose(path)} (MD5 {got}, published {md5})"
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-
-
-def _diagnose(path: Path) -> str:
-    """Why a file might not be the published one."""
-    if path.stat().st_size == 0:
-        return "is empty"
-    try:
-        with gzip.open(path) as packed:
-            while packed.read(CHUNK_BYTES):
-                pass
-        if path.suffixes[-2:] == [".tar", ".gz"]:
-            with tarfile.open(path) as archive:
-                return _find_astray(archive) or "has other content"
-    except (EOFError, tarfile.ReadError):
-        return f"has been cut off, it ends after {path.stat().st_size} bytes in the middle of its content"
-    except (gzip.BadGzipFile, zlib.error, tarfile.TarError) as error:
-        return f"has been altered or damaged, its content cannot be unpacked: {error}"
-    return "has other content"
-
-
-def _find_astray(archive: tarfile.TarFile) -> str | None:
-    """The first member that is not a plain file or folder below the folder where the archive is unpacked."""
-    for member in archive:
-        path = PurePosixPath(member.name)
-        if path.is_absolute() or ".." in path.parts:
-            return f"holds {member.name!r}, a path that climbs out of the archive"
-        if not (member.isfile() or member.isdir()):
-            return f"holds {member.name!r}, which is neither a file nor a folder"
-    return None
 
 
 def _download(archive: Archive, target: Path, say: Say) -> None:
@@ -112,7 +99,7 @@ def _download(archive: Archive, target: Path, say: Say) -> None:
         except (OSError, HTTPException) as error:
             reasons.append(f"{url}: {error}")
             continue
-        fault = find_fault(target, archive.md5)
+        fault = faults.find_fault(target, archive.md5, archive.bytes)
         if fault is None:
             return
         reasons.append(f"{url}: the file received {fault}")

@@ -63,15 +63,20 @@ def gone_if_empty(folder: Path, clean_ups: CleanUps) -> Iterator[None]:
         clean_ups.remove(remove)
 
 
-def check_writable(folder: Path) -> None:
-    """Refuse a folder that cannot be written, before any work is done."""
+def why_not_writable(folder: Path) -> str | None:
+    """The reason why a folder cannot be written; None if it can."""
     try:
         folder.mkdir(exist_ok=True)
         Path(tempfile.mkdtemp(dir=folder, prefix=".")).rmdir()
     except OSError as error:
-        raise SettingError(
-            f"{folder}/ cannot be written: {error.strerror}. Make it writable for the user who runs this."
-        ) from None
+        return error.strerror or str(error)
+    return None
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse a folder that cannot be written, before any work is done."""
+    if reason := why_not_writable(folder):
+        raise SettingError(f"{folder}/ cannot be written: {reason}. Make it writable for the user who runs this.")
 
 
 def replace_file(path: Path, content: str | bytes) -> None:

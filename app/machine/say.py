@@ -4,7 +4,16 @@ from collections.abc import Callable
 
 Say = Callable[[str], None]
 
+LONGEST_SHOWN = 120  # characters of a user's text in a message
+
 
 def say(line: str) -> None:
     """Print it at once, even into a pipe."""
     print(line, flush=True)
+
+
+def shown(text: str) -> str:
+    """A user's text as part of a line: shortened, and with escapes for what does not print."""
+    first = text[: LONGEST_SHOWN + 1]
+    escaped = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in first)
+    return escaped if len(escaped) <= LONGEST_SHOWN else f"{escaped[:LONGEST_SHOWN]}…"

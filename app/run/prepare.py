@@ -7,6 +7,7 @@ from pathlib import Path
 from app.datasets import SOURCES, prepared
 from app.errors import SettingError
 from app.machine import folders
+from app.machine.cpus import look
 from app.machine.folders import PREPARED, RESULTS, HandedOver
 from app.machine.interrupt import CleanUps
 from app.machine.say import Say
@@ -19,6 +20,7 @@ FLOOR_MODE, FLOOR_ENDING = "none", "-floor"  # as scripts/host/cluster.sh sets t
 
 def prepare(settings: Settings, neighbours: Sequence[str], say: Say, clean_ups: CleanUps) -> None:
     """Do everything that has to be done once, for any number of ranks."""
+    settings.check_machine(len(look().cores))
     prepared.check_fit(settings.model, settings.dataset_name)
     for folder in (RESULTS, PREPARED):
         folders.check_writable(folder)

@@ -2,17 +2,20 @@
 
 import difflib
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import get_args
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from app.machine.say import LONGEST_SHOWN, shown
 from app.settings.fields import OUTSIDE_COMPOSE, Settings
-from app.settings.kinds import Form, OneOf
+from app.settings.kinds import Form, OneOf, types_of
 
 LIKENESS = 0.5  # of two words, from which on one is suggested for the other
+SHORTEST_PART = 3  # letters of a word that counts as a part of another
 
 
 def names() -> list[str]:
@@ -38,13 +41,8 @@ def allowed_values(field: FieldInfo) -> str:
 
 def rule_of[Rule](field: FieldInfo, kind: type[Rule]) -> Rule | None:
     """The validator of this kind that a setting has."""
-    functions = [rule.func for rule in field.metadata if isinstance(rule, AfterValidator)]
+    functions = [rule.func for rule in field.metadata if isinstance(rule, AfterValidator | BeforeValidator)]
     return next((function for function in functions if isinstance(function, kind)), None)
-
-
-def types_of(field: FieldInfo) -> set[object]:
-    """The types that a setting can have."""
-    return {field.annotation, *get_args(field.annotation)}
 
 
 def bounds_of(field: FieldInfo) -> dict[str, float]:
@@ -61,22 +59,42 @@ def explain(detail: ErrorDetails) -> str:
     """What is wrong with a value, what is allowed, and the nearest allowed word."""
     name, got = str(detail["loc"][0]), str(detail["input"])
     field = Settings.model_fields[name]
-    message = f"{name.upper()}={got}: not allowed. Allowed: {allowed_values(field)}."
+    message = f"{name.upper()}={shown(got)}: not allowed. Allowed: {allowed_values(field)}."
     near = nearest(got, _choices(field))
     return f"{message} Did you mean {near}?" if near else message
 
 
 def nearest(word: str, known: Sequence[str]) -> str | None:
     """The known word that is most like this one, if any is like it at all."""
-    by_small_letters = {each.lower(): each for each in known}
-    found = difflib.get_close_matches(word.lower(), list(by_small_letters), n=1, cutoff=LIKENESS)
-    return by_small_letters[found[0]] if found else None
+    by_letters = {_letters(each): each for each in known}
+    own = _letters(word[:LONGEST_SHOWN])
+    # One that holds the other whole, such as RING and ring_all_reduce, counts however much longer it is.
+    holding = [
+        each for each in by_letters if min(len(own), len(each)) >= SHORTEST_PART and (own in each or each in own)
+    ]
+    found = difflib.get_close_matches(own, holding or list(by_letters), n=1, cutoff=0 if holding else LIKENESS)
+    return by_letters[found[0]] if found else None
+
+
+def about_name(name: str) -> str:
+    """A sentence about a name that is not a setting of the cluster; empty where there is nothing to say."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        return "A name has letters, digits and '_' only, and no spaces."
+    if name.lower() in OUTSIDE_COMPOSE:
+        return "The cluster assigns ranks and finds rank 0 itself; WORKERS is the number of other ranks."
+    near = nearest(name, names())
+    return f"Nearest: {near}." if near else ""
 
 
 def hint(word: str, known: Sequence[str]) -> str:
     """A sentence for an unknown word: the nearest known one, else all of them."""
     near = nearest(word, known)
     return f"Did you mean {near}?" if near else f"Known: {', '.join(known)}."
+
+
+def _letters(word: str) -> str:
+    """A word without what people leave out or write otherwise."""
+    return re.sub(r"[\W_]", "", word.lower())
 
 
 def misspelt(variables: Iterable[str]) -> Iterator[str]:

@@ -2,11 +2,12 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.errors import SettingError
-from app.settings import forms
+from app.machine.say import shown
+from app.settings import forms, kinds
 from app.settings.link_rates import read_rate_by_rank
 
 ModelName = Literal["vgg11", "lenet5", "resnet18"]
@@ -24,6 +25,16 @@ DEFAULT_DATASETS: dict[ModelName, DatasetName] = {"vgg11": "shapes", "lenet5": "
 DEFAULT_GLOBAL_BATCH_SIZE = 256
 DEFAULT_TRACE_STEPS = 200
 SEED_LIMIT = 2**63 - 1
+
+# PyTorch computes with these numbers in single precision, which ends at 3.4e38; the rest is room for products.
+LEAST_FACTOR, MOST_FACTOR = 1e-30, 1e30
+MOST_SAMPLES = 1_000_000  # no data set has more than 60,000
+MOST_EPOCHS = 1_000_000
+MOST_STEPS = 1_000_000_000  # twelve days of the fastest steps, which take a millisecond
+
+# The ranks' machine can be larger than the one that checks, but no setting may fill a small one with threads.
+MOST_THREADS = 256
+ALWAYS_ALLOWED_THREADS, THREADS_PER_CPU = 16, 4
 
 # Given to each process by whatever starts it, where that is not Compose.
 OUTSIDE_COMPOSE = frozenset({"rank", "master_addr"})
@@ -50,35 +61,47 @@ class Settings(BaseSettings):
     dataset: DatasetName | None = Field(
         None, description="the data set [by model: digits for lenet5, shapes for the others]"
     )
-    train_samples: int | None = Field(None, ge=1, description="train on the first N images only [on all]")
-    test_samples: int | None = Field(None, ge=1, description="test with the first N images only [with all]")
+    train_samples: int | None = Field(
+        None, ge=1, le=MOST_SAMPLES, description="train on the first N images only [on all]"
+    )
+    test_samples: int | None = Field(
+        None, ge=1, le=MOST_SAMPLES, description="test with the first N images only [with all]"
+    )
     global_batch_size: int | None = Field(
-        None, ge=1, description=f"samples per step, over all ranks [{DEFAULT_GLOBAL_BATCH_SIZE}]"
+        None, ge=1, le=MOST_SAMPLES, description=f"samples per step, over all ranks [{DEFAULT_GLOBAL_BATCH_SIZE}]"
     )
     batch_size_per_rank: int | None = Field(
-        None, ge=1, description="samples per step on each rank, instead of GLOBAL_BATCH_SIZE"
+        None, ge=1, le=MOST_SAMPLES, description="samples per step on each rank, instead of GLOBAL_BATCH_SIZE"
     )
-    epochs: int = Field(1, ge=1, description="passes over the training set")
+    epochs: int = Field(1, ge=1, le=MOST_EPOCHS, description="passes over the training set")
     shuffle: Shuffle = Field(
         "every_epoch",
         description="order of the samples: every_epoch draws a new one for each epoch; once keeps the first, so each "
         "rank sees the same samples in every epoch, as when a sampler's set_epoch is forgotten",
     )
-    max_steps: int | None = Field(None, ge=1, description="stop after N steps [when the epochs are done]")
-    learning_rate: float = Field(0.1, gt=0, description="SGD's learning rate")
+    max_steps: int | None = Field(
+        None, ge=1, le=MOST_STEPS, description="stop after N steps [when the epochs are done]"
+    )
+    learning_rate: float = Field(0.1, ge=LEAST_FACTOR, le=MOST_FACTOR, description="SGD's learning rate")
     learning_rate_scaling: LearningRateScaling = Field(
         "none", description="linear: the learning rate is LEARNING_RATE x global batch / BASE_BATCH_SIZE"
     )
-    base_batch_size: int = Field(256, ge=1, description="the global batch that LEARNING_RATE is chosen for")
-    warmup_steps: int = Field(30, ge=0, description="steps over which the learning rate rises to its full size")
+    base_batch_size: int = Field(
+        256, ge=1, le=MOST_SAMPLES, description="the global batch that LEARNING_RATE is chosen for"
+    )
+    warmup_steps: int = Field(
+        30, ge=0, le=MOST_STEPS, description="steps over which the learning rate rises to its full size"
+    )
     schedule: ScheduleName = Field(
         "constant",
         description="the learning rate after the warm-up: constant keeps it; cosine lowers it to 0; step divides it by "
         "10 after half of the remaining steps, and again after three quarters",
     )
-    gradient_clip: float | None = Field(None, gt=0, description="largest norm of the averaged gradient [no limit]")
+    gradient_clip: float | None = Field(
+        None, ge=LEAST_FACTOR, le=MOST_FACTOR, description="largest norm of the averaged gradient [no limit]"
+    )
     momentum: float = Field(0.9, ge=0, lt=1, description="SGD's momentum")
-    weight_decay: float = Field(0.0001, ge=0, description="SGD's weight decay")
+    weight_decay: float = Field(0.0001, ge=0, le=MOST_FACTOR, description="SGD's weight decay")
     seed: int = Field(
         1, ge=0, le=SEED_LIMIT, description="fixes the initial parameters, the order of the samples, the augmentation"
     )
@@ -95,19 +118,19 @@ class Settings(BaseSettings):
         description="layout of the images in memory [what is faster: channels_last, but contiguous for fp64 "
         "and for images of one channel]",
     )
-    log_every: int = Field(20, ge=1, description="print the loss every N steps")
+    log_every: int = Field(20, ge=1, le=MOST_STEPS, description="print the loss every N steps")
     evaluate: Evaluation = Field(
         "sharded",
         description="test after each epoch: sharded divides the test set among the ranks; every_rank tests all of it "
         "on each rank",
     )
     threads_per_rank: int | None = Field(
-        None, ge=1, le=1024, description="compute threads of each rank [what its share of the CPUs allows]"
+        None, ge=1, le=MOST_THREADS, description="compute threads of each rank [what its share of the CPUs allows]"
     )
     run_name: Annotated[str | None, AfterValidator(forms.RUN_NAME)] = Field(
         None, description="name of the run's folder in results/ [the time of the start]"
     )
-    join_timeout: float = Field(120, gt=0, le=86_400, description="seconds within which every rank must join")
+    join_timeout: float = Field(120, ge=1, le=86_400, description="seconds within which every rank must join")
     peer_timeout: float = Field(300, ge=1, le=86_400, description="seconds after which a silent rank counts as lost")
     link_rate: Annotated[str | None, AfterValidator(forms.LINK_RATE)] = Field(
         None, description="bandwidth of each rank's link, in each direction [not shaped]"
@@ -132,6 +155,7 @@ class Settings(BaseSettings):
     trace_steps: int = Field(
         DEFAULT_TRACE_STEPS,
         ge=0,
+        le=MOST_STEPS,
         description="steps of each rank in trace.json, half of them from the beginning of the run and half from its "
         "end; 0 writes no trace",
     )
@@ -145,18 +169,35 @@ class Settings(BaseSettings):
     world_size: int | None = Field(
         None, ge=1, le=65_536, description="number of ranks [found in Compose; where set, it must agree]"
     )
-    master_addr: str | None = Field(None, description="rank 0's address or name [compose.yaml gives it]")
+    master_addr: Annotated[str | None, AfterValidator(forms.MASTER_ADDR)] = Field(
+        None, description="rank 0's address or name [compose.yaml gives it]"
+    )
     master_port: int = Field(29500, ge=1024, le=65_535, description="rank 0's port for the join")
 
     # No rank receives the three that are excluded, so no record holds them. The number of ranks is found.
-    workers: int = Field(3, ge=0, le=100, exclude=True, description="number of ranks besides rank 0")
-    rank_cpus: float | None = Field(None, gt=0, description="CPU limit of each rank, such as 0.5 [no limit]")
+    workers: Annotated[int, BeforeValidator(forms.WORKERS)] = Field(
+        3, exclude=True, description="number of ranks besides rank 0"
+    )
+    rank_cpus: Annotated[float | None, BeforeValidator(forms.RANK_CPUS)] = Field(
+        None, description="CPU limit of each rank, such as 0.5 [no limit]"
+    )
     rank_memory: Annotated[str | None, AfterValidator(forms.RANK_MEMORY)] = Field(
         None, exclude=True, description="memory limit of each rank [no limit]"
     )
     network_prefix: Annotated[str | None, AfterValidator(forms.NETWORK_PREFIX)] = Field(
         None, exclude=True, description="the ranks' private network [Docker chooses one that is free]"
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def check_writing(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse a text that does not print, and a number that is not written in plain digits."""
+        if isinstance(value, str) and info.field_name:
+            types = kinds.types_of(cls.model_fields[info.field_name])
+            is_written = kinds.WHOLE if int in types else kinds.DECIMAL if float in types else str.isprintable
+            if not is_written(value):
+                raise ValueError("not a text that a setting can be")
+        return value
 
     def model_post_init(self, context: Any, /) -> None:
         """Check what concerns more than one setting."""
@@ -176,23 +217,42 @@ class Settings(BaseSettings):
             raise SettingError(f"SLOW_FACTOR={self.slow_factor:g} without SLOW_RANK. Set SLOW_RANK, or unset both.")
         if self.world_size is not None:
             self.check_ranks(self.world_size)
+        else:
+            self._check_scaled_rate(world_size=1)
 
     def check_ranks(self, world_size: int) -> None:
         """Refuse settings of ranks that do not exist, once the number of ranks is known."""
+        self._check_scaled_rate(world_size)
         rates = read_rate_by_rank(self.link_rate_by_rank) if self.link_rate_by_rank else {}
         named = [("LINK_RATE_BY_RANK", rank) for rank in rates] + [("SLOW_RANK", self.slow_rank)]
         for name, rank in named:
             if rank is not None and rank >= world_size:
                 raise SettingError(
-                    f"{name}={getattr(self, name.lower())}: there is no rank {rank}. "
+                    f"{name}={shown(str(getattr(self, name.lower())))}: there is no rank {rank}. "
                     f"Allowed with {world_size} rank(s): 0 to {world_size - 1}."
                 )
 
-    def check_cpus(self, cpus: int) -> None:
-        """Refuse a CPU limit above what the machine has."""
+    def _check_scaled_rate(self, world_size: int) -> None:
+        """Refuse a learning rate that linear scaling brings out of its own bounds."""
+        rate, batch = self.full_learning_rate(self.global_batch(world_size)), self.global_batch(world_size)
+        if not LEAST_FACTOR <= rate <= MOST_FACTOR:
+            raise SettingError(
+                f"LEARNING_RATE={self.learning_rate:g} with LEARNING_RATE_SCALING=linear is {rate:g} for a global "
+                f"batch of {batch} and BASE_BATCH_SIZE={self.base_batch_size}: not allowed. "
+                f"Allowed: {LEAST_FACTOR:g} to {MOST_FACTOR:g}."
+            )
+
+    def check_machine(self, cpus: int) -> None:
+        """Refuse more CPUs or threads for a rank than a machine with so many CPUs can give."""
         if self.rank_cpus is not None and self.rank_cpus > cpus:
             raise SettingError(
                 f"RANK_CPUS={self.rank_cpus:g}: not allowed. Allowed: at most {cpus}, the CPUs of this machine."
+            )
+        most = max(ALWAYS_ALLOWED_THREADS, THREADS_PER_CPU * cpus)
+        if self.threads_per_rank is not None and self.threads_per_rank > most:
+            raise SettingError(
+                f"THREADS_PER_RANK={self.threads_per_rank}: not allowed. Allowed: at most {most} on this machine of "
+                f"{cpus} CPU(s)."
             )
 
     @property
@@ -209,3 +269,8 @@ class Settings(BaseSettings):
         if self.batch_size_per_rank is not None:
             return self.batch_size_per_rank * world_size
         return self.global_batch_size or DEFAULT_GLOBAL_BATCH_SIZE
+
+    def full_learning_rate(self, global_batch_size: int) -> float:
+        """The learning rate after the warm-up, with this many samples per step."""
+        linear = self.learning_rate_scaling == "linear"
+        return self.learning_rate * (global_batch_size / self.base_batch_size if linear else 1)

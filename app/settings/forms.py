@@ -5,9 +5,15 @@ import re
 from app.modes import MODES
 from app.settings import link_rates
 from app.settings.kinds import Form, OneOf, Pattern
-from app.settings.numerals import numerals
+from app.settings.numerals import LEADING, decimals, numerals
 
-LEAST_MEMORY_MEBIBYTES = 128  # with less, no rank can start
+LEAST_MEMORY_MEBIBYTES = 320  # 240 are too few for rank 0 of four ranks of LeNet-5, which also draws the report
+MOST_MEMORY_GIBIBYTES = 16_384  # no machine that runs containers has more
+
+MOST_WORKERS = 100
+MOST_CPUS = 1024
+
+BYTE = numerals(0, 255)  # of an address
 
 SYNC_MODE = OneOf(tuple(MODES))
 RUN_NAME = Form(
@@ -19,11 +25,21 @@ LINK_RATE = Form(link_rates.read_rate, link_rates.RATE_WORDS)
 LINK_RATE_BY_RANK = Form(link_rates.read_rate_by_rank, link_rates.RATE_BY_RANK_WORDS)
 LINK_DELAY = Form(link_rates.read_delay, link_rates.DELAY_WORDS)
 LINK_LOSS = Form(link_rates.read_loss, link_rates.LOSS_WORDS)
-RANK_MEMORY = Pattern.of(
-    f"({numerals(LEAST_MEMORY_MEBIBYTES * 1024)}[kK]|{numerals(LEAST_MEMORY_MEBIBYTES)}[mM]|{numerals(1)}[gG])[bB]?",
-    f"a whole number with k, m or g, such as 2g, and at least {LEAST_MEMORY_MEBIBYTES}m",
+MASTER_ADDR = Form(
+    re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}([.][A-Za-z0-9_-]{1,63})*").fullmatch,
+    "a host's name or IPv4 address, of letters, digits, '.', '_' or '-'",
 )
+WORKERS = Pattern.of(f"{LEADING}{numerals(0, MOST_WORKERS)}", f"a whole number, 0 to {MOST_WORKERS}")
+RANK_CPUS = Pattern.of(decimals(2, MOST_CPUS), f"a number, 0.01 to {MOST_CPUS}")  # Docker refuses less than 0.01
+RANK_MEMORY = Pattern.of(
+    f"({numerals(LEAST_MEMORY_MEBIBYTES * 1024, MOST_MEMORY_GIBIBYTES * 1024**2)}[kK]|"
+    f"{numerals(LEAST_MEMORY_MEBIBYTES, MOST_MEMORY_GIBIBYTES * 1024)}[mM]|"
+    f"{numerals(1, MOST_MEMORY_GIBIBYTES)}[gG])[bB]?",
+    f"a whole number with k, m or g, such as 2g, from {LEAST_MEMORY_MEBIBYTES}m to {MOST_MEMORY_GIBIBYTES}g",
+)
+# A public network would hide real hosts behind the ranks.
 NETWORK_PREFIX = Pattern.of(
-    f"({numerals(1, 126)}|{numerals(128, 223)})[.]{numerals(0, 255)}[.]{numerals(0, 255)}",
-    "the first three numbers of an IPv4 network, such as 10.77.1",
+    f"(10[.]{BYTE}|172[.]{numerals(16, 31)}|192[.]168|100[.]{numerals(64, 127)})[.]{BYTE}",
+    "the first three numbers of a private IPv4 network, such as 10.77.1: within 10, 172.16 to 172.31, 192.168, or "
+    "100.64 to 100.127",
 )

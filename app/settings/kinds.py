@@ -3,6 +3,17 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import get_args
+
+from pydantic.fields import FieldInfo
+
+WHOLE = re.compile(r"-?[0-9]+").fullmatch
+DECIMAL = re.compile(r"-?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][-+]?[0-9]+)?").fullmatch
+
+
+def types_of(field: FieldInfo) -> set[object]:
+    """The types that a setting can have."""
+    return {field.annotation, *get_args(field.annotation)}
 
 
 @dataclass(frozen=True)
@@ -25,16 +36,19 @@ class Form:
     read: Callable[[str], object]
     words: str
 
-    def __call__(self, value: str | None) -> str | None:
+    def __call__[Value](self, value: Value) -> Value:
         """Validate."""
-        if value is not None and not self.read(value):
+        if value is not None and not self.read(str(value)):
             raise ValueError("not of this form")
         return value
 
 
 @dataclass(frozen=True)
 class Pattern(Form):
-    """A form that a regular expression describes, in the syntax that Python and POSIX shells share."""
+    """A form that a regular expression describes, in the syntax that Python and POSIX shells share.
+
+    It also describes numbers, which it reads before they become numbers.
+    """
 
     pattern: str
 

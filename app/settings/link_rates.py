@@ -27,7 +27,7 @@ def read_rate_by_rank(text: str) -> dict[int, float]:
     rates: dict[int, float] = {}
     for entry in text.split(","):
         rank, separator, rate = entry.partition("=")
-        if not separator or not re.fullmatch(r"\s*\d{1,5}\s*", rank) or int(rank) in rates:
+        if not separator or not re.fullmatch(r" *[0-9]{1,5} *", rank) or int(rank) in rates:
             raise ValueError("not rank=rate, or a rank twice")
         rates[int(rank)] = read_rate(rate)
     return rates
@@ -44,7 +44,7 @@ def read_loss(text: str) -> float:
 
 
 def _read(text: str, units: Mapping[str, float]) -> float:
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([a-z%]+)\s*", text, re.ASCII | re.IGNORECASE)
+    match = re.fullmatch(r" *([0-9]+(?:\.[0-9]+)?|\.[0-9]+) *([a-z%]+) *", text, re.ASCII | re.IGNORECASE)
     if match is None or match[2].lower() not in units:
         raise ValueError("not a number with one of the units")
     return float(match[1]) * units[match[2].lower()]

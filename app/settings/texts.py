@@ -3,12 +3,9 @@
 import textwrap
 from collections.abc import Iterator
 
-from pydantic.fields import FieldInfo
-
-from app.settings.explanations import allowed_values, bounds_of, default_text, names, rule_of, types_of
+from app.settings.explanations import allowed_values, default_text, names, rule_of
 from app.settings.fields import CONSUMED_BY_COMPOSE, Settings
 from app.settings.kinds import Pattern
-from app.settings.numerals import POSITIVE, numerals
 
 WIDTH = 120
 
@@ -58,14 +55,5 @@ def _row(name: str) -> str:
     if name.lower() not in CONSUMED_BY_COMPOSE:
         return name
     field = Settings.model_fields[name.lower()]
-    return "\t".join([name, default_text(field), _pattern(field), allowed_values(field)])
-
-
-def _pattern(field: FieldInfo) -> str:
-    """What a setting can be, as a POSIX extended regular expression."""
-    if rule := rule_of(field, Pattern):
-        return rule.pattern
-    if int in types_of(field):
-        bounds = bounds_of(field)
-        return f"0*{numerals(int(bounds['ge']), int(bounds['le']))}"
-    return POSITIVE
+    rule = rule_of(field, Pattern)
+    return "\t".join([name, default_text(field), rule.pattern if rule else "", allowed_values(field)])

@@ -41,9 +41,7 @@ class Schedule:
     @classmethod
     def of(cls, settings: Settings, global_batch_size: int, steps: int) -> Self:
         """The schedule that the settings request, for a run of this many steps."""
-        peak = settings.learning_rate
-        if settings.learning_rate_scaling == "linear":
-            peak *= global_batch_size / settings.base_batch_size
+        peak = settings.full_learning_rate(global_batch_size)
         return cls(peak, settings.warmup_steps, steps, SHAPES[settings.schedule])
 
     def rate(self, step: int) -> float:

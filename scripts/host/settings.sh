@@ -27,10 +27,10 @@ take_arguments() {
         name=${argument%%=*}
         [[ $argument == *=* ]] || refuse "'$(shown "$argument")' is not a setting. Write NAME=value, such as SYNC_MODE=all_reduce; --help lists all settings."
         [[ $name =~ ^[A-Za-z_][A-Za-z_0-9]*$ ]] ||
-            refuse "'$(shown "$name")' cannot be the name of a setting. Write NAME=value, such as SYNC_MODE=all_reduce; --help lists all settings."
+            refuse "'$(shown "$name")' is not a setting: a name has letters, digits and '_' only. Write NAME=value, such as SYNC_MODE=all_reduce; --help lists all settings."
         if ! known_settings | grep -qx -- "$name"; then
             near=$(nearest "$name") || near=''
-            refuse "$(shown "$name") is not a setting of the cluster.${near:+ Nearest: $near.} --help lists all."
+            refuse "$(shown "$name") is not a setting of the cluster.${near:+ $near} --help lists all."
         fi
         export "$name=${argument#*=}"
     done
@@ -44,10 +44,11 @@ shown() {
     printf '%s' "$text"
 }
 
-# The setting that is most like an unknown one, from the program; fails if there is no engine or no image yet.
+# A sentence about an unknown name, such as the nearest setting, from the program; fails if there is no engine or no
+# image yet.
 nearest() {
     timeout "$NEAREST_PATIENCE_SECONDS" docker run --rm --pull never --network none --read-only --cap-drop ALL \
-        --entrypoint python3 lockstep -m app nearest -- "$1" 2>/dev/null
+        --entrypoint python3 "lockstep:of-$(name_project && project_name)" -m app nearest -- "$1" 2>/dev/null
 }
 
 # The names of all variables in the environment and .env, separated by commas. The program warns of misspelt settings.

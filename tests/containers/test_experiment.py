@@ -11,7 +11,7 @@ import pytest
 from tests.containers.cluster import PATIENCE_SECONDS, Clone, owners, until
 from tests.containers.conftest import MakeClone
 
-# A rank that cannot join in time is a run that fails; the other cell has nothing wrong with it.
+# A loss that is no number ends a run; the other cell has nothing wrong with it.
 HALF_BROKEN = """\
 title = "Half of it fails"
 question = "Does the rest go on?"
@@ -25,7 +25,8 @@ EVALUATE = "never"
 
 [[grid]]
 label = "hopeless"
-JOIN_TIMEOUT = 0.001
+LEARNING_RATE = 1e30
+WARMUP_STEPS = 0
 
 [[grid]]
 label = "sound"
@@ -125,7 +126,7 @@ def test_a_failed_run_is_reported_and_the_rest_goes_on(make_clone: MakeClone) ->
     assert (
         "failed with exit code 1; everything that it printed: results/experiments/broken/full/hopeless-1.log" in output
     )
-    assert "JOIN_TIMEOUT" in (clone.folder / "results/experiments/broken/full/hopeless-1.log").read_text()
+    assert "LEARNING_RATE" in (clone.folder / "results/experiments/broken/full/hopeless-1.log").read_text()
     assert "hopeless, round 1, once more" in output
     assert "hopeless-1 failed" in output
     assert clone.containers("--all") == []

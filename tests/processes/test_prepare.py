@@ -1,7 +1,9 @@
 """`prepare` as a process of its own, with a network that fails in the ways in which networks fail."""
 
+import os
 import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -72,12 +74,19 @@ def test_what_does_not_fit_ends_with_2_and_opens_no_run(
     assert not (tmp_path / "results/latest").exists()
 
 
-def test_a_wrong_archive_in_data_ends_with_2(tmp_path: Path) -> None:
+def put_words(path: Path) -> None:
+    path.write_bytes(b"not what it should be")
+
+
+@pytest.mark.parametrize(
+    ("put", "told"), [(put_words, "is not the published file"), (os.mkfifo, "is a named pipe, not a file")]
+)
+def test_a_wrong_archive_in_data_ends_with_2(tmp_path: Path, put: Callable[[Path], None], told: str) -> None:
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / CIFAR10.filename).write_bytes(b"not what it should be")
+    put(tmp_path / "data" / CIFAR10.filename)
     code, output = group.wait(group.start("prepare", tmp_path, DATASET="cifar10"))
     assert code == 2
-    assert "data/cifar-10-python.tar.gz is not the published file" in output
+    assert f"data/cifar-10-python.tar.gz {told}" in output
     assert leftovers(tmp_path) == [CIFAR10.filename]
 
 

@@ -1,4 +1,4 @@
-"""Real archives' layouts through torchvision's own readers, and every way in which an archive can be wrong."""
+"""Real archives' layouts through torchvision's own readers, and every way in which their content can be wrong."""
 
 import gzip
 import http.server

@@ -62,8 +62,8 @@ def test_every_page_is_named_in_the_readme() -> None:
 
 
 def test_compose_yaml_opens_with_the_cluster() -> None:
-    """Services, network and volume on the first screen; what the containers share comes after."""
+    """Network, services and volume on the first screen; what the containers share comes after."""
     cluster, shared = (ROOT / "compose.yaml").read_text().split("\n---\n")
-    assert re.findall(r"^[\w-]+", cluster, re.MULTILINE) == ["services", "networks", "volumes"]
+    assert re.findall(r"^[\w-]+", cluster, re.MULTILINE) == ["include", "services", "volumes"]
     assert len(cluster.splitlines()) <= LINES_OF_A_SCREEN
-    assert re.findall(r"^[\w-]+", shared, re.MULTILINE) == ["x-settings", "x-node", "x-rank", "services"]
+    assert re.findall(r"^[\w-]+", shared, re.MULTILINE) == ["x-settings", "x-image", "x-node", "x-rank", "services"]

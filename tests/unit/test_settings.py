@@ -1,6 +1,7 @@
 """The settings: read once, checked whole, and the same wherever they are listed."""
 
 import re
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,9 @@ from hypothesis import strategies as st
 
 from app.errors import SettingError
 from app.modes import MODES
-from app.settings import environment, explanations, texts
+from app.settings import environment, explanations, fields, texts
 from app.settings.fields import CONSUMED_BY_COMPOSE, Settings
-from app.settings.numerals import numerals
+from app.settings.numerals import decimals, numerals
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,18 +40,37 @@ def test_a_wrong_word_is_answered_with_the_allowed_ones_and_the_nearest(monkeypa
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
-        ("GLOBAL_BATCH_SIZE", "0", "a whole number, 1 or more"),
-        ("MAX_STEPS", "ten", "a whole number, 1 or more"),
-        ("EPOCHS", "1.5", "a whole number, 1 or more"),
-        ("LEARNING_RATE", "nan", "a number, more than 0"),
-        ("LEARNING_RATE", "inf", "a number, more than 0"),
+        ("GLOBAL_BATCH_SIZE", "0", "a whole number, 1 to 1000000."),
+        ("BATCH_SIZE_PER_RANK", "1000001", "a whole number, 1 to 1000000."),
+        ("MAX_STEPS", "ten", "a whole number, 1 to 1000000000."),
+        ("LOG_EVERY", "99999999999999999999", "a whole number, 1 to 1000000000."),
+        ("EPOCHS", "1.5", "a whole number, 1 to 1000000."),
+        ("EPOCHS", "1e3", "a whole number, 1 to 1000000."),
+        ("EPOCHS", "1_0", "a whole number, 1 to 1000000."),
+        ("EPOCHS", "+5", "a whole number, 1 to 1000000."),
+        ("EPOCHS", " 5 ", "a whole number, 1 to 1000000."),
+        ("EPOCHS", "0x10", "a whole number, 1 to 1000000."),
+        ("EPOCHS", "٣", "a whole number, 1 to 1000000."),
+        ("LEARNING_RATE", "nan", "a number, 1e-30 to 1e+30."),
+        ("LEARNING_RATE", "inf", "a number, 1e-30 to 1e+30."),
+        ("LEARNING_RATE", "1e300", "a number, 1e-30 to 1e+30."),
+        ("WEIGHT_DECAY", "1e308", "a number, 0 to 1e+30."),
+        ("GRADIENT_CLIP", "1e-300", "a number, 1e-30 to 1e+30."),
+        ("JOIN_TIMEOUT", "1e-300", "a number, 1 to 86400."),
+        ("THREADS_PER_RANK", "1024", "a whole number, 1 to 256."),
+        ("MASTER_ADDR", "a..b", "a host's name or IPv4 address"),
+        ("LINK_RATE", "٣mbit", "a number with kbit, mbit or gbit"),
         ("MOMENTUM", "1", "a number, 0 or more, less than 1"),
         ("SEED", "-1", "a whole number, 0 to 9223372036854775807"),
         ("MASTER_PORT", "80", "a whole number, 1024 to 65535"),
         ("WORKERS", "101", "a whole number, 0 to 100."),
-        ("RANK_CPUS", "0", "a number, more than 0."),
-        ("RANK_MEMORY", "1m", "such as 2g, and at least 128m."),
-        ("NETWORK_PREFIX", "10.77", "the first three numbers of an IPv4 network, such as 10.77.1."),
+        ("RANK_CPUS", "0.0001", "a number, 0.01 to 1024."),
+        ("RANK_CPUS", "1e-1", "a number, 0.01 to 1024."),
+        ("RANK_MEMORY", "1m", "such as 2g, from 320m to 16384g."),
+        ("RANK_MEMORY", "9999999g", "such as 2g, from 320m to 16384g."),
+        ("NETWORK_PREFIX", "10.77", "the first three numbers of a private IPv4 network, such as 10.77.1: "),
+        ("NETWORK_PREFIX", "010.077.030", "the first three numbers of a private IPv4 network"),
+        ("NETWORK_PREFIX", "193.99.144", "the first three numbers of a private IPv4 network"),
         ("RUN_NAME", "../elsewhere", "letters, digits"),
         ("RUN_NAME", "latest", "not 'latest'"),
         ("MODEL", "vgg", "vgg11, lenet5, resnet18. Did you mean vgg11?"),
@@ -63,6 +83,62 @@ def test_a_wrong_value_is_refused_with_what_is_allowed(
     message = refusal(monkeypatch, **{name: value})
     assert message.startswith(f"{name}={value}: not allowed. Allowed: ")
     assert allowed in message
+
+
+@pytest.mark.parametrize("name", sorted(Settings.model_fields))
+@pytest.mark.parametrize(
+    ("value", "as_shown"),
+    [
+        ("1\n", r"1\n"),
+        ("\t1", r"\t1"),
+        ("a\x00", r"a\x00"),
+        ("\udcff", r"\udcff"),
+        ("\u202e1", r"\u202e1"),
+        ("é" * 121, "é" * 120 + "…"),
+        ("9" * 5000, "9" * 120 + "…"),
+    ],
+)
+def test_what_does_not_print_is_shown_in_escapes_and_what_is_long_is_cut_off(
+    name: str, value: str, as_shown: str
+) -> None:
+    (told,) = environment.problems({name.upper(): value}).values()
+    assert told.startswith(f"{name.upper()}={as_shown}: not allowed. Allowed: ")
+    assert told.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            {"LEARNING_RATE": "1e30", "LEARNING_RATE_SCALING": "linear", "GLOBAL_BATCH_SIZE": "512"},
+            "LEARNING_RATE=1e+30 with LEARNING_RATE_SCALING=linear is 2e+30 for a global batch of 512 and "
+            "BASE_BATCH_SIZE=256: not allowed. Allowed: 1e-30 to 1e+30.",
+        ),
+        ({"LEARNING_RATE": "1e-30", "LEARNING_RATE_SCALING": "linear", "GLOBAL_BATCH_SIZE": "128"}, "is 5e-31 for"),
+        ({"LEARNING_RATE": "1e30", "LEARNING_RATE_SCALING": "linear"}, None),
+        ({"LEARNING_RATE": "1e30", "GLOBAL_BATCH_SIZE": "512"}, None),
+    ],
+)
+def test_a_learning_rate_stays_within_its_bounds_when_it_is_scaled(given: dict[str, str], told: str | None) -> None:
+    found = environment.problems(given)
+    assert told in found["LEARNING_RATE"] if told else not found
+
+
+def test_a_batch_that_grows_with_the_ranks_is_scaled_when_they_are_counted() -> None:
+    given = {"LEARNING_RATE": "1e30", "LEARNING_RATE_SCALING": "linear", "BATCH_SIZE_PER_RANK": "128"}
+    settings = environment.of(given)
+    settings.check_ranks(2)
+    with pytest.raises(SettingError, match=r"is 1.5e\+30 for a global batch of 384"):
+        settings.check_ranks(3)
+    assert environment.problems({**given, "WORLD_SIZE": "3"})
+
+
+@pytest.mark.parametrize(("cpus", "most"), [(1, 16), (4, 16), (5, 20), (64, 256)])
+def test_threads_are_bounded_by_the_machine(cpus: int, most: int) -> None:
+    environment.of({"THREADS_PER_RANK": str(most)}).check_machine(cpus)
+    if most < fields.MOST_THREADS:
+        with pytest.raises(SettingError, match=rf"THREADS_PER_RANK={most + 1}: not allowed. Allowed: at most {most} "):
+            environment.of({"THREADS_PER_RANK": str(most + 1)}).check_machine(cpus)
 
 
 def test_all_wrong_settings_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,9 +192,10 @@ def test_compose_passes_every_setting_and_no_other() -> None:
 
 
 def test_compose_has_the_defaults_of_the_settings() -> None:
-    """Those that Compose itself reads; 0 is its word for no limit."""
-    written = set(re.findall(r"\$\{([A-Z_]+):-([^}]*)\}", (ROOT / "compose.yaml").read_text()))
-    for name in CONSUMED_BY_COMPOSE:
+    """Those that Compose itself reads; 0 is its word for no limit, and NETWORK_PREFIX chooses a file."""
+    written = set(re.findall(r"\$\{([A-Z_]+):[-+]([^}]*)\}", (ROOT / "compose.yaml").read_text()))
+    assert ("NETWORK_PREFIX", "_of_prefix") in written
+    for name in (name for name in CONSUMED_BY_COMPOSE if name != "network_prefix"):
         default = explanations.default_text(Settings.model_fields[name]) or "0"
         assert {value for each, value in written if each == name.upper()} == {default}
 
@@ -140,6 +217,16 @@ def test_numerals_match_what_lies_between_their_bounds(least: int, most: int | N
     for each in (least, number, most or number, least - 1, (most or number) + 1):
         within = least <= each and (most is None or each <= most)
         assert bool(re.fullmatch(numerals(least, most), str(each))) is within
+
+
+@given(st.integers(1, 4), st.integers(2, 2**20), st.integers(0, 2**21), st.integers(0, 6))
+def test_decimals_match_what_lies_between_their_bounds(places: int, most: int, digits: int, behind: int) -> None:
+    for number in (Decimal(digits).scaleb(-behind), Decimal(1).scaleb(-places), Decimal(most)):
+        for each in (number, number.next_plus(), number.next_minus()):
+            text = f"{each:f}"
+            within = Decimal(1).scaleb(-places) <= each <= most
+            for written in {text, text.removeprefix("0"), f"00{text}", f"{text}0" if "." in text else f"{text}.00"}:
+                assert bool(re.fullmatch(decimals(places, most), written)) is within, written
 
 
 @pytest.mark.parametrize(
@@ -164,6 +251,49 @@ def test_other_variables_are_left_in_peace() -> None:
     assert list(explanations.misspelt([*explanations.names(), *others])) == []
 
 
-@pytest.mark.parametrize(("name", "near"), [("SYNCMODE", "SYNC_MODE"), ("max_step", "MAX_STEPS"), ("QQ", None)])
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("SYNCMODE", "SYNC_MODE"),
+        ("max_step", "MAX_STEPS"),
+        ("LR", None),
+        ("MEMORY", "RANK_MEMORY"),
+        ("QQ", None),
+        ("x" * 100_000, None),
+    ],
+)
 def test_the_nearest_setting(name: str, near: str | None) -> None:
-    assert explanations.nearest(name, explanations.names()) == near
+    assert explanations.about_name(name) == (f"Nearest: {near}." if near else "")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("", "A name has letters, digits"),
+        ("A B", "A name has letters, digits"),
+        ("SEED\n", "A name has letters, digits"),
+        ("RANK", "The cluster assigns ranks"),
+        ("MASTER_ADDR", "finds rank 0 itself"),
+    ],
+)
+def test_a_name_that_cannot_be_a_setting_is_explained(name: str, told: str) -> None:
+    assert told in explanations.about_name(name)
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [
+        ("RING", "ring_all_reduce"),
+        ("Ring-AllReduce", "ring_all_reduce"),
+        ("allreduce", "all_reduce"),
+        ("gather-scatter", "gather_scatter"),
+        ("gather", "gather_scatter"),
+        ("DDP2", "ddp"),
+        ("SendRecv", "send_recv"),
+        ("sned_recv", "send_recv"),
+        ("p2p", None),
+        ("", None),
+    ],
+)
+def test_the_nearest_mode_however_it_is_written(word: str, near: str | None) -> None:
+    assert explanations.nearest(word, list(MODES)) == near

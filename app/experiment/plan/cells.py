@@ -52,9 +52,9 @@ def problems(given: Mapping[str, str]) -> dict[str, str]:
         return found
     settings = environment.of(given)
     try:
-        settings.check_cpus(len(look().cores))
+        settings.check_machine(len(look().cores))
     except SettingError as error:
-        found["RANK_CPUS"] = str(error)
+        found[str(error).partition("=")[0]] = str(error)
     try:
         check_fit(settings.model, settings.dataset_name)
     except SettingError as error:
