@@ -6,6 +6,7 @@ from app.benchmark.choice import Choice
 from app.benchmark.collectives import compare_collectives
 from app.benchmark.overhead import compare_measuring
 from app.benchmark.sync import compare_modes
+from app.cluster.identity import identify
 from app.cluster.join import join
 from app.link.measurement import describe, insist_on, measure_links
 from app.machine.say import Say
@@ -15,7 +16,7 @@ from app.wire.communicator import Communicator
 
 def benchmark(name: str, choice: Choice, settings: Settings, say: Say) -> None:
     """Take part in a benchmark, as one of the cluster's ranks."""
-    cluster = join(settings, say)
+    cluster = join(settings, identify(settings), say)
     torch.set_num_threads(cluster.me.threads)
     with cluster.until_the_end():
         links = measure_links(settings, cluster, Communicator(cluster, "while the links were measured"))

@@ -7,7 +7,7 @@ from datetime import timedelta
 import torch.distributed as dist
 
 from app.cluster.card import Card, check_agreement, read_table, seat, table_text
-from app.cluster.identity import Identity, identify
+from app.cluster.identity import Identity
 from app.cluster.members import Cluster, Member
 from app.cluster.roll_call import RollCall, await_keys
 from app.cluster.sharing import who_is_who
@@ -19,10 +19,9 @@ REMINDER_SECONDS = 10.0
 FAREWELL_SECONDS = 5.0
 
 
-def join(settings: Settings, say: Say) -> Cluster:
+def join(settings: Settings, identity: Identity, say: Say) -> Cluster:
     """Form the group within JOIN_TIMEOUT. Rank 0 prints the table of members."""
     deadline = time.monotonic() + settings.join_timeout
-    identity = identify(settings)
     card = Card.of(settings, identity)
     os.environ["GLOO_SOCKET_IFNAME"] = card.interface  # the only place where Gloo looks for it
     if identity.rank == 0:

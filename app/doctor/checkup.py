@@ -6,6 +6,7 @@ from itertools import permutations
 
 import torch
 
+from app.cluster.identity import identify
 from app.cluster.join import join
 from app.cluster.members import Cluster
 from app.doctor import facts, report
@@ -26,7 +27,7 @@ def check_up(settings: Settings, say: Say) -> int:
     """Examine the cluster as one of its ranks; rank 0 prints the report. The exit code is 1 if there is a problem."""
     if "peer_timeout" not in settings.model_fields_set:
         settings = settings.model_copy(update={"peer_timeout": PATIENCE_SECONDS})
-    cluster = join(settings, say)
+    cluster = join(settings, identify(settings), say)
     torch.set_num_threads(1)  # THREADS_PER_RANK is judged here, not tried
     speak = say if cluster.rank == 0 else _keep_silent
     with cluster.until_the_end():

@@ -38,7 +38,7 @@ title = "Time per step"
 ```
 
 A wrong field, setting or value is refused before the first run, with its line. `RUN_NAME`, `WORLD_SIZE`, `RANK`,
-`MASTER_ADDR` and `NETWORK_PREFIX` are the experiment's or the machine's own.
+`MASTER_ADDR`, `NETWORK_PREFIX` and `DATA_FOLDER` are the experiment's or the machine's own.
 """
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from app.cluster.identity import identify
 from app.cluster.join import join
 from app.cluster.members import Cluster
 from app.cluster.sharing import oversubscription
@@ -39,8 +41,10 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
     prepared.check_fit(settings.model, settings.dataset_name)
     dataset = prepared.load_for(settings)
     run_folder = folders.RESULTS / (settings.run_name or folders.handed_over().run)
-    with folders.gone_if_empty(run_folder, clean_ups):
-        cluster = join(settings, say)
+    identity = identify(settings)
+    # Only rank 0 removes the folder of a run that did not begin: others may fail while it writes the first file.
+    with folders.gone_if_empty(run_folder, clean_ups) if identity.rank == 0 else nullcontext():
+        cluster = join(settings, identity, say)
         torch.set_num_threads(cluster.me.threads)
         if cluster.rank == 0:
             clean_ups.append(partial(conclude, run_folder))

@@ -39,8 +39,8 @@ ALWAYS_ALLOWED_THREADS, THREADS_PER_CPU = 16, 4
 # Given to each process by whatever starts it, where that is not Compose.
 OUTSIDE_COMPOSE = frozenset({"rank", "master_addr"})
 
-# Compose itself needs these four, so the scripts check them before they call it.
-CONSUMED_BY_COMPOSE = ("workers", "rank_cpus", "rank_memory", "network_prefix")
+# Compose itself needs these five, so the scripts check them before they call it.
+CONSUMED_BY_COMPOSE = ("workers", "rank_cpus", "rank_memory", "network_prefix", "data_folder")
 
 # Ranks of one run may differ in these.
 IDENTITY = frozenset({"rank", "world_size", "master_addr", "master_port", "threads_per_rank", "run_name", "rank_cpus"})
@@ -174,7 +174,7 @@ class Settings(BaseSettings):
     )
     master_port: int = Field(29500, ge=1024, le=65_535, description="rank 0's port for the join")
 
-    # No rank receives the three that are excluded, so no record holds them. The number of ranks is found.
+    # No rank receives the four that are excluded, so no record holds them. The number of ranks is found.
     workers: Annotated[int, BeforeValidator(forms.WORKERS)] = Field(
         3, exclude=True, description="number of ranks besides rank 0"
     )
@@ -186,6 +186,12 @@ class Settings(BaseSettings):
     )
     network_prefix: Annotated[str | None, AfterValidator(forms.NETWORK_PREFIX)] = Field(
         None, exclude=True, description="the ranks' private network [Docker chooses one that is free]"
+    )
+    data_folder: Annotated[str, AfterValidator(forms.DATA_FOLDER)] = Field(
+        "./data",
+        exclude=True,
+        description="where prepare looks for the archives of real data sets, and downloads them to: a shared folder, "
+        "for example, which may be read-only if it holds them",
     )
 
     @field_validator("*", mode="before")

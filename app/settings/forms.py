@@ -43,3 +43,9 @@ NETWORK_PREFIX = Pattern.of(
     "the first three numbers of a private IPv4 network, such as 10.77.1: within 10, 172.16 to 172.31, 192.168, or "
     "100.64 to 100.127",
 )
+# Python and POSIX write "no control characters" differently.
+DATA_FOLDER = Pattern(
+    re.compile(r"(~|[.][.]?)?/[^\x00-\x1f\x7f]+").fullmatch,
+    "the path of a folder that exists, beginning with /, ./, ../ or ~/",
+    "(~|[.][.]?)?/[^[:cntrl:]]+",
+)

@@ -27,7 +27,7 @@ def env_example() -> str:
         "# Made by `python -m app env-example`.",
         *(line for name in others for line in _entry(name)),
         "",
-        "# Docker Compose itself reads the next four.",
+        "# Docker Compose itself reads the next five.",
         *(line for name in CONSUMED_BY_COMPOSE for line in _entry(name.upper())),
     ]
     return "\n".join(lines) + "\n"

@@ -24,6 +24,14 @@ check_against_engine() {
         refuse "RANK_CPUS=$cpus: not allowed. Allowed: more than 0 and at most $has, the CPUs that this engine has."
     fi
     [[ -z $(setting NETWORK_PREFIX) ]] || check_network_is_free "$(project_name)"
+    check_data_folder
+}
+
+# Docker would make a folder that is missing, as root's.
+check_data_folder() {
+    local folder
+    folder=$(setting DATA_FOLDER)
+    [[ -d ${folder/#\~/$HOME} ]] || refuse "DATA_FOLDER=$(shown "$folder"): there is no such folder. Name one that exists, or unset it to use data/."
 }
 
 # Runs a command of the image on every rank, after another one that runs once: 'prepare', or 'check' if the ranks need

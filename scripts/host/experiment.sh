@@ -41,7 +41,7 @@ of_experiment() {
 run_trial() {
     local folder=$1 settings=$2 name
     for name in $(known_settings); do
-        [[ $name == NETWORK_PREFIX ]] || export "$name="
+        of_this_machine "$name" || export "$name="
     done
     while IFS= read -r name; do
         export "${name?}"
@@ -76,11 +76,14 @@ leave_experiment() {
     exit "$code"
 }
 
+# Settings that may come from outside the grid file, because they say nothing about the runs.
+of_this_machine() { [[ $1 == NETWORK_PREFIX || $1 == DATA_FOLDER ]]; }
+
 # A setting from outside the grid file would silently change the experiment.
 warn_of_unused_settings() {
     local name
     for name in $(known_settings); do
-        if [[ $name != NETWORK_PREFIX && $(given "$name") ]]; then
+        if ! of_this_machine "$name" && [[ $(given "$name") ]]; then
             warn "$name is set, and not used: an experiment takes settings only from its file and from arguments."
         fi
     done

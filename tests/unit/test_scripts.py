@@ -57,6 +57,7 @@ def test_every_other_argument_is_refused_without_docker(argument: str) -> None:
             "100.63.0 100.128.0 223.255.255 8.8.8 10.77 10.77.1.0 10.77.256 0.1.2 127.0.0 224.0.0 10.077.1 "
             "010.077.030 a.b.c",
         ),
+        ("DATA_FOLDER", "/srv/data ./data ../data ~/data /Übungen /a:b data ~other/data C:/data -/data . .. / ./ ~"),
     ],
 )
 def test_scripts_and_program_refuse_the_same_values_in_the_same_words(name: str, values: str) -> None:
@@ -64,6 +65,13 @@ def test_scripts_and_program_refuse_the_same_values_in_the_same_words(name: str,
         code, output = bash("check_compose_settings", **{name: value})
         told = environment.problems({name: value})
         assert (code, output) == ((2, f"error: {told[name]}\n") if told else (0, "")), value
+
+
+def test_a_folder_of_data_may_hold_spaces_and_no_control_characters() -> None:
+    assert bash("check_compose_settings", DATA_FOLDER="/srv/my data") == (0, "")
+    for control in ("\n", "\t", "\x1b"):
+        assert bash("check_compose_settings", DATA_FOLDER=f"/srv/my{control}data")[0] == 2
+        assert environment.problems({"DATA_FOLDER": f"/srv/my{control}data"})
 
 
 def test_world_size_must_agree_with_workers() -> None:

@@ -71,6 +71,7 @@ def test_a_wrong_word_is_answered_with_the_allowed_ones_and_the_nearest(monkeypa
         ("NETWORK_PREFIX", "10.77", "the first three numbers of a private IPv4 network, such as 10.77.1: "),
         ("NETWORK_PREFIX", "010.077.030", "the first three numbers of a private IPv4 network"),
         ("NETWORK_PREFIX", "193.99.144", "the first three numbers of a private IPv4 network"),
+        ("DATA_FOLDER", "cifar10", "the path of a folder that exists, beginning with /, ./, ../ or ~/."),
         ("RUN_NAME", "../elsewhere", "letters, digits"),
         ("RUN_NAME", "latest", "not 'latest'"),
         ("MODEL", "vgg", "vgg11, lenet5, resnet18. Did you mean vgg11?"),
@@ -188,6 +189,7 @@ def test_compose_passes_every_setting_and_no_other() -> None:
         "WORKERS",
         "RANK_MEMORY",
         "NETWORK_PREFIX",
+        "DATA_FOLDER",
     }
 
 
@@ -202,7 +204,8 @@ def test_compose_has_the_defaults_of_the_settings() -> None:
 
 def test_what_only_compose_needs_is_in_no_record() -> None:
     """The ranks find how many they are, and may be more than WORKERS says: docker compose up --scale worker=5."""
-    assert Settings.model_fields.keys() - Settings().model_dump() == {"workers", "rank_memory", "network_prefix"}
+    excluded = Settings.model_fields.keys() - Settings().model_dump()
+    assert excluded == {"workers", "rank_memory", "network_prefix", "data_folder"}
 
 
 def test_help_names_every_setting() -> None:

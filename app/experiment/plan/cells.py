@@ -11,7 +11,7 @@ from app.machine.cpus import look
 from app.settings import environment, explanations
 
 # An experiment gives these itself, or the machine that it runs on does.
-NOT_IN_A_GRID = frozenset({"RUN_NAME", "RANK", "WORLD_SIZE", "MASTER_ADDR", "NETWORK_PREFIX"})
+NOT_IN_A_GRID = frozenset({"RUN_NAME", "RANK", "WORLD_SIZE", "MASTER_ADDR", "NETWORK_PREFIX", "DATA_FOLDER"})
 
 
 @dataclass(frozen=True)
