@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.errors import SettingError
 from app.modes import MODES
-from app.settings import environment, explanations, fields, texts
+from app.settings import environment, explanations, fields, kinds, texts
 from app.settings.fields import CONSUMED_BY_COMPOSE, Settings
 from app.settings.numerals import decimals, numerals
 
@@ -171,6 +171,13 @@ def test_the_batch_follows_the_ranks_only_where_asked(monkeypatch: pytest.Monkey
     assert environment.load().global_batch(world_size=7) == 256
     monkeypatch.setenv("BATCH_SIZE_PER_RANK", "32")
     assert environment.load().global_batch(world_size=7) == 224
+
+
+def test_every_number_has_a_least_and_a_most() -> None:
+    for name, field in Settings.model_fields.items():
+        if kinds.types_of(field) & {int, float} and not explanations.rule_of(field, kinds.Pattern):
+            bounds = explanations.bounds_of(field)
+            assert {"ge", "le"} <= bounds.keys() or {"ge", "lt"} <= bounds.keys(), name
 
 
 def test_env_example_is_made_from_the_settings() -> None:
