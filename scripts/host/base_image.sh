@@ -42,7 +42,9 @@ make_base_image() {
 }
 
 bootstrap() {
-    as_root mmdebstrap --variant=minbase --include=ca-certificates \
+    local keyring=/usr/share/keyrings/debian-archive-keyring.gpg options=()
+    [[ ! -r $keyring ]] || options=("--keyring=$keyring") # Ubuntu's own keys do not sign Debian's packages
+    as_root mmdebstrap --variant=minbase --include=ca-certificates "${options[@]}" \
         --dpkgopt='path-exclude=/usr/share/doc/*' \
         --dpkgopt='path-exclude=/usr/share/man/*' \
         --dpkgopt='path-exclude=/usr/share/locale/*' \

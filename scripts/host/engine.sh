@@ -98,6 +98,7 @@ add_trixie_source() {
     local mirror package
     [[ ! -e /etc/apt/sources.list.d/lockstep-trixie.sources ]] || return 0
     mirror=$(debian_mirror)
+    [[ $mirror ]] || fail "this machine's package sources name no Debian mirror, so Docker cannot be installed from one."
     as_root tee /etc/apt/sources.list.d/lockstep-trixie.sources >/dev/null <<-END
 	Types: deb
 	URIs: $mirror
@@ -113,10 +114,10 @@ add_trixie_source() {
     } | as_root tee /etc/apt/preferences.d/lockstep-trixie >/dev/null
 }
 
-# The mirror from which this machine installs Debian.
+# The mirror from which this machine installs Debian, even before it has fetched any lists.
 debian_mirror() {
     # shellcheck disable=SC2016
-    apt-get indextargets --format '$(SITE) $(REPO_URI) $(COMPONENT)' 'Created-By: Packages' |
+    apt-get indextargets --no-release-info --format '$(SITE) $(REPO_URI) $(COMPONENT)' 'Created-By: Packages' |
         awk '$2 ~ /\/debian\/?$/ && $3 == "main" { print $2; exit }'
 }
 
