@@ -58,7 +58,8 @@ def check_agreement(cards: Sequence[Card]) -> None:
         if card.settings["link_rate_by_rank"] and card.number != rank:
             raise SettingError(
                 f"rank {rank} is {card.name}, but LINK_RATE_BY_RANK has shaped its link as rank {card.number}'s, "
-                "because the workers' numbers have gaps. Remove the containers (docker compose down) and start again."
+                "because the workers' numbers have gaps. Remove the containers (scripts/down, or docker compose down) "
+                "and start again."
             )
         if card.world_size not in (None, len(cards)):
             raise SettingError(

@@ -195,10 +195,11 @@ class Communicator:
     def _lost(self, operation: str, error: RuntimeError) -> PeerLostError:
         lost = self._cluster.find_lost()
         names = ", ".join(member.title for member in lost) or "a peer"
+        where = f": docker logs {lost[0].name}" if lost else "."
         cause = str(error).splitlines()[0]
         return PeerLostError(
             f"rank {self._cluster.rank}: lost {names} during {operation} {self._moment}: {cause}\n"
-            "The last lines of its output say why: docker compose logs"
+            f"The last lines of its output say why{where}"
         )
 
 

@@ -5,8 +5,9 @@ CLAIM='' # the file that says which process has a run of this project in progres
 
 # Names it by user and place, so that it is nobody else's: containers, network and volume all carry this name.
 name_project() {
-    local user
-    [[ -z $(given COMPOSE_PROJECT_NAME) ]] || return 0
+    local user given
+    given=$(given COMPOSE_PROJECT_NAME)
+    [[ -z $given || $given == "$UNNAMED" ]] || return 0
     user=$({ id -un 2>/dev/null || true; } | tr '[:upper:]' '[:lower:]' | tr -cd 'a-z0-9')
     COMPOSE_PROJECT_NAME=lockstep-${user:-user}-$(printf '%s %s' "$(id -u)" "$PWD" | cksum | awk '{ printf "%08x", $1 }')
     export COMPOSE_PROJECT_NAME

@@ -4,7 +4,8 @@
 
 NEAREST_PATIENCE_SECONDS=10
 LONGEST_SHOWN=60 # characters of a wrong value in a message
-READ_BY_COMPOSE='' # the settings in .env, as JSON, once Compose has read it
+UNNAMED=no-name-is-given # the project's name that Compose gives back where neither .env nor the environment has one
+READ_BY_COMPOSE=''       # the settings in .env, as JSON, once Compose has read it
 
 # All names.
 known_settings() { awk -F '\t' '/^[A-Z]/ { print $1 }' scripts/host/settings.table; }
@@ -28,7 +29,7 @@ take_arguments() {
         [[ $argument == *=* ]] || refuse "'$(shown "$argument")' is not a setting. Write NAME=value, such as SYNC_MODE=all_reduce; --help lists all settings."
         [[ $name =~ ^[A-Za-z_][A-Za-z_0-9]*$ ]] ||
             refuse "'$(shown "$name")' is not a setting: a name has letters, digits and '_' only. Write NAME=value, such as SYNC_MODE=all_reduce; --help lists all settings."
-        if ! known_settings | grep -qx -- "$name"; then
+        if [[ $name != COMPOSE_PROJECT_NAME ]] && ! known_settings | grep -qx -- "$name"; then
             near=$(nearest "$name") || near=''
             refuse "$(shown "$name") is not a setting of the cluster.${near:+ $near} --help lists all."
         fi
@@ -64,8 +65,8 @@ read_dotenv() {
     local names
     [[ -e .env ]] || return 0
     names=$({ known_settings && echo COMPOSE_PROJECT_NAME; } | paste -sd , -)
-    READ_BY_COMPOSE=$(docker compose --project-name any --project-directory . --file - config --format json 2>&1 \
-        <<<"services: {any: {image: any, environment: [$names]}}") ||
+    READ_BY_COMPOSE=$(docker compose --project-directory . --file - config --format json 2>&1 \
+        <<<"{name: $UNNAMED, services: {any: {image: any, environment: [$names]}}}") ||
         refuse ".env: Compose cannot read it: ${READ_BY_COMPOSE##*$'\n'}. Each line is NAME=value, as in .env.example."
 }
 

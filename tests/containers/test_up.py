@@ -223,6 +223,8 @@ def test_results_belong_to_whoever_called_and_nothing_else_is_left(
 def test_down_removes_what_was_started(clone: Clone) -> None:
     code, output = clone.run("docker", "compose", "up", "--detach", "rank0", MODEL="lenet5", EPOCHS="1000000")
     assert code == 0, output
+    assert len(clone.containers()) == 4
+    assert clone.run("docker", "compose", "logs", "rank0")[0] == 0
     code, output = clone.run("scripts/down")
     assert code == 0, output
     assert clone.containers("--all") == []
