@@ -93,6 +93,12 @@ def throttled_seconds(cgroup: Path) -> float | None:
     return Throttling(cgroup).seconds()
 
 
+def busy_seconds() -> float:
+    """CPU time since the start of this machine, of all programs on it and of the kernel on their behalf."""
+    times = psutil.cpu_times()
+    return float(times.user + times.nice + times.system)
+
+
 def fair_share(machine: Machine, ranks: Sequence[Machine]) -> float:
     """CPUs that a rank can count on: each core divided by the ranks that may run on it, up to the quota.
 

@@ -93,6 +93,7 @@ class Usage:
     network_sent_bytes: int | None  # by the kernel; null where the interface is shared
     network_received_bytes: int | None
     attempt: int = 0
+    machine_busy_percent: float | None = None  # CPU time of all programs on the machine, of one CPU
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from app.cluster.members import Cluster
-from app.machine.cpus import CGROUP, throttled_seconds
+from app.machine.cpus import CGROUP, busy_seconds, throttled_seconds
 from app.machine.interfaces import LOOPBACK, counted_bytes
 
 
@@ -44,6 +44,7 @@ class Counters:
     throttled_seconds: float | None
     sent_bytes: int | None
     received_bytes: int | None
+    machine_busy_seconds: float  # of all programs and all CPUs
 
     @classmethod
     def read(cls, interface: Interface) -> Self:
@@ -56,6 +57,7 @@ class Counters:
             throttled_seconds(CGROUP),
             interface.sent,
             interface.received,
+            busy_seconds(),
         )
 
     def since(self, before: "Counters") -> "Counters":
@@ -67,6 +69,7 @@ class Counters:
             _less(self.throttled_seconds, before.throttled_seconds),
             _less(self.sent_bytes, before.sent_bytes),
             _less(self.received_bytes, before.received_bytes),
+            self.machine_busy_seconds - before.machine_busy_seconds,
         )
 
 

@@ -51,4 +51,5 @@ class UsageSampler:
             memory_bytes=self._process.memory_info().rss,
             network_sent_bytes=used.sent_bytes,
             network_received_bytes=used.received_bytes,
+            machine_busy_percent=max(0.0, used.machine_busy_seconds) / used.seconds * 100,
         )

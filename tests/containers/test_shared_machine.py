@@ -47,7 +47,9 @@ def test_three_users_run_at_once_and_each_ends_only_their_own(clones: list[Clone
         assert len(results) == 1
         assert owners(results) == {clone.caller}
     for clone in clones[1:]:
-        assert any(f"project {clones[0].project} of root" in warning for warning in clone.summary()["warnings"])
+        warnings = clone.summary()["warnings"]
+        assert any(f"project {clones[0].project} of root" in warning for warning in warnings)
+        assert any("other programs used" in warning for warning in warnings)
 
 
 @needs_root

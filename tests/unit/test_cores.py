@@ -10,6 +10,7 @@ import pytest
 from app.records.lines import Clock, Record, Recorder
 from app.report.cores import hosts_of
 from app.report.drawing import Missing
+from app.summary import neighbours
 from app.summary.run import Run
 from tests import runs
 from tests.unit.test_trace import USAGE
@@ -25,8 +26,15 @@ def run_of(folder: Path, participants: list[dict[str, Any]], *ranks: list[Record
     return Run(folder)
 
 
-def used(at: float, user: float, system: float) -> Record:
-    return replace(USAGE, at_seconds=at, seconds=1.0, cpu_user_percent=user, cpu_system_percent=system)
+def used(at: float, user: float, system: float, machine: float | None = None) -> Record:
+    return replace(
+        USAGE,
+        at_seconds=at,
+        seconds=1.0,
+        cpu_user_percent=user,
+        cpu_system_percent=system,
+        machine_busy_percent=machine,
+    )
 
 
 def test_ranks_are_summed_on_one_clock_while_all_are_there(tmp_path: Path) -> None:
@@ -44,6 +52,22 @@ def test_each_host_has_its_own_sum(tmp_path: Path) -> None:
     there = [runs.participant(0), runs.participant(1) | {"host_boot_id": "another", "fair_share_cpus": 0.5}]
     hosts = hosts_of(run_of(tmp_path, there, [used(1.0, 50, 10)], [used(1.0, 20, 0)]))
     assert [(host.cpus, host.line.values.tolist()) for host in hosts] == [(1.0, [60.0]), (0.5, [20.0])]
+
+
+@pytest.mark.parametrize(
+    ("busy", "own", "told"),
+    [
+        (180.0, (60.0, 50.0), ["other programs used 0.7 CPUs of this machine while the ranks trained. "]),
+        (180.0, (60.0, 110.0), []),
+        (None, (60.0, 50.0), []),  # an earlier version's run
+    ],
+)
+def test_what_other_programs_took_of_the_machine_is_a_warning(
+    tmp_path: Path, busy: float | None, own: tuple[float, float], told: list[str]
+) -> None:
+    first, second = (used(1.0, percent, 0, busy) for percent in own)
+    run = run_of(tmp_path, [runs.participant(0), runs.participant(1)], [first], [second])
+    assert [warning.partition("Times")[0] for warning in neighbours.warnings(run.records)] == told
 
 
 def test_a_sum_without_one_of_its_ranks_is_none(tmp_path: Path) -> None:
