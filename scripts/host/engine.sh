@@ -3,7 +3,8 @@
 
 TRIXIE_PACKAGES='docker.io docker-cli docker-compose docker-buildx'
 ENGINE_PATIENCE_SECONDS=60
-LEAST_COMPOSE=2.22 # the first that merges the two documents of compose.yaml
+LEAST_ENGINE=23.0   # the first that builds with BuildKit by default
+LEAST_COMPOSE=2.22  # the first that merges the two documents of compose.yaml
 
 # Docker as this user can reach it: directly, or through sudo.
 # shellcheck disable=SC2032,SC2033  # sudo runs the program, not this function
@@ -27,16 +28,16 @@ ready_engine() {
         engine_answers || use_sudo_where_it_helps ||
             fail "the Docker engine does not answer. Its log: journalctl -u docker, or /var/log/docker.log."
     fi
+    check_version 'Docker Engine' "$LEAST_ENGINE" "$(docker version --format '{{.Server.Version}}')"
     docker compose version >/dev/null 2>&1 || install_packages compose
-    check_compose_version
+    check_version 'Docker Compose' "$LEAST_COMPOSE" "$(docker compose version --short)"
     docker buildx version >/dev/null 2>&1 || install_packages buildx
 }
 
-check_compose_version() {
-    local version
-    version=$(docker compose version --short)
-    printf '%s\n' "$LEAST_COMPOSE" "${version#v}" | sort --version-sort --check=quiet ||
-        fail "Docker Compose $version is too old: $LEAST_COMPOSE or newer is needed. Update Docker's Compose plug-in, then start again."
+check_version() {
+    local what=$1 least=$2 version=${3#v}
+    printf '%s\n' "$least" "$version" | sort --version-sort --check=quiet ||
+        fail "$what $version is too old: $least or newer is needed. Update it, then start again."
 }
 
 engine_answers() { command -v docker >/dev/null && docker info >/dev/null 2>&1; }

@@ -24,3 +24,6 @@ quietly() {
         return 1
     }
 }
+
+((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)) ||
+    fail "these scripts need bash 4.4 or newer, and this is $BASH_VERSION. Install a newer one (macOS: brew install bash), or do without them: docker compose up."

@@ -1,5 +1,6 @@
 """The scripts' own decisions, each function called in a real bash."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import pytest
 from app.settings import environment, explanations, texts
 
 ROOT = Path(__file__).parents[2]
-PARTS = "; ".join(f". scripts/host/{part}.sh" for part in ("messages", "engine", "settings", "network"))
+PARTS = "; ".join(
+    f". scripts/host/{part}.sh" for part in ("messages", "engine", "settings", "project", "image", "network")
+)
 
 
 def bash(command: str, **environment: str) -> tuple[int, str]:
@@ -74,6 +77,42 @@ def test_a_folder_of_data_may_hold_spaces_and_no_control_characters() -> None:
         assert environment.problems({"DATA_FOLDER": f"/srv/my{control}data"})
 
 
+def test_each_user_and_each_folder_has_its_own_project(tmp_path: Path) -> None:
+    """It is always the same, and a name that Compose takes."""
+    places = [tmp_path / "a" / "lockstep", tmp_path / "b" / "lockstep", tmp_path / "\u8a13"]
+    for place in places:
+        place.mkdir(parents=True)
+    names = [bash(f"cd '{place}'; name_project; project_name")[1].strip() for place in (*places, places[0])]
+    assert len({*names}) == len(places)
+    assert names[0] == names[-1]
+    assert all(re.fullmatch(r"lockstep-[a-z0-9]+-[0-9a-f]{8}", name) for name in names)
+    other = bash(f"cd '{places[0]}'; id() {{ echo 4242; }}; name_project; project_name")[1].strip()
+    assert other not in names
+    assert bash("name_project; project_name", COMPOSE_PROJECT_NAME="mine") == (0, "mine\n")
+
+
+def test_equal_sources_have_one_number_and_others_another(tmp_path: Path) -> None:
+    number = "image_id() { echo base; }; REVISION=one; number_of_sources"
+    for name in ("docker", "app"):
+        (tmp_path / name).mkdir()
+    for name in ("docker/Dockerfile", "docker/entrypoint", "app/x.py"):
+        (tmp_path / name).write_text(name)
+    here = f"cd '{tmp_path}'; {number}"
+    first = bash(here)
+    (tmp_path / "app/__pycache__").mkdir()
+    (tmp_path / "app/__pycache__/x.pyc").write_text("bytecode")
+    assert bash(here) == first
+    assert re.fullmatch(r"[0-9a-f]{16}\n", first[1])
+    (tmp_path / "app/x.py").write_text("edited")
+    assert bash(here) != first
+
+
+def test_the_claim_of_a_process_that_was_killed_holds_nobody_up(tmp_path: Path) -> None:
+    (tmp_path / "claim").symlink_to("999999999")
+    assert bash(f"CLAIM={tmp_path}/claim; take_claim") == (0, "")
+    assert (tmp_path / "claim").readlink() != Path("999999999")
+
+
 def test_world_size_must_agree_with_workers() -> None:
     code, output = bash("check_compose_settings", WORKERS="1", WORLD_SIZE="4")
     assert code == 2
@@ -131,6 +170,6 @@ def test_elsewhere_it_says_what_to_install(system: str, distribution: str, advic
     [("2.21.0", False), ("v2.9.0", False), ("2.22.0", True), ("2.26.1-4", True), ("v2.40.3", True), ("5.0.0", True)],
 )
 def test_a_compose_that_cannot_read_the_cluster_is_refused(version: str, accepted: bool) -> None:
-    code, output = bash(f"docker() {{ echo {version}; }}; check_compose_version")
+    code, output = bash(f'check_version "Docker Compose" "$LEAST_COMPOSE" {version}')
     assert (code, output == "") == (0, True) if accepted else (1, False)
-    assert accepted or f"Docker Compose {version} is too old: 2.22 or newer is needed." in output
+    assert accepted or f"Docker Compose {version.removeprefix('v')} is too old: 2.22 or newer is needed." in output
