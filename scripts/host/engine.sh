@@ -2,6 +2,7 @@
 # A working Docker Engine with Compose and buildx: left untouched if it works, otherwise installed and started.
 
 TRIXIE_PACKAGES='docker.io docker-cli docker-compose docker-buildx'
+ENGINE_SOCKET=/var/run/docker.sock
 ENGINE_PATIENCE_SECONDS=60
 LEAST_ENGINE=23.0   # the first that builds with BuildKit by default
 LEAST_COMPOSE=2.22  # the first that merges the two documents of compose.yaml
@@ -22,6 +23,7 @@ ready_engine() {
         if [[ ${DOCKER_HOST:-} ]]; then
             fail "no Docker engine answers at DOCKER_HOST=$DOCKER_HOST. Start it, or unset DOCKER_HOST to use this machine's."
         fi
+        check_rights
         [[ $(uname -s) == Linux ]] || explain_installation
         command -v dockerd >/dev/null || install_packages engine
         start_engine
@@ -32,6 +34,11 @@ ready_engine() {
     docker compose version >/dev/null 2>&1 || install_packages compose
     check_version 'Docker Compose' "$LEAST_COMPOSE" "$(docker compose version --short)"
     docker buildx version >/dev/null 2>&1 || install_packages buildx
+}
+
+check_rights() {
+    [[ ! -S $ENGINE_SOCKET || -w $ENGINE_SOCKET ]] ||
+        fail "this user may not use the Docker engine. Do this, then log in again: sudo usermod -aG docker $(id -un 2>/dev/null || true)"
 }
 
 check_version() {
@@ -173,6 +180,5 @@ explain_installation() {
     fi
     fail "Lockstep needs a running Docker Engine with Compose v2 and buildx, and cannot set them up here.
 Do this, then start again:
-  $advice
-If the engine runs but this user may not use it: sudo usermod -aG docker $(id -un), then log in again."
+  $advice"
 }
