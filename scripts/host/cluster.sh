@@ -126,6 +126,8 @@ container_of() { docker compose ps --all --quiet "$1"; }
 read_runs() {
     local command=$1
     shift
+    trap 'end_early 130' INT
+    trap 'end_early 143' TERM HUP
     ready_engine
     read_dotenv
     name_project

@@ -6,9 +6,11 @@ CLAIM='' # the file that says which process has a run of this project in progres
 # Names it by user and place, so that it is nobody else's: containers, network and volume all carry this name.
 name_project() {
     local user given
+    user=$({ id -un 2>/dev/null || true; } | tr -cd 'A-Za-z0-9_.-')
+    export USER=$user # compose.yaml labels the containers with it
     given=$(given COMPOSE_PROJECT_NAME)
     [[ -z $given || $given == "$UNNAMED" ]] || return 0
-    user=$({ id -un 2>/dev/null || true; } | tr '[:upper:]' '[:lower:]' | tr -cd 'a-z0-9')
+    user=$(tr '[:upper:]' '[:lower:]' <<<"$user" | tr -cd 'a-z0-9')
     COMPOSE_PROJECT_NAME=lockstep-${user:-user}-$(printf '%s %s' "$(id -u)" "$PWD" | cksum | awk '{ printf "%08x", $1 }')
     export COMPOSE_PROJECT_NAME
 }
@@ -46,7 +48,7 @@ take_claim() {
     local holder
     ln -s "$$" "$CLAIM" 2>/dev/null && return
     holder=$(readlink "$CLAIM") || fail "results/ cannot be written by $(id -un). Give it to the user who runs this."
-    ! ps -p "$holder" -o args= 2>/dev/null | grep -q scripts/ || return 1
+    ! ps -p "$holder" -o args= 2>/dev/null | grep -q 'bash\|scripts/' || return 1
     rm -f "$CLAIM"
     ln -s "$$" "$CLAIM" 2>/dev/null
 }
@@ -54,6 +56,6 @@ take_claim() {
 # Other clusters that run on this engine now, PROJECT:USER:CONTAINERS,...
 neighbours() {
     docker ps --filter label=lockstep.user --format '{{.Label "com.docker.compose.project"}} {{.Label "lockstep.user"}}' |
-        awk -v own="$(project_name)" '$1 != own { ranks[$1]++; user[$1] = $2 }
+        awk -v own="$(project_name)" '$1 != own { ranks[$1]++; gsub(/[^A-Za-z0-9_.-]/, "", $2); user[$1] = $2 }
             END { for (each in ranks) print each ":" user[each] ":" ranks[each] }' | sort | paste -sd , -
 }
