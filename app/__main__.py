@@ -144,17 +144,17 @@ def _warn_of_misspelt(variables: str) -> None:
         print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 
-def _neighbours(given: str) -> list[str]:
+def _neighbours(given: str) -> str:
     """What to say of other clusters on this machine: said now, and kept for the run's page."""
-    said = []
-    for cluster in filter(None, given.split(",")):
-        project, user, containers = cluster.split(":")
-        said.append(
-            f"another cluster has its share of this machine's cores: project {project} of "
-            f"{user or 'an unnamed user'}, {containers} containers. Times are longer than without it"
-        )
-    for each in said:
-        print(f"warning: {each}", file=sys.stderr, flush=True)
+    if not given:
+        return ""
+    each = [cluster.split(":") for cluster in given.split(",")]
+    named = ", ".join(
+        f"project {project} of {user or 'an unnamed user'} ({count} container{'s' if count != '1' else ''})"
+        for project, user, count in each
+    )
+    said = f"the machine's cores were shared from the start with {named}. Times are longer than without that"
+    print(f"warning: {said}", file=sys.stderr, flush=True)
     return said
 
 

@@ -23,7 +23,7 @@ class HandedOver:
     """What `prepare` tells the ranks."""
 
     run: str  # its name
-    neighbours: tuple[str, ...] = ()  # other clusters that ran on this machine then, in words
+    neighbours: str = ""  # a sentence about other clusters that ran on this machine then
 
 
 def hand_over(told: HandedOver) -> None:
@@ -36,7 +36,7 @@ def handed_over() -> HandedOver:
     if not RUN_FILE.is_file():
         raise SettingError("no run has been prepared here. Give the name of one.")
     told = json.loads(RUN_FILE.read_text())
-    return HandedOver(told["run"], tuple(told["neighbours"]))
+    return HandedOver(told["run"], told["neighbours"])
 
 
 def point_latest_at(run: str) -> None:

@@ -1,7 +1,6 @@
 """Runs once, before the ranks start: checks the settings, makes the data set, opens the run's folder."""
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from app.datasets import SOURCES, prepared
@@ -18,7 +17,7 @@ from app.settings.fields import Settings
 FLOOR_MODE, FLOOR_ENDING = "none", "-floor"  # as scripts/host/cluster.sh sets them
 
 
-def prepare(settings: Settings, neighbours: Sequence[str], say: Say, clean_ups: CleanUps) -> None:
+def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps) -> None:
     """Do everything that has to be done once, for any number of ranks."""
     settings.check_machine(len(look().cores))
     prepared.check_fit(settings.model, settings.dataset_name)
@@ -29,7 +28,7 @@ def prepare(settings: Settings, neighbours: Sequence[str], say: Say, clean_ups: 
         say(f"made the data set {settings.dataset_name} in {time.monotonic() - began:.1f} s")
     prepared.load_for(settings)  # refuses more samples than there are
     run = open_run(settings.run_name)
-    folders.hand_over(HandedOver(run, tuple(neighbours)))
+    folders.hand_over(HandedOver(run, neighbours))
     say(f"results/{run}: {settings.model} on {SOURCES[settings.dataset_name].title}, SYNC_MODE={settings.sync_mode}")
 
 

@@ -123,7 +123,7 @@ def _check_same_start(cluster: Cluster, model: nn.Module) -> None:
 def _neighbours(run: str) -> Sequence[str]:
     """What `prepare` has said of other clusters; nothing where something else started the ranks."""
     told = folders.handed_over() if folders.RUN_FILE.is_file() else None
-    return told.neighbours if told and told.run == run else ()
+    return [told.neighbours] if told and told.run == run and told.neighbours else []
 
 
 def _warnings(settings: Settings, cluster: Cluster) -> Iterator[str]:

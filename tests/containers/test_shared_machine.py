@@ -70,7 +70,7 @@ def test_plain_compose_says_who_has_the_volume_of_an_equally_named_folder(clones
     shared = {"COMPOSE_PROJECT_NAME": f"{first.project}-shared"}
     assert first.run("docker", "compose", "run", "--rm", "prepare", **shared)[0] == 0
     code, output = second.run("docker", "compose", "run", "--rm", "prepare", **shared)
-    first.run("docker", "compose", "down", "--volumes", **shared)
+    assert first.run("scripts/down", "--all", **shared)[0] == 0
     assert code == 2, output
     assert f"holds data sets of user {CALLERS[1][0]}, and results/ belongs to user {CALLERS[2][0]}" in output
     assert "COMPOSE_PROJECT_NAME=other" in output
