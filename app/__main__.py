@@ -3,11 +3,13 @@
 import argparse
 import os
 import sys
+from collections.abc import Sequence
+from typing import NoReturn
 
 from app.benchmark.choice import Choice
-from app.errors import LockstepError
+from app.errors import LockstepError, SettingError
 from app.machine.interrupt import end_on_signal
-from app.machine.say import say
+from app.machine.say import say, shown
 from app.settings import environment, explanations, texts
 
 COMMANDS = {
@@ -26,6 +28,9 @@ COMMANDS = {
     "settings-table": "print the text of scripts/host/settings.table",
 }
 
+# Scripts hand these their arguments as they are.
+OF_RUNS = {name: f"scripts/{name}" for name in ("report", "compare")}
+
 EXPERIMENT_STEPS = {
     "list": "print all experiments",
     "plan": "check a grid file and write the list of its runs",
@@ -43,9 +48,8 @@ BENCHMARKS = {
 
 def main() -> int:
     """Run one command; the exit code is 2 for bad input, 1 for a failure or a problem that a check-up has found."""
-    arguments = _parser().parse_args()
     try:
-        return _run(arguments)
+        return _run(_parse(sys.argv[1:]))
     except LockstepError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.exit_code
@@ -83,7 +87,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
                 check_floor(settings)
             if arguments.command_line:
-                _parser().parse_args(arguments.command_line)
+                _parse(arguments.command_line)
         case "report":
             from app.report.commands import report
 
@@ -158,20 +162,39 @@ def _neighbours(given: str) -> str:
     return said
 
 
+class _Command(argparse.ArgumentParser):
+    """The arguments of a command."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse them: in a line where people have typed them after a script's name and not after ours."""
+        if self.prog not in OF_RUNS.values():
+            super().error(message)
+        raise SettingError(f"{self.prog}: {shown(message)}. Allowed: names or folders of runs, --baseline RUN, --help.")
+
+
+def _parse(words: Sequence[str]) -> argparse.Namespace:
+    parser = _parser()
+    arguments, unknown = parser.parse_known_args(words)
+    if unknown:
+        own = _Command(prog=OF_RUNS[arguments.command]) if arguments.command in OF_RUNS else parser
+        own.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return arguments
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m app",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"settings, from the environment (name, default, meaning):\n{texts.help_text()}",
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Command)
     for name, what in COMMANDS.items():
-        command = commands.add_parser(name, help=what)
+        command = commands.add_parser(name, help=what, prog=OF_RUNS.get(name))
         if name == "benchmark":
             _add_benchmarks(command)
         if name == "experiment":
             _add_experiments(command)
-        if name in ("report", "compare"):
+        if name in OF_RUNS:
             many, what = ("*", " [the present run]") if name == "report" else ("+", "")
             command.add_argument("runs", nargs=many, metavar="RUN", help=f"name in results/, or its folder{what}")
             meaning = "the run that the others are compared with, part by part, with the noise of each difference"

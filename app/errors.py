@@ -13,6 +13,12 @@ class SettingError(LockstepError):
     exit_code = 2
 
 
+class DamagedError(LockstepError):
+    """A file of a run that was damaged, or that another program made."""
+
+    exit_code = 2
+
+
 class JoinError(LockstepError):
     """The group could not be formed."""
 

@@ -4,35 +4,54 @@
 """
 
 import json
+import re
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import BinaryIO, ClassVar, Self
 
-from app.errors import LockstepError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from app.errors import DamagedError, LockstepError
+from app.machine.say import shown
+from app.records.bounds import (
+    CLOSED,
+    Count,
+    CountOrNull,
+    Elapsed,
+    ElapsedOrNull,
+    Number,
+    NumberOrNull,
+    Seconds,
+    SecondsOrNull,
+)
+
+LONGEST_LINE_BYTES = 2**20  # a step with a bucket for each parameter takes a thirtieth of this
 
 
 @dataclass(frozen=True)
 class Message:
     """A message behind forward or backward, in seconds since the step began."""
 
-    bytes: int
-    ready_seconds: float  # when this rank's data was ready
-    end_seconds: float
+    __pydantic_config__: ClassVar[ConfigDict] = CLOSED
+    bytes: Count
+    ready_seconds: Seconds  # when this rank's data was ready
+    end_seconds: Seconds
 
 
 @dataclass(frozen=True)
 class PhaseSeconds:
     """Seconds by phase. Where a mode hides some of its communication, forward and backward have its exposed part."""
 
-    data: float
-    forward: float
-    backward: float
-    optimiser: float
-    wait: float | None = None  # null in a mode without a phase that waits
-    sync: float | None = None
+    __pydantic_config__: ClassVar[ConfigDict] = CLOSED
+    data: Seconds
+    forward: Seconds
+    backward: Seconds
+    optimiser: Seconds
+    wait: SecondsOrNull = None  # null in a mode without a phase that waits
+    sync: SecondsOrNull = None
 
     def of(self, *phases: str) -> float:
         """These phases together; one that the step does not have adds nothing."""
@@ -44,35 +63,36 @@ class Step:
     """One training step of one rank."""
 
     kind: ClassVar[str] = "step"
-    rank: int
-    epoch: int
-    step: int
-    samples: int
-    loss: float | None  # this rank's mean over its part of the batch; null where it had no sample
-    correct: int
-    learning_rate: float
-    gradient_norm: float | None  # of the averaged gradient before clipping; null where GRADIENT_CLIP is unset
-    at_seconds: float  # when it began, on the run's clock
-    seconds: float
-    data_seconds: float
-    forward_seconds: float
-    backward_seconds: float
-    wait_seconds: float | None  # until the slowest peer had arrived
-    sync_seconds: float | None
-    hidden_sync_seconds: float | None  # behind backward; null in a mode that hides nothing
-    exposed_sync_seconds: float | None  # wait and sync in a mode that hides some; only all ranks' records separate them
-    optimiser_seconds: float
-    bytes_sent: int
-    bytes_received: int
-    communication_seconds: float  # with any of those bytes in flight; for `ddp` mostly behind backward
-    batch_norm_bytes_sent: int | None  # null where BATCH_NORM=local: nothing to measure
-    batch_norm_seconds: float | None
-    interface_bytes_sent: int | None  # by the kernel, headers and all; null where the interface is shared
-    interface_bytes_received: int | None
-    throttled_seconds: float | None  # throttled by a CPU quota, summed over CPUs; null where the kernel does not say
+    __pydantic_config__: ClassVar[ConfigDict] = CLOSED
+    rank: Count
+    epoch: Count
+    step: Count
+    samples: Count
+    loss: NumberOrNull  # this rank's mean over its part of the batch; null where it had no sample
+    correct: Count
+    learning_rate: Number
+    gradient_norm: NumberOrNull  # of the averaged gradient before clipping; null where GRADIENT_CLIP is unset
+    at_seconds: Elapsed  # when it began, on the run's clock
+    seconds: Elapsed
+    data_seconds: Elapsed
+    forward_seconds: Seconds
+    backward_seconds: Seconds
+    wait_seconds: SecondsOrNull  # until the slowest peer had arrived
+    sync_seconds: SecondsOrNull
+    hidden_sync_seconds: SecondsOrNull  # behind backward; null in a mode that hides nothing
+    exposed_sync_seconds: SecondsOrNull  # wait and sync in a mode that hides some; all ranks' records separate them
+    optimiser_seconds: Elapsed
+    bytes_sent: Count
+    bytes_received: Count
+    communication_seconds: Elapsed  # with any of those bytes in flight; for `ddp` mostly behind backward
+    batch_norm_bytes_sent: CountOrNull  # null where BATCH_NORM=local: nothing to measure
+    batch_norm_seconds: SecondsOrNull
+    interface_bytes_sent: CountOrNull  # by the kernel, headers and all; null where the interface is shared
+    interface_bytes_received: CountOrNull
+    throttled_seconds: SecondsOrNull  # throttled by a CPU quota, summed over CPUs; null where the kernel does not say
     buckets: list[Message] | None  # of gradients that were averaged behind backward
     buffers: list[Message] | None  # of rank 0's buffers, before forward
-    attempt: int = 0
+    attempt: Count = 0
     cpu_seconds: PhaseSeconds | None = None  # of all threads; null in older records
     no_core_seconds: PhaseSeconds | None = None  # ready to run while others had the cores; null if the kernel is silent
     quota_seconds: PhaseSeconds | None = None  # ready to run while the CPU quota had run out
@@ -83,17 +103,18 @@ class Usage:
     """What a rank used since its last record of this kind."""
 
     kind: ClassVar[str] = "usage"
-    rank: int
-    at_seconds: float  # the end of the interval, on the run's clock
-    seconds: float
-    cpu_user_percent: float  # of one CPU
-    cpu_system_percent: float
-    throttled_seconds: float | None
-    memory_bytes: int  # resident, at the end
-    network_sent_bytes: int | None  # by the kernel; null where the interface is shared
-    network_received_bytes: int | None
-    attempt: int = 0
-    machine_busy_percent: float | None = None  # CPU time of all programs on the machine, of one CPU
+    __pydantic_config__: ClassVar[ConfigDict] = CLOSED
+    rank: Count
+    at_seconds: Elapsed  # the end of the interval, on the run's clock
+    seconds: Elapsed
+    cpu_user_percent: Number  # of one CPU
+    cpu_system_percent: Number
+    throttled_seconds: SecondsOrNull
+    memory_bytes: Count  # resident, at the end
+    network_sent_bytes: CountOrNull  # by the kernel; null where the interface is shared
+    network_received_bytes: CountOrNull
+    attempt: Count = 0
+    machine_busy_percent: NumberOrNull = None  # CPU time of all programs on the machine, of one CPU
 
 
 @dataclass(frozen=True)
@@ -101,16 +122,17 @@ class Clock:
     """How far a rank's clock of the run is ahead of rank 0's."""
 
     kind: ClassVar[str] = "clock"
-    rank: int
-    at_seconds: float
-    ahead_seconds: float  # negative: behind
-    uncertainty_seconds: float
-    attempt: int = 0
+    __pydantic_config__: ClassVar[ConfigDict] = CLOSED
+    rank: Count
+    at_seconds: Elapsed
+    ahead_seconds: Seconds  # negative: behind
+    uncertainty_seconds: Seconds
+    attempt: Count = 0
     # What came before the run's clock, on that clock: so negative. Only the first record of a rank has it; null in the
     # others, and in older records.
-    process_at_seconds: float | None = None  # when the rank's process began
-    links_at_seconds: float | None = None  # when the measurement of the links began
-    links_seconds: float | None = None
+    process_at_seconds: SecondsOrNull = None  # when the rank's process began
+    links_at_seconds: SecondsOrNull = None  # when the measurement of the links began
+    links_seconds: SecondsOrNull = None
 
 
 @dataclass(frozen=True)
@@ -118,15 +140,16 @@ class Evaluation:
     """A rank's result on the test set after an epoch."""
 
     kind: ClassVar[str] = "evaluation"
-    rank: int
-    epoch: int
-    loss: float
-    correct: int
-    samples: int
-    accuracy: float
-    attempt: int = 0
-    at_seconds: float | None = None  # when it began, on the run's clock; null in older records
-    seconds: float | None = None
+    __pydantic_config__: ClassVar[ConfigDict] = CLOSED
+    rank: Count
+    epoch: Count
+    loss: Number
+    correct: Count
+    samples: Count
+    accuracy: Number
+    attempt: Count = 0
+    at_seconds: ElapsedOrNull = None  # when it began, on the run's clock; null in older records
+    seconds: ElapsedOrNull = None
 
 
 @dataclass(frozen=True)
@@ -134,13 +157,14 @@ class Finished:
     """The last line of a rank that finished."""
 
     kind: ClassVar[str] = "finished"
-    rank: int
-    steps: int
-    seconds: float
+    __pydantic_config__: ClassVar[ConfigDict] = CLOSED
+    rank: Count
+    steps: Count
+    seconds: Elapsed
     parameters_sha256: str
-    restarts: int
-    attempt: int = 0
-    at_seconds: float | None = None  # when it finished, on the run's clock; null in older records
+    restarts: Count
+    attempt: Count = 0
+    at_seconds: ElapsedOrNull = None  # when it finished, on the run's clock; null in older records
 
 
 @dataclass(frozen=True)
@@ -169,7 +193,8 @@ def training_score(steps: Iterable[Step]) -> Score | None:
 
 Record = Step | Usage | Clock | Evaluation | Finished
 KINDS: dict[str, type[Record]] = {each.kind: each for each in (Step, Usage, Clock, Evaluation, Finished)}
-BY_PHASE = ("cpu_seconds", "no_core_seconds", "quota_seconds")
+READERS: dict[str, TypeAdapter[Record]] = {kind: TypeAdapter(each) for kind, each in KINDS.items()}
+BEGINNING = re.compile(rb'\{"kind": "([a-z]+)", ')  # as `as_line` writes it
 
 
 class Recorder:
@@ -209,17 +234,38 @@ def path_of(run_folder: Path, rank: int) -> Path:
 def read(run_folder: Path, rank: int) -> Iterator[Record]:
     """A rank's records, without a last line that was cut off when the rank ended."""
     path = path_of(run_folder, rank)
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.endswith("\n"):
+    with _opened(path) as lines:
+        number = 0
+        while line := lines.readline(LONGEST_LINE_BYTES):
+            number += 1
+            whole = line.endswith(b"\n")
+            if not whole and len(line) < LONGEST_LINE_BYTES:
                 return
             try:
+                if not whole:
+                    raise ValueError(f"it is longer than {LONGEST_LINE_BYTES} bytes")
                 yield parse(line)
-            except (ValueError, KeyError, TypeError) as error:
-                raise LockstepError(
-                    f"{path}, line {number} is not a record of this version ({error}). It was damaged, or another "
-                    "version of Lockstep made the run: only that version reads it."
+            except (ValueError, RecursionError) as error:
+                raise DamagedError(
+                    f"{path}, line {number} is not a record of this version ({_reason(error)}). It was damaged, or "
+                    "another version of Lockstep made the run: only that version reads it."
                 ) from None
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise DamagedError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def _reason(error: ValueError | RecursionError) -> str:
+    """What is wrong with a line, in a few words."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        return shown(f"{place}: {first['msg']}" if place else first["msg"])
+    return shown(str(error))
 
 
 def as_line(record: Record) -> str:
@@ -227,13 +273,16 @@ def as_line(record: Record) -> str:
     return json.dumps({"kind": record.kind, **asdict(record)}, allow_nan=False) + "\n"
 
 
-def parse(line: str) -> Record:
-    """Parse one line."""
-    given = json.loads(line)
-    kind = KINDS[given.pop("kind")]
-    if kind is Step:
-        for name in ("buckets", "buffers"):
-            given[name] = given[name] and [Message(**each) for each in given[name]]
-        for name in BY_PHASE:
-            given[name] = (seconds := given.get(name)) and PhaseSeconds(**seconds)
-    return kind(**given)
+def parse(line: bytes | str) -> Record:
+    """Parse one line; raises ValueError if it is none."""
+    line = line.encode() if isinstance(line, str) else line
+    if written := BEGINNING.match(line):
+        kind, fields = written[1].decode(), b"{" + line[written.end() :]
+    else:  # another program may order the fields otherwise
+        given = json.loads(line)
+        if not isinstance(given, dict):
+            raise ValueError("no JSON object")
+        kind, fields = str(given.pop("kind", None)), json.dumps(given).encode()
+    if kind not in READERS:
+        raise ValueError(f"its kind is {kind}, and not one of {', '.join(READERS)}")
+    return READERS[kind].validate_json(fields, strict=True)

@@ -7,8 +7,11 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from app.machine.folders import replace_file
+from app.records.bounds import MOST_NUMBER, Count, Number, NumberOrNull, Positive, SecondsOrNull
 
 FILE = "manifest.json"
+MOST_BYTES = 2**26  # of the file; a hundred ranks take a thousandth of this
+ALWAYS_SET = ("sync_mode", "model", "dataset")  # what every reader of a run asks for
 
 WAYS = ("sent", "received")  # the directions of a link
 
@@ -19,29 +22,29 @@ Setting = bool | int | float | str | None
 class Plan:
     """What a run will do."""
 
-    epochs: int  # the last one may be cut short by MAX_STEPS
-    steps: int
-    steps_per_epoch: int
-    global_batch_size: int
+    epochs: Positive  # the last one may be cut short by MAX_STEPS
+    steps: Count
+    steps_per_epoch: Positive
+    global_batch_size: Positive
 
 
 @dataclass(frozen=True)
 class Direction:
     """One direction of a rank's link; bytes are payload."""
 
-    asked_bits_per_second: float | None  # headers included
-    expected_bytes_per_second: float | None  # payload that then passes, given the links of the ranks at the other end
-    measured_bytes_per_second: float
-    error: float | None  # measured relative to expected; null where nothing was requested
+    asked_bits_per_second: NumberOrNull  # headers included
+    expected_bytes_per_second: NumberOrNull  # payload that then passes, given the links of the ranks at the other end
+    measured_bytes_per_second: Number
+    error: SecondsOrNull  # measured relative to expected; null where nothing was requested
 
 
 @dataclass(frozen=True)
 class RoundTrip:
     """To the next rank and back."""
 
-    asked_seconds: float | None
-    measured_seconds: float
-    error: float | None
+    asked_seconds: NumberOrNull
+    measured_seconds: Number
+    error: SecondsOrNull
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Link:
     sent: Direction
     received: Direction
     round_trip: RoundTrip
-    asked_loss: float | None
+    asked_loss: NumberOrNull
 
     def direction(self, way: str) -> Direction:
         """`sent` or `received`."""
@@ -62,18 +65,18 @@ class Link:
 class Participant:
     """One rank: the machine under it, its share of the bytes, and its link."""
 
-    rank: int
+    rank: Count
     name: str
     address: str
-    threads: int
-    cores: int
-    quota_cpus: float | None
-    fair_share_cpus: float
-    memory_bytes: int
+    threads: Positive
+    cores: Positive
+    quota_cpus: NumberOrNull
+    fair_share_cpus: Number
+    memory_bytes: Count
     cpu_model: str
     host_boot_id: str
     interface: str
-    formula_bytes_sent_per_step: float
+    formula_bytes_sent_per_step: Number
     link: Link | None  # null where LINK_CHECK is off, and for a single rank
 
 
@@ -101,7 +104,7 @@ class Image:
 class ModeCost:
     """What a mode would need to average this run's gradients on these links."""
 
-    sync_seconds_at_least: float
+    sync_seconds_at_least: Number
     hides: bool  # whether it can do so behind backward
 
 
@@ -111,13 +114,13 @@ class Manifest:
 
     run: str
     started_at: str
-    world_size: int
+    world_size: Positive
     settings: dict[str, Setting]  # by name in small letters
     plan: Plan
     dataset: str
-    parameters: int
-    gradient_bytes: int
-    sync_seconds_at_least: float | None  # null where the links were not measured
+    parameters: Count
+    gradient_bytes: Count
+    sync_seconds_at_least: NumberOrNull  # null where the links were not measured
     ranks: list[Participant]
     warnings: list[str]
     versions: Versions
@@ -128,12 +131,24 @@ class Manifest:
     @classmethod
     def read(cls, run_folder: Path) -> "Manifest":
         """A run's manifest; raises ValueError if it is not whole, and OSError if there is none."""
+        if (size := (run_folder / FILE).stat().st_size) > MOST_BYTES:
+            raise ValueError(f"it has {size} bytes, and no manifest has more than {MOST_BYTES}")
         try:
-            return _READER.validate_json((run_folder / FILE).read_bytes())
+            manifest = _READER.validate_json((run_folder / FILE).read_bytes())
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
             raise ValueError(f"{f'{place}: ' if place else ''}{first['msg']}") from None
+        if [each.rank for each in manifest.ranks] != list(range(len(manifest.ranks))):
+            raise ValueError("ranks: they are not numbered from 0")
+        if len(manifest.ranks) != manifest.world_size:
+            raise ValueError(f"ranks: {len(manifest.ranks)} are listed, and world_size is {manifest.world_size}")
+        if missing := [name for name in ALWAYS_SET if not isinstance(manifest.settings.get(name), str)]:
+            raise ValueError(f"settings: {', '.join(missing)} missing")
+        for name, value in (manifest.settings | (manifest.given or {})).items():
+            if isinstance(value, int | float) and not abs(value) <= MOST_NUMBER:
+                raise ValueError(f"settings: {name} is a number that no setting can be")
+        return manifest
 
     def write(self, run_folder: Path) -> None:
         """Write it into the run's folder."""

@@ -1,6 +1,7 @@
 """What is made of finished runs on demand: reports, and a table on the terminal."""
 
 import io
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def report(names: Sequence[str], say: Say, baseline: str | None = None) -> None:
         names = [present]
     found = _find(names or ["latest"])
     base = _find_baseline(baseline, found)
+    _call_apart([*found, base] if base else found)
     try:
         if len(found) == 1 and not base:
             conclude(found[0].folder)
@@ -47,6 +49,7 @@ def compare(names: Sequence[str], say: Say, baseline: str | None = None) -> None
     found = _find(names)
     base = _find_baseline(baseline, found)
     runs = [*found, base] if base else found
+    _call_apart(runs)
     say(_as_text(comparison.compared(runs)))
     for each in comparison.differences(runs):
         say(f"differs: {each}")
@@ -88,6 +91,15 @@ def _find_baseline(name: str | None, runs: Sequence[Run]) -> Run | None:
             "Name another run as the baseline, or leave this one out of the others."
         )
     return base
+
+
+def _call_apart(runs: Sequence[Run]) -> None:
+    """Call runs by their folders where they have the same name, as copies of a run do."""
+    for name_of in (lambda run: run.folder.name, lambda run: str(_from_here(run.folder))):
+        times = Counter(run.name for run in runs)
+        alike = [run for run in runs if times[run.name] > 1]
+        for run in alike:
+            run.called = name_of(run)
 
 
 def _from_here(path: Path) -> Path:

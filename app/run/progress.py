@@ -64,7 +64,7 @@ class _Tail:
             file.seek(self._position)
             whole = file.read().rpartition(b"\n")[0]
         self._position += len(whole) + bool(whole)
-        found = [parse(line.decode()) for line in whole.splitlines()]
+        found = [parse(line) for line in whole.splitlines()]
         return [record for record in found if isinstance(record, Step)]
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from app.errors import SettingError
 from app.machine import folders
+from app.machine.say import shown
 from app.records import manifest
 from app.records.manifest import Manifest
 from app.records.summary import Summary
@@ -18,6 +19,7 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.called: str | None = None  # where its own name would not do
 
     @cached_property
     def records(self) -> RunRecords:
@@ -41,8 +43,8 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The run's own name."""
-        return self.manifest.run
+        """The run's own name, unless it is called otherwise here."""
+        return self.called or self.manifest.run
 
     @property
     def mode(self) -> str:
@@ -61,14 +63,15 @@ def find(name: str) -> Run:
         if _has_manifest(folder):
             run = Run(folder.resolve())
             try:
-                run.manifest.ranks[run.manifest.world_size - 1]
-            except (OSError, ValueError, LookupError) as error:
-                raise SettingError(f"{folder}/{manifest.FILE} cannot be read, or is not a run's: {error}.") from None
+                run.manifest  # noqa: B018  # it is read on first use
+            except (OSError, ValueError) as error:
+                reason = shown(str(error))
+                raise SettingError(f"{folder}/{manifest.FILE} cannot be read, or is not a run's: {reason}.") from None
             return run
     made = (path.parent for path in folders.RESULTS.glob(f"*/{manifest.FILE}") if not path.parent.is_symlink())
     known = sorted(folder.name for folder in made)
     raise SettingError(
-        f"'{name}' is no run: neither results/{name} nor {name} has a {manifest.FILE}. "
+        f"'{shown(name)}' is no run: neither results/{shown(name)} nor {shown(name)} has a {manifest.FILE}. "
         f"Runs in results/: {', '.join(known[-10:]) or 'none'}."
     )
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from operator import attrgetter, lt
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from app.records import lines
 from app.records.lines import Clock, Evaluation, Finished, Message, Step, Usage
 from app.records.manifest import Manifest
 from app.records.spans import covered
+
+NAMED_STEPS = 5
 
 
 @dataclass
@@ -152,7 +155,9 @@ def _faults(rank: RankRecords, planned: int, written: Counter[tuple[int, int]], 
     recorded = [step.step for step in rank.steps]
     # A rank that broke off has its steps up to some point. One that finished has all.
     until = planned if rank.finished else max(recorded, default=-1) + 1
-    if missing := sorted(set(range(until)).difference(recorded)):
+    known = set(recorded)
+    # No more than a sentence names, because a damaged file can have any number for a step.
+    if missing := list(islice((step for step in range(until) if step not in known), NAMED_STEPS + 1)):
         yield f"{_numbered(missing)} not recorded"
     if doubled := sorted({step for (step, _), times in written.items() if times > 1}):
         yield f"{_numbered(doubled)} recorded more than once"
@@ -162,8 +167,8 @@ def _faults(rank: RankRecords, planned: int, written: Counter[tuple[int, int]], 
 
 def _numbered(steps: Sequence[int]) -> str:
     """These steps in words; a few of them where they are many."""
-    few = ", ".join(map(str, steps[:5]))
-    return f"step {few} is" if len(steps) == 1 else f"steps {few}{', ...' if len(steps) > 5 else ''} are"
+    few = ", ".join(map(str, steps[:NAMED_STEPS]))
+    return f"step {few} is" if len(steps) == 1 else f"steps {few}{', ...' if len(steps) > NAMED_STEPS else ''} are"
 
 
 def _later[Attempted: (Step, Evaluation, Finished)](known: Attempted | None, record: Attempted) -> Attempted:

@@ -28,7 +28,7 @@ def of(ranks: Sequence[RankRecords]) -> float | None:
 def _evaluations(ranks: Sequence[RankRecords], last_epoch: int) -> list[Span]:
     """When all of these ranks were evaluating, after each epoch until the last one."""
     found = []
-    for epoch in range(last_epoch + 1):
+    for epoch in sorted({each.epoch for rank in ranks for each in rank.evaluations if each.epoch <= last_epoch}):
         spans = [_evaluation(rank, epoch) for rank in ranks]
         known = [span for span in spans if span]
         if len(known) == len(ranks):

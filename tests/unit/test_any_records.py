@@ -1,0 +1,219 @@
+"""Whatever stands in a run's files is read, or refused in a line that names the file; and nothing takes long."""
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.errors import LockstepError
+from app.records import lines as records
+from app.records.lines import Clock, Evaluation, Message, PhaseSeconds, Record, Step, Usage
+from app.report import comparison, tables
+from app.report.commands import compare
+from app.summary.run import Run, find
+from tests import runs
+from tests.unit.test_records import FINISHED, STEP, steps
+
+PHASES = PhaseSeconds(0.1, 0.2, 0.3, 0.1, 0.1, 0.1)
+MESSAGES = [Message(1000, 0.1, 0.2), Message(2000, 0.2, 0.4)]
+MANIFEST = runs.MANIFEST | {
+    "ranks": [runs.participant(0, 100.0, 2000.0), runs.participant(1, 120.0, 1000.0)],
+    "plan": runs.MANIFEST["plan"] | {"steps": 6},
+}
+ODD: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    0.5,
+    10**18,
+    10**400,
+    -1e9,
+    1e308,
+    float("inf"),
+    float("nan"),
+    "x",
+    "",
+    [],
+    {},
+    [[]],
+]
+LONGEST_LINE = 600
+
+
+def rank_records(rank: int) -> list[Record]:
+    """A rank's records as a run leaves them: of two epochs, with all that can be measured."""
+    measured: dict[str, Any] = {
+        "rank": rank,
+        "wait_seconds": None,
+        "sync_seconds": None,
+        "exposed_sync_seconds": 0.2,
+        "hidden_sync_seconds": 0.1,
+        "buckets": MESSAGES,
+        "buffers": MESSAGES[:1],
+        "cpu_seconds": PHASES,
+        "no_core_seconds": PHASES,
+        "quota_seconds": PHASES,
+    }
+    two = [steps(1, 1, 1, first=3 * epoch, began=4.0 * epoch) for epoch in (0, 1)]
+    train = [
+        [replace(each, epoch=epoch, **measured) for each in part if isinstance(each, Step)]
+        for epoch, part in enumerate(two)
+    ]
+    usage = Usage(rank, 2.0, 0.5, 90.0, 5.0, 0.0, 1 << 28, 1000, 1000)
+    tests = [Evaluation(rank, epoch, 2.0, 5, 10, 0.5, 0, 4.0 * epoch + 3, 0.5) for epoch in (0, 1)]
+    clocks = [Clock(rank, at, 0.01 * rank, 0.001, 0, *((-2.0, -1.0, 0.5) if at == 0 else ())) for at in (0.0, 9.0)]
+    finished = replace(FINISHED, rank=rank, steps=6, at_seconds=9.1)
+    return [clocks[0], *train[0], usage, tests[0], *train[1], tests[1], clocks[1], finished]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("a-run")
+    write(folder, 1, [record(each) for each in rank_records(1)])
+    return folder
+
+
+def record(each: Record) -> dict[str, Any]:
+    return {"kind": each.kind, **asdict(each)}
+
+
+def write(folder: Path, rank: int, content: list[Any]) -> None:
+    records.path_of(folder, rank).write_text("".join(json.dumps(each) + "\n" for each in content))
+
+
+def read(folder: Path) -> str | None:
+    """Read it as `report` and `compare` do; the refusal, if there is one."""
+    try:
+        run = find(str(folder))
+        tables.of_run(run)
+        comparison.compared([run])
+    except LockstepError as error:
+        refusal = error
+    else:
+        return None
+    told = str(refusal)
+    assert refusal.exit_code == 2
+    assert told.isprintable()
+    assert len(told) <= LONGEST_LINE
+    assert str(folder) in told
+    return told
+
+
+def places(content: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where each value of it stands."""
+    inside = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    return [place, *(each for name, value in inside for each in places(value, (*place, name)))][not place :]
+
+
+def changed(content: Any, place: tuple[Any, ...], value: Any) -> Any:
+    other = copy.deepcopy(content)
+    parent = other
+    for name in place[:-1]:
+        parent = parent[name]
+    parent[place[-1]] = value
+    return other
+
+
+RECORDS = [record(each) for each in rank_records(0)]
+RECORD_PLACES, MANIFEST_PLACES = places(RECORDS), places(MANIFEST)
+any_example = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@any_example
+@given(st.sampled_from(RECORD_PLACES), st.sampled_from(ODD) | st.integers() | st.floats())
+def test_a_value_of_a_record_is_another(folder: Path, place: tuple[Any, ...], value: Any) -> None:
+    (folder / "manifest.json").write_text(json.dumps(MANIFEST))
+    write(folder, 0, changed(RECORDS, place, value))
+    told = read(folder)
+    assert told is None or f"rank-0.jsonl, line {place[0] + 1} " in told
+
+
+@any_example
+@given(st.sampled_from(MANIFEST_PLACES), st.sampled_from(ODD) | st.integers() | st.floats())
+def test_a_value_of_the_manifest_is_another(folder: Path, place: tuple[Any, ...], value: Any) -> None:
+    write(folder, 0, RECORDS)
+    (folder / "manifest.json").write_text(json.dumps(changed(MANIFEST, place, value)))
+    told = read(folder)
+    assert told is None or "manifest.json cannot be read, or is not a run's: " in told
+
+
+@any_example
+@given(st.sampled_from(["rank-0.jsonl", "manifest.json"]), st.data())
+def test_any_bytes_are_others(folder: Path, name: str, data: st.DataObject) -> None:
+    (folder / "manifest.json").write_text(json.dumps(MANIFEST))
+    write(folder, 0, RECORDS)
+    path = folder / name
+    whole = path.read_bytes()
+    begin = data.draw(st.integers(0, len(whole)))
+    end = data.draw(st.integers(begin, min(len(whole), begin + 9)) | st.just(len(whole)))
+    path.write_bytes(whole[:begin] + data.draw(st.binary(max_size=30)) + whole[end:])
+    read(folder)
+
+
+@pytest.mark.parametrize(
+    ("rubbish", "told"),
+    [
+        (b"\x00\x01\xff\xfe\n", ", line 4 is not a record of this version ("),
+        (b'{"kind": "step", "rank": "\xff"}\n', ", line 4 is not a record of this version ("),
+        (b"[" * 100_000 + b"\n", ", line 4 is not a record of this version (maximum recursion"),
+        (b"[1]\n", ", line 4 is not a record of this version (no JSON object)"),
+        (b'{"kind": "tree"}\n', ", line 4 is not a record of this version (its kind is tree, and not one of step"),
+        (b"x" * (records.LONGEST_LINE_BYTES + 5), ", line 4 is not a record of this version (it is longer than "),
+        (b"\n", ", line 4 is not a record of this version ("),
+    ],
+)
+def test_rubbish_within_the_records_is_refused_with_its_line(tmp_path: Path, rubbish: bytes, told: str) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps(MANIFEST))
+    for rank in (0, 1):
+        write(tmp_path, rank, [record(each) for each in rank_records(rank)])
+    path = records.path_of(tmp_path, 0)
+    content = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*content[:3], rubbish, *content[3:]]))
+    assert f"{path}{told}" in (read(tmp_path) or "")
+
+
+def test_a_sparse_file_of_a_terabyte_is_refused_at_its_first_line(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps(MANIFEST))
+    with records.path_of(tmp_path, 0).open("wb") as file:
+        file.truncate(2**40)
+    assert "rank-0.jsonl, line 1 is not a record of this version (it is longer than" in (read(tmp_path) or "")
+    with (tmp_path / "manifest.json").open("wb") as file:
+        file.truncate(2**40)
+    assert "manifest.json cannot be read, or is not a run's: it has 1099511627776 bytes" in (read(tmp_path) or "")
+
+
+@pytest.mark.parametrize("make", [lambda run: None, lambda run: (run / "manifest.json").mkdir()])
+def test_a_folder_without_a_manifest_is_no_run(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path)
+    assert "is no run" in (read(tmp_path) or "")
+
+
+def test_a_step_number_that_no_run_has_is_told_and_takes_no_time(folder: Path) -> None:
+    (folder / "manifest.json").write_text(json.dumps(MANIFEST))
+    write(folder, 0, [*RECORDS[:2], record(replace(STEP, step=10**15, epoch=10**15))])
+    assert read(folder) is None
+    assert "rank 0: steps 1, 2, 3, 4, 5, ... are not recorded." in Run(folder).summary.warnings
+
+
+def test_copies_of_a_run_are_called_by_their_folders(tmp_path: Path) -> None:
+    for name in ("one/mine", "two/mine", "other"):
+        copied = tmp_path / name
+        copied.mkdir(parents=True)
+        (copied / "manifest.json").write_text(json.dumps(MANIFEST))
+        for rank in (0, 1):
+            write(copied, rank, [record(each) for each in rank_records(rank)])
+    told: list[str] = []
+    names = [str(tmp_path / name) for name in ("one/mine", "other")]
+    compare(names, told.append)
+    assert [line.split()[0] for line in told[0].splitlines()[1:]] == ["mine", "other"]
+    told.clear()
+    compare([*names, str(tmp_path / "two/mine")], told.append)
+    called = {line.split()[0] for line in told[0].splitlines()[1:]}
+    assert called == {str(tmp_path / "one/mine"), "other", str(tmp_path / "two/mine")}
