@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.containers.cluster import Clone, docker, until
+from tests.containers.cluster import Clone, docker
 
 
 def test_four_containers_are_examined_and_nothing_is_left(used_clone: Clone) -> None:
@@ -50,15 +50,6 @@ def test_a_wrong_setting_ends_with_2_before_any_rank_starts(used_clone: Clone, w
     assert told in output
     assert "have joined" not in output
     assert used_clone.containers("--all") == []
-
-
-def test_ctrl_c_stops_the_check_up_and_exits_130(clone: Clone) -> None:
-    process = clone.start("scripts/doctor", WORKERS="7")
-    until(lambda: clone.containers("--filter", "label=com.docker.compose.service=worker"), "the first worker")
-    os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 130, output
-    assert clone.containers("--all") == []
 
 
 def test_a_killed_worker_is_named_and_nothing_is_left(clone: Clone) -> None:

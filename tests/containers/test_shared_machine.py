@@ -90,6 +90,7 @@ def test_of_two_starts_at_once_one_is_refused(clone: Clone) -> None:
     assert clone.containers("--all") == []
 
 
+@pytest.mark.long
 def test_beyond_the_networks_that_docker_has_the_script_finds_one(clone: Clone, tmp_path: Path) -> None:
     taken: list[str] = []
     try:
