@@ -1,13 +1,17 @@
 """The commands: python -m app train, prepare, doctor, report, ..."""
 
 import argparse
+import errno
 import os
 import sys
+import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from app.benchmark.choice import Choice
 from app.errors import LockstepError, SettingError
+from app.machine.folders import unwritten
 from app.machine.interrupt import end_on_signal
 from app.machine.say import say, shown
 from app.settings import environment, explanations, texts
@@ -27,6 +31,8 @@ COMMANDS = {
     "env-example": "print the text of .env.example",
     "settings-table": "print the text of scripts/host/settings.table",
 }
+
+OF_A_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG})
 
 # Scripts hand these their arguments as they are.
 OF_RUNS = {name: f"scripts/{name}" for name in ("report", "compare")}
@@ -53,6 +59,11 @@ def main() -> int:
     except LockstepError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.exit_code
+    except OSError as error:
+        if error.errno not in OF_A_DISK:
+            raise
+        print(f"error: {unwritten(error)}", file=sys.stderr, flush=True)
+        return 1
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -244,8 +255,14 @@ def _add_benchmarks(command: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Skip the interpreter's own shutdown, in which Gloo can wait for ever for a peer that has already gone.
+    try:
+        code = main()
+    except Exception:
+        traceback.print_exc()
+        code = 1
+    with suppress(OSError):  # of a terminal that has gone, or a full disk
+        sys.stdout.flush()
+        sys.stderr.flush()
+    # Skip the interpreter's own shutdown, in which Gloo can wait for ever for a peer that has already gone, and its
+    # threads can end the program by a segmentation fault.
     os._exit(code)

@@ -19,6 +19,10 @@ class DamagedError(LockstepError):
     exit_code = 2
 
 
+class WriteError(LockstepError):
+    """A disk that is full, or that may not be written."""
+
+
 class JoinError(LockstepError):
     """The group could not be formed."""
 

@@ -1,5 +1,6 @@
 """The folders of the working directory that runs read and write."""
 
+import errno
 import json
 import shutil
 import tempfile
@@ -65,18 +66,43 @@ def gone_if_empty(folder: Path, clean_ups: CleanUps) -> Iterator[None]:
 
 def why_not_writable(folder: Path) -> str | None:
     """The reason why a folder cannot be written; None if it can."""
+    error = _try_to_write(folder)
+    return (error.strerror or str(error)) if error else None
+
+
+def _try_to_write(folder: Path) -> OSError | None:
+    """Write a block there, because a full disk can still have room for names, and take it away again."""
     try:
         folder.mkdir(exist_ok=True)
-        Path(tempfile.mkdtemp(dir=folder, prefix=".")).rmdir()
+        scratch = Path(tempfile.mkdtemp(dir=folder, prefix="."))
+        try:
+            (scratch / "block").write_bytes(bytes(4096))
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
     except OSError as error:
-        return error.strerror or str(error)
+        return error
     return None
 
 
 def check_writable(folder: Path) -> None:
     """Refuse a folder that cannot be written, before any work is done."""
-    if reason := why_not_writable(folder):
-        raise SettingError(f"{folder}/ cannot be written: {reason}. Make it writable for the user who runs this.")
+    if error := _try_to_write(folder):
+        raise SettingError(unwritten(error, f"{folder}/"))
+
+
+def unwritten(error: OSError, path: Path | str | None = None) -> str:
+    """What could not be written, why, and what to do about it."""
+    what = path or error.filename2 or error.filename or "a file"
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            cure = "Free some space on that disk"
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            cure = "Make it writable for the user who runs this"
+        case errno.EFBIG:
+            cure = "Raise the limit on the size of files"
+        case _:
+            cure = "Check that disk"
+    return f"{what} cannot be written: {error.strerror}. {cure}."
 
 
 def replace_file(path: Path, content: str | bytes) -> None:

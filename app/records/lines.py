@@ -14,7 +14,8 @@ from typing import BinaryIO, ClassVar, Self
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from app.errors import DamagedError, LockstepError
+from app.errors import DamagedError, LockstepError, WriteError
+from app.machine.folders import unwritten
 from app.machine.say import shown
 from app.records.bounds import (
     CLOSED,
@@ -203,8 +204,10 @@ class Recorder:
     def __init__(self, run_folder: Path, rank: int) -> None:
         path = path_of(run_folder, rank)
         try:
-            self._file = path.open("x", buffering=1, encoding="utf-8")
+            self._file = path.open("xb", buffering=0)
             self._lock = threading.Lock()  # usage records come from another thread
+            self._rank, self._path = rank, path
+            self._error: WriteError | None = None
         except FileExistsError:
             raise LockstepError(
                 f"rank {rank}: {path} exists already, and a run never overwrites another. "
@@ -212,10 +215,17 @@ class Recorder:
             ) from None
 
     def write(self, record: Record) -> None:
-        """Append one line."""
-        line = as_line(record)
+        """Append one line; nothing follows one that did not fit."""
+        rest = as_line(record).encode()
         with self._lock:
-            self._file.write(line)
+            if self._error:
+                raise self._error
+            try:
+                while rest:
+                    rest = rest[self._file.write(rest) :]
+            except OSError as error:
+                self._error = WriteError(f"rank {self._rank}: {unwritten(error, self._path)}")
+                raise self._error from None
 
     def __enter__(self) -> Self:
         return self

@@ -38,9 +38,7 @@ def report(names: Sequence[str], say: Say, baseline: str | None = None) -> None:
         else:
             path = page.write_comparison(found, base)
     except OSError as error:
-        raise LockstepError(
-            f"the report cannot be written: {error}. Give results/ to the user who runs this."
-        ) from None
+        raise LockstepError(folders.unwritten(error)) from None
     say(f"Report: {_from_here(path)}")
 
 

@@ -1,8 +1,9 @@
 """One rank's life: join, build, train, leave; and what rank 0 does for all."""
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from app.cluster.members import Cluster
 from app.cluster.sharing import oversubscription
 from app.datasets import prepared
 from app.datasets.prepared import DataSet
-from app.errors import LockstepError
+from app.errors import LockstepError, WriteError
 from app.link.measured import deviations
 from app.link.measurement import describe, insist_on, measure_links
 from app.machine import folders, process
@@ -49,9 +50,13 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
         if cluster.rank == 0:
             clean_ups.append(partial(conclude, run_folder))
         try:
-            with cluster.until_the_end():
+            with cluster.until_the_end(), _saying_what_cannot_be_written(cluster.rank):
                 finished = take_part(settings, cluster, dataset, run_folder, say)
-        finally:
+        except BaseException:
+            if cluster.rank == 0:
+                _try_to_conclude(run_folder)
+            raise
+        with _saying_what_cannot_be_written(cluster.rank):
             summary = conclude(run_folder) if cluster.rank == 0 else None
     if summary:
         say(summary.verdict.sentences[0])
@@ -61,6 +66,23 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
             f"{finished.steps} steps on {cluster.world_size} rank(s) in {finished.seconds:.1f} s. Results: {run_folder}"
         )
         say(f"Report: {run_folder / folders.REPORT}")
+
+
+@contextmanager
+def _saying_what_cannot_be_written(rank: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise WriteError(f"rank {rank}: {folders.unwritten(error)}") from None
+
+
+def _try_to_conclude(run_folder: Path) -> None:
+    """Make the report of a run that failed; where that fails too, a line says so, and the first error stays first."""
+    try:
+        conclude(run_folder)
+    except (LockstepError, OSError) as error:
+        reason = folders.unwritten(error) if isinstance(error, OSError) else str(error)
+        print(f"the report of what was recorded could not be made: {reason}", file=sys.stderr, flush=True)
 
 
 def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder: Path, say: Say) -> Finished:

@@ -1,12 +1,14 @@
 """What a rank uses over time, sampled by its own thread."""
 
 import threading
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 import psutil
 
 from app.cluster.members import Cluster
+from app.errors import WriteError
 from app.records.lines import Recorder, Usage
 from app.training.counters import Counters, Interface
 from app.wire.clock import RunClock
@@ -34,9 +36,10 @@ class UsageSampler:
         self._thread.join()
 
     def _sample(self) -> None:
-        while not self._over.wait(self._interval):
-            self._recorder.write(self._take())
-        self._recorder.write(self._take())  # the rest, shorter than an interval
+        with suppress(WriteError):  # the rank's next record ends it, and says so
+            while not self._over.wait(self._interval):
+                self._recorder.write(self._take())
+            self._recorder.write(self._take())  # the rest, shorter than an interval
 
     def _take(self) -> Usage:
         now = Counters.read(self._interface)

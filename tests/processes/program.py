@@ -44,6 +44,8 @@ class Process(Protocol):
     def stdout(self) -> IO[str] | None: ...
     @property
     def returncode(self) -> int | None: ...
+    @property
+    def pid(self) -> int | None: ...
     def poll(self) -> int | None: ...
     def send_signal(self, sig: int, /) -> None: ...
     def terminate(self) -> None: ...
@@ -74,6 +76,10 @@ class Forked:
     @property
     def returncode(self) -> int | None:
         return self._process.exitcode
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
 
     def poll(self) -> int | None:
         return self._process.exitcode

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 from app.cluster.members import Cluster
 from app.errors import PeerLostError
 from app.modes import MODES
+from app.summary import run_records
 from tests.processes import group
 from tests.processes.group import Ranks, run_group
 
@@ -76,6 +78,31 @@ def test_a_silent_rank_is_lost_after_the_peer_timeout(folder: Path, mode: str) -
     finally:
         ranks.processes[1].kill()
         ranks.processes[1].communicate()
+
+
+@pytest.mark.parametrize("full", [[0], [1], [0, 1]])
+def test_a_rank_that_cannot_write_says_so_in_a_line_and_what_it_wrote_stays(folder: Path, full: list[int]) -> None:
+    """No file may grow any more, as on a full disk."""
+    ranks = Ranks(folder, 2, SYNC_MODE="ddp", EPOCHS=1_000_000, EVALUATE="never")
+    ranks.start()
+    run_until(ranks, 5)
+    for rank in full:
+        size = (folder / f"results/latest/rank-{rank}.jsonl").stat().st_size + 700  # part of a record fits
+        resource.prlimit(ranks.processes[rank].pid or 0, resource.RLIMIT_FSIZE, (size, size))
+    told = ranks.wait()
+    assert [code for code, _ in told.values()] == [1, 1]
+    refusal = re.compile(
+        r"error: rank (\d): results/\S+/rank-\1.jsonl cannot be written: File too large. "
+        "Raise the limit on the size of files.\n"
+    )
+    saying = [rank for rank, (_, output) in told.items() if refusal.search(output)]
+    assert saying
+    assert set(saying) <= set(full)
+    for rank, (_, output) in told.items():
+        assert "Traceback" not in output, output
+        assert ("the report of what was recorded could not be made: " in output) is (rank == 0 and 0 in full)
+    assert all(len(rank.steps) >= 4 for rank in run_records.read(folder / "results/latest").ranks)
+    assert (folder / "results/latest/report.html").is_file() is (0 not in full)
 
 
 def lose_rank_0(cluster: Cluster, step: Callable[[Cluster], object]) -> str | None:

@@ -1,10 +1,13 @@
-"""CPUs as the kernel gives them: quotas of both control group versions, and cores that ranks share."""
+"""CPUs as the kernel gives them: quotas of both control group versions, and cores that ranks share; and its disks."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from app.machine.cpus import Machine, fair_share, look, quota_cpus, threads, throttled_seconds
+from app.machine.folders import unwritten
 
 
 def machine(cores: range, quota: float | None = None, host: str = "a") -> Machine:
@@ -83,3 +86,24 @@ def test_the_time_that_a_quota_held_back(tmp_path: Path, file: str, text: str, s
 
 def test_what_is_not_told_is_none(tmp_path: Path) -> None:
     assert throttled_seconds(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("number", "cure"),
+    [
+        (errno.ENOSPC, "No space left on device. Free some space on that disk."),
+        (errno.EACCES, "Permission denied. Make it writable for the user who runs this."),
+        (errno.EROFS, "Read-only file system. Make it writable for the user who runs this."),
+        (errno.EIO, "Input/output error. Check that disk."),
+    ],
+)
+def test_what_could_not_be_written_is_told_with_the_cure_for_its_reason(number: int, cure: str) -> None:
+    error = OSError(number, os.strerror(number), "results/a")
+    assert unwritten(error) == f"results/a cannot be written: {cure}"
+    assert unwritten(error, "results/") == f"results/ cannot be written: {cure}"
+
+
+def test_a_full_device_is_refused_by_its_own_words() -> None:
+    with pytest.raises(OSError, match="No space left") as refused, Path("/dev/full").open("wb", buffering=0) as full:
+        full.write(b"x")
+    assert "Free some space" in unwritten(refused.value, "/dev/full")
