@@ -108,8 +108,13 @@ def unwritten(error: OSError, path: Path | str | None = None) -> str:
 def replace_file(path: Path, content: str | bytes) -> None:
     """Write or replace a file: whole, or not at all."""
     half_written = path.with_name(f".{path.name}.new")
-    half_written.write_bytes(content.encode() if isinstance(content, str) else content)
-    half_written.replace(path)
+    try:
+        half_written.write_bytes(content.encode() if isinstance(content, str) else content)
+        half_written.replace(path)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None  # a full disk is noticed where no name is known
+        half_written.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager
