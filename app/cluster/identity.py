@@ -10,13 +10,14 @@ import dns.exception
 import dns.resolver
 import psutil
 
-from app.errors import JoinError
+from app.errors import JoinError, SettingError
 from app.settings.fields import Settings
 
 LOOPBACK = "127.0.0.1"
 RANK0_SERVICE = "rank0"
 WORKER_SERVICE = "worker"
 REPLICA = re.compile(rf"(?P<container>.+-(?P<service>{RANK0_SERVICE}|{WORKER_SERVICE})-(?P<number>\d+))\.")
+SINGLE = re.compile(rf".+-(?:{RANK0_SERVICE}|{WORKER_SERVICE})-run-[0-9a-f]+\.")  # by `docker compose run`
 DNS_SECONDS = 6.0
 PAUSE_SECONDS = 0.1  # before a name is looked up again
 
@@ -48,6 +49,8 @@ def identify(settings: Settings) -> Identity:
 
     Within JOIN_TIMEOUT it waits for rank 0's name, which Docker's DNS does not know until rank 0's container runs.
     """
+    if settings.rank is None and settings.master_addr is not None:
+        _refuse_single_container()
     master = _address_of(settings.master_addr or LOOPBACK, time.monotonic() + settings.join_timeout)
     address = _own_address(master, settings.master_port)
     if settings.rank is not None:
@@ -81,11 +84,7 @@ def find_replica(address: str) -> Replica | None:
 
     /etc/hosts would shadow the answer, so the query goes to the DNS server itself.
     """
-    try:
-        answer = dns.resolver.resolve_address(address, lifetime=DNS_SECONDS)
-    except dns.exception.DNSException:
-        return None
-    found = next(filter(None, (REPLICA.match(str(record)) for record in answer)), None)
+    found = next(filter(None, map(REPLICA.match, _names(address))), None)
     return found and Replica(found["container"], found["service"], int(found["number"]))
 
 
@@ -100,6 +99,25 @@ def find_workers() -> Sequence[str]:
             raise JoinError(f"Docker's DNS lists {address} as a {WORKER_SERVICE} but has no name for it. Start again.")
         numbers[address] = replica.number
     return sorted(numbers, key=numbers.__getitem__)
+
+
+def _refuse_single_container() -> None:
+    """Refuse `docker compose run rank0`: such a container has no place in the cluster, and nobody would answer it."""
+    entries = [entry for each in psutil.net_if_addrs().values() for entry in each]
+    own = [entry.address for entry in entries if entry.family == socket.AF_INET and entry.address != LOOPBACK]
+    if any(SINGLE.match(name) for address in own for name in _names(address)):
+        raise SettingError(
+            "`docker compose run` starts a single container, which is no rank of a cluster. "
+            "Start them all: docker compose up."
+        )
+
+
+def _names(address: str) -> list[str]:
+    """The names that the DNS has for an address."""
+    try:
+        return [str(record) for record in dns.resolver.resolve_address(address, lifetime=DNS_SECONDS)]
+    except dns.exception.DNSException:
+        return []
 
 
 def _addresses(service: str) -> list[str]:
