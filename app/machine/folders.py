@@ -37,7 +37,7 @@ def handed_over() -> HandedOver:
     if not RUN_FILE.is_file():
         raise SettingError("no run has been prepared here. Give the name of one.")
     told = json.loads(RUN_FILE.read_text())
-    return HandedOver(told["run"], told["neighbours"])
+    return HandedOver(told["run"], told.get("neighbours", ""))  # an earlier version told less
 
 
 def point_latest_at(run: str) -> None:

@@ -27,7 +27,7 @@ check_against_engine() {
     check_data_folder
 }
 
-# Docker would make a folder that is missing, as root's.
+# Otherwise Docker would say so in its own words, after the build.
 check_data_folder() {
     local folder
     folder=$(setting DATA_FOLDER)
