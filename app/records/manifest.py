@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from app.machine.folders import replace_file
-from app.records.bounds import MOST_NUMBER, Count, Number, NumberOrNull, Positive, SecondsOrNull
+from app.records.bounds import MOST_NUMBER, Count, Number, NumberOrNull, Positive, SecondsOrNull, Speed
 
 FILE = "manifest.json"
 MOST_BYTES = 2**26  # of the file; a hundred ranks take a thousandth of this
@@ -34,7 +34,7 @@ class Direction:
 
     asked_bits_per_second: NumberOrNull  # headers included
     expected_bytes_per_second: NumberOrNull  # payload that then passes, given the links of the ranks at the other end
-    measured_bytes_per_second: Number
+    measured_bytes_per_second: Speed
     error: SecondsOrNull  # measured relative to expected; null where nothing was requested
 
 

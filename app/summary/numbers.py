@@ -187,7 +187,7 @@ def _sync_seconds(ranks: Sequence[RankRecords]) -> float | None:
 
 def _bandwidth(sync_seconds: float | None, manifest: Manifest) -> Bandwidth | None:
     """How fast a step's gradients were averaged; None where nothing was sent."""
-    if sync_seconds is None:
+    if not sync_seconds:
         return None
     size, least = manifest.gradient_bytes, manifest.sync_seconds_at_least
     bus = all_reduce_share(size, manifest.world_size) / sync_seconds
@@ -208,7 +208,7 @@ def _link_use(rank: RankRecords, sync_seconds: float | None, link: Link | None) 
 
     def use(way: str) -> float | None:
         payload = mean(getattr(step, f"bytes_{way}") for step in rank.steps)
-        if link is None or sync_seconds is None or payload is None:
+        if link is None or not sync_seconds or payload is None:
             return None
         return payload / sync_seconds / link.direction(way).measured_bytes_per_second
 

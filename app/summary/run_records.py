@@ -82,7 +82,7 @@ def _split_exposed(ranks: Sequence[RankRecords]) -> None:
     """Split exposed time into waiting and synchronisation, where all ranks' records are there to compare."""
     split: dict[tuple[int, int], Step] = {}
     for steps in together([rank.steps for rank in ranks]):
-        if all(step.buckets and step.wait_seconds is None for step in steps):
+        if all(step.wait_seconds is None for step in steps) and _sent_together(steps):
             for rank, step, waited in zip(ranks, steps, _waits(ranks, steps), strict=True):
                 synchronised = (step.exposed_sync_seconds or 0.0) - waited
                 # As `replace` would, but that looks at the definition of every field.
@@ -110,7 +110,7 @@ def transfer_seconds(ranks: Sequence[RankRecords]) -> Iterator[float]:
     was in flight that all ranks had ready.
     """
     for steps in together([rank.warm for rank in ranks]):
-        if all(step.buckets for step in steps):
+        if _sent_together(steps):
             yield max(_crossing(ranks, steps))
         elif all(step.sync_seconds is not None for step in steps):
             yield max(step.sync_seconds or 0.0 for step in steps)
@@ -173,6 +173,12 @@ def _numbered(steps: Sequence[int]) -> str:
 
 def _later[Attempted: (Step, Evaluation, Finished)](known: Attempted | None, record: Attempted) -> Attempted:
     return record if known is None or record.attempt >= known.attempt else known
+
+
+def _sent_together(steps: Sequence[Step]) -> bool:
+    """Whether all ranks have recorded the same messages of a step: damaged records may lack some."""
+    sent = {(len(step.buckets or []), len(step.buffers or [])) for step in steps}
+    return len(sent) == 1 and all(step.buckets for step in steps)
 
 
 def _waits(ranks: Sequence[RankRecords], steps: Sequence[Step]) -> Iterator[float]:
