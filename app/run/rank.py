@@ -128,7 +128,8 @@ def _open_books(job: Job, run_folder: Path, links: Sequence[Link] | None) -> Non
     every = [*said, *warnings]
     run = run_folder.name
     manifest.gather(run, job.settings, job.cluster, job.plan, job.dataset, job.model, links, every).write(run_folder)
-    folders.point_latest_at(run)
+    if run_folder.parent == folders.RESULTS:
+        folders.point_latest_at(run)
     for line in [*([describe(links)] if links else []), *(f"warning: {warning}" for warning in warnings)]:
         job.say(line)
 
