@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from app.summary.run_records import RankRecords, RunRecords
 
 WORTH_A_WORD = 25.0  # percent of one CPU: less is what Docker and the system need themselves
+LEAST_SECONDS = 5.0  # shorter runs see the end of their own start: Docker is still at work
 
 
 def warnings(run: RunRecords) -> Iterator[str]:
@@ -23,7 +24,7 @@ def warnings(run: RunRecords) -> Iterator[str]:
 
 
 def others_percent(ranks: list[RankRecords]) -> float | None:
-    """CPU time of all but these ranks of one host, in percent of one CPU; None where that was not sampled."""
+    """CPU time of all but these ranks of one host, in percent of one CPU; None where it was not watched for long."""
     own = 0.0
     for rank in ranks:
         seconds = sum(sample.seconds for sample in rank.usage)
@@ -33,7 +34,7 @@ def others_percent(ranks: list[RankRecords]) -> float | None:
         own += used / seconds
     busy = [(each.machine_busy_percent, each.seconds) for each in ranks[0].usage]
     known = [(percent, seconds) for percent, seconds in busy if percent is not None]
-    if not known:
+    watched = sum(seconds for _, seconds in known)
+    if watched < LEAST_SECONDS:
         return None
-    whole = sum(percent * seconds for percent, seconds in known) / sum(seconds for _, seconds in known)
-    return max(0.0, whole - own)
+    return max(0.0, sum(percent * seconds for percent, seconds in known) / watched - own)

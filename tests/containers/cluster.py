@@ -111,10 +111,14 @@ class Clone:
 
     def wait_for_step(self, step: int) -> None:
         """Until rank 0 has recorded this many steps."""
+        self.wait_for("step", step)
+
+    def wait_for(self, kind: str, count: int) -> None:
+        """Until rank 0 has written this many records of a kind."""
         path = self.folder / "results/latest/rank-0.jsonl"
         until(
-            lambda: path.is_file() and path.read_text().count('"kind": "step"') >= step,
-            f"step {step} of {self.project}",
+            lambda: path.is_file() and path.read_text().count(f'"kind": "{kind}"') >= count,
+            f"{count} records of {kind} in {self.project}",
         )
 
     def remove(self) -> None:

@@ -11,6 +11,7 @@ from tests.containers.cluster import Caller, Clone, docker, owners, until
 from tests.containers.conftest import make_in
 
 CALLERS: list[Caller] = [(0, 0), (12345, 23456), (12346, 23456)]
+LEAST_SAMPLES = 12  # of a run that other programs disturb, half a second each, to say so
 LONG = {"MODEL": "lenet5", "EPOCHS": "1000000", "EVALUATE": "never", "WORKERS": "1", "LINK_CHECK": "off"}
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -36,6 +37,7 @@ def test_three_users_run_at_once_and_each_ends_only_their_own(clones: list[Clone
     processes += [clone.start("scripts/up", **LONG) for clone in clones[1:]]
     for clone in clones[1:]:
         clone.wait_for_step(2)
+        clone.wait_for("usage", LEAST_SAMPLES)
     for clone, process in zip(clones, processes, strict=True):
         left = [each for each in clones if each.containers()]
         assert clone in left

@@ -26,11 +26,11 @@ def run_of(folder: Path, participants: list[dict[str, Any]], *ranks: list[Record
     return Run(folder)
 
 
-def used(at: float, user: float, system: float, machine: float | None = None) -> Record:
+def used(at: float, user: float, system: float, machine: float | None = None, seconds: float = 1.0) -> Record:
     return replace(
         USAGE,
         at_seconds=at,
-        seconds=1.0,
+        seconds=seconds,
         cpu_user_percent=user,
         cpu_system_percent=system,
         machine_busy_percent=machine,
@@ -55,17 +55,18 @@ def test_each_host_has_its_own_sum(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("busy", "own", "told"),
+    ("busy", "own", "seconds", "told"),
     [
-        (180.0, (60.0, 50.0), ["other programs used 0.7 CPUs of this machine while the ranks trained. "]),
-        (180.0, (60.0, 110.0), []),
-        (None, (60.0, 50.0), []),  # an earlier version's run
+        (180.0, (60.0, 50.0), 10.0, ["other programs used 0.7 CPUs of this machine while the ranks trained. "]),
+        (180.0, (60.0, 110.0), 10.0, []),
+        (180.0, (60.0, 50.0), 1.0, []),  # too short
+        (None, (60.0, 50.0), 10.0, []),  # an earlier version's run
     ],
 )
 def test_what_other_programs_took_of_the_machine_is_a_warning(
-    tmp_path: Path, busy: float | None, own: tuple[float, float], told: list[str]
+    tmp_path: Path, busy: float | None, own: tuple[float, float], seconds: float, told: list[str]
 ) -> None:
-    first, second = (used(1.0, percent, 0, busy) for percent in own)
+    first, second = (used(seconds, percent, 0, busy, seconds) for percent in own)
     run = run_of(tmp_path, [runs.participant(0), runs.participant(1)], [first], [second])
     assert [warning.partition("Times")[0] for warning in neighbours.warnings(run.records)] == told
 
