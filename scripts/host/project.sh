@@ -9,7 +9,11 @@ name_project() {
     user=$({ id -un 2>/dev/null || true; } | tr -cd 'A-Za-z0-9_.-')
     export USER=$user # compose.yaml labels the containers with it
     given=$(given COMPOSE_PROJECT_NAME)
-    [[ -z $given || $given == "$UNNAMED" ]] || return 0
+    if [[ $given && $given != "$UNNAMED" ]]; then
+        [[ $given =~ ^[a-z0-9][a-z0-9_-]{0,62}$ ]] ||
+            refuse "COMPOSE_PROJECT_NAME=$(shown "$given"): not allowed. Allowed: at most 63 small letters, digits, '_' or '-', a letter or digit first."
+        return
+    fi
     user=$(tr '[:upper:]' '[:lower:]' <<<"$user" | tr -cd 'a-z0-9')
     COMPOSE_PROJECT_NAME=lockstep-${user:-user}-$(printf '%s %s' "$(id -u)" "$PWD" | cksum | awk '{ printf "%08x", $1 }')
     export COMPOSE_PROJECT_NAME

@@ -89,6 +89,10 @@ def test_each_user_and_each_folder_has_its_own_project(tmp_path: Path) -> None:
     other = bash(f"cd '{places[0]}'; id() {{ echo 4242; }}; name_project; project_name")[1].strip()
     assert other not in names
     assert bash("name_project; project_name", COMPOSE_PROJECT_NAME="mine") == (0, "mine\n")
+    for wrong in ("Mine", "a/b", "-a", "a b", "x" * 64, "\u8a13"):
+        code, output = bash("name_project", COMPOSE_PROJECT_NAME=wrong)
+        assert (code, output.count("\n")) == (2, 1)
+        assert "not allowed. Allowed: at most 63 small letters" in output
 
 
 def test_equal_sources_have_one_number_and_others_another(tmp_path: Path) -> None:
