@@ -45,7 +45,8 @@ class Clone:
         self.project = output.strip()
 
     def environment(self, **settings: str) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if name not in known_settings()}
+        dropped = known_settings() | {"COMPOSE_PROJECT_NAME"}  # scripts/test has one of its own
+        kept = {name: value for name, value in os.environ.items() if name not in dropped}
         return kept | self._place | settings
 
     def start(self, *command: str, **settings: str) -> subprocess.Popen[str]:
