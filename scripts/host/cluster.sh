@@ -198,6 +198,7 @@ remove_containers() {
         quietly docker compose --progress quiet down --remove-orphans || ((attempt < 3))
         [[ $(containers_left) ]] || return 0
     done
+    warn "containers of project $(project_name) are left. To remove them: scripts/down"
 }
 
 # A run that ended before its first record has left a folder with nothing in it.

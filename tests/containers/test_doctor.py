@@ -1,12 +1,10 @@
 """scripts/doctor, as users call it."""
 
-import os
 import re
-import signal
 
 import pytest
 
-from tests.containers.cluster import Clone, docker
+from tests.containers.cluster import Clone
 
 
 def test_four_containers_are_examined_and_nothing_is_left(used_clone: Clone) -> None:
@@ -56,8 +54,7 @@ def test_a_killed_worker_is_named_and_nothing_is_left(clone: Clone) -> None:
     process = clone.start("scripts/doctor", RANK_CPUS="0.2")  # so little that there is time for it
     assert process.stdout is not None
     assert any("one after the other" in line for line in process.stdout)
-    victim = clone.container("worker", 3)
-    os.kill(int(docker("inspect", "--format", "{{.State.Pid}}", victim)), signal.SIGKILL)
+    victim = clone.kill("worker", 3)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1, output
     assert f"rank 0: lost rank 3 ({victim}, " in output

@@ -97,7 +97,7 @@ def test_a_rank_with_half_the_cpu_is_the_straggler_in_an_interrupted_run_as_well
 def test_a_run_whose_rank_0_was_killed_still_gets_its_report(clone: Clone) -> None:
     process = clone.start("scripts/up", **ENDLESS)
     clone.wait_for_step(10)
-    os.kill(int(docker("inspect", "--format", "{{.State.Pid}}", clone.container("rank0"))), signal.SIGKILL)
+    clone.kill("rank0")
     output, _ = process.communicate(timeout=120)
     assert process.returncode not in (0, 2), output
     assert "Report: results/" in output

@@ -60,8 +60,7 @@ def test_plain_compose_fails_if_the_run_fails(clone: Clone) -> None:
     """A worker is killed: rank 0 ends with 1, and so does Compose, which leaves no rank running."""
     process = clone.start("docker", "compose", "up", MODEL="lenet5", EPOCHS="1000000", EVALUATE="never")
     clone.wait_for_step(2)
-    victim = clone.container("worker", 2)
-    os.kill(int(docker("inspect", "--format", "{{.State.Pid}}", victim)), signal.SIGKILL)
+    victim = clone.kill("worker", 2)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1, output
     assert f"rank 0: lost rank 2 ({victim}, " in output
@@ -233,8 +232,7 @@ def test_an_edit_is_never_run_from_yesterdays_image(clone: Clone) -> None:
 def test_a_killed_worker_is_named_and_the_exit_code_is_rank_0s(clone: Clone) -> None:
     process = clone.start("scripts/up", MODEL="lenet5", EPOCHS="1000000", EVALUATE="never", SYNC_MODE="all_reduce")
     clone.wait_for_step(5)
-    victim = clone.container("worker", 2)
-    os.kill(int(docker("inspect", "--format", "{{.State.Pid}}", victim)), signal.SIGKILL)
+    victim = clone.kill("worker", 2)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1, output
     assert f"rank 0: lost rank 2 ({victim}, " in output
