@@ -1,6 +1,9 @@
 # shellcheck shell=bash
 # One run of the cluster, from the image to rank 0's exit code and the removal of its containers.
 
+MOST_TOLD=3  # workers that died, of those that a failed run names
+LAST_LINES=8 # of a dead worker's output
+
 # Everything before the image: NAME=value arguments, the settings that Compose consumes, the engine.
 ready_cluster() {
     trap 'end_early 130' INT
@@ -74,6 +77,7 @@ run_floor() {
 run_ranks() {
     local code
     export RANK_COMMAND=$2
+    touch -h "$CLAIM" # what this run writes is newer
     run_once "$1"
     start worker rank0
     attend follow "$(container_of rank0)" || true
@@ -191,6 +195,37 @@ end_early() {
     exit "$code"
 }
 
+# The workers that a signal has killed and, if no rank wrote a record, those that ended before rank 0: the first few, with
+# their last lines. What rank 0 printed is on the screen already.
+tell_who_died() {
+    local rank0_ended records ended code container name output how told=0
+    rank0_ended=$(docker inspect --format '{{.State.FinishedAt}}' "$(container_of rank0)")
+    records=$(find "${RESULTS_FOLDER:-results}" -mindepth 2 -maxdepth 2 -name 'rank-*.jsonl' -size +0 -newer "$CLAIM" 2>/dev/null) || true
+    while read -r ended code container name; do
+        output=$(docker logs --tail "$LAST_LINES" "$container" 2>&1)
+        if ((code > 128)); then
+            how="was killed by $(name_of_signal $((code - 128)))"
+        elif [[ ! $records && $ended < $rank0_ended && $output != *'rank 0 ended the join'* ]]; then
+            how='ended before rank 0'
+        else
+            continue # it only followed the others
+        fi
+        say "$name $how, with exit code $code. Its last lines:"
+        printf '%s\n' "${output:-(it printed nothing)}" | sed 's/^/    /' >&2
+        ((++told < MOST_TOLD)) || break
+    done < <(ended_workers)
+}
+
+# Those that have ended, the first one first: when, exit code, container, name.
+ended_workers() {
+    local container
+    for container in $(container_of worker); do
+        docker inspect --format '{{if eq .State.Status "exited"}}{{.State.FinishedAt}} {{.State.ExitCode}} {{.Id}} {{slice .Name 1}}{{end}}' "$container"
+    done | sed '/^$/d' | sort
+}
+
+name_of_signal() { local name; name=$(kill -l "$1" 2>/dev/null) && echo "SIG$name" || echo "signal $1"; }
+
 # The engine may still be at work on what an interrupted command has asked for, so this looks again.
 remove_containers() {
     local attempt
@@ -212,6 +247,7 @@ containers_left() { docker ps --all --quiet --filter "label=com.docker.compose.p
 # their workers print only errors, which are shown here.
 explain_failure() {
     local code=$1 container
+    [[ $RANK_COMMAND != train ]] || tell_who_died # before all others are stopped as well
     quietly docker compose --progress quiet stop
     for container in $(docker compose ps --all --quiet); do
         docker inspect --format '{{if .State.OOMKilled}}{{.Name}} ran out of memory: raise or unset RANK_MEMORY.{{end}}' \

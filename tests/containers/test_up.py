@@ -236,10 +236,22 @@ def test_a_killed_worker_is_named_and_the_exit_code_is_rank_0s(clone: Clone) -> 
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1, output
     assert f"rank 0: lost rank 2 ({victim}, " in output
+    assert f"{victim} was killed by SIGKILL, with exit code 137. Its last lines:\n    " in output
+    assert output.count("Its last lines:") == 1
     assert clone.containers() == []
     assert len(clone.containers("--all")) == 5  # stopped, so that their output can be read
     assert clone.summary()["complete"] is False
     clone.up()
+
+
+def test_a_worker_that_ends_in_the_start_is_named_with_its_last_lines(clone: Clone) -> None:
+    entrypoint = clone.folder / "docker/entrypoint"
+    of_the_worker = 'case "${1:-} $(hostname -i)" in "train "*.2) echo "no luck here"; exit 3 ;; esac'
+    entrypoint.write_text(entrypoint.read_text().replace("set -eu\n", f"set -eu\n{of_the_worker}\n", 1))
+    code, output = clone.run("scripts/up", WORKERS="1", JOIN_TIMEOUT="10", **SMALL)
+    assert code != 0, output
+    told = f"{clone.container('worker')} ended before rank 0, with exit code 3. Its last lines:\n    no luck here\n"
+    assert told in output
 
 
 def test_a_worker_that_never_starts_is_missed(clone: Clone) -> None:
