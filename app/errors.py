@@ -27,5 +27,9 @@ class JoinError(LockstepError):
     """The group could not be formed."""
 
 
+class NetworkLostError(LockstepError):
+    """This rank has lost its network, and with it every other rank."""
+
+
 class PeerLostError(LockstepError):
     """Other ranks went away, or went silent, in the middle of an operation."""

@@ -16,7 +16,7 @@ import torch
 from app.cluster.members import Cluster
 from app.errors import LockstepError
 from app.link.measured import Flow, Star, deviations, links_of
-from app.machine.interfaces import mtu_bytes
+from app.machine.interfaces import cut_off, mtu_bytes
 from app.records.manifest import Link
 from app.settings.fields import Settings
 from app.settings.links import Asked
@@ -118,7 +118,7 @@ def _measure(cluster: Cluster, communicator: Communicator, asked: Sequence[Asked
             _round_trip(communicator, asked),
             [_flow(communicator, distance, alike=not any(asked)) for distance in distances],
             [_star(communicator, centre, asked[centre]) for centre in range(world_size)],
-            mtu_bytes(cluster.me.interface),
+            _mtu(cluster),
         )
     everyones = [Seen(**each) for each in cluster.exchange("links", own and asdict(own)) if each]
     flows = [
@@ -130,6 +130,13 @@ def _measure(cluster: Cluster, communicator: Communicator, asked: Sequence[Asked
         _star_rates(centre, asked[centre], [each.stars[centre] for each in everyones]) for centre in range(world_size)
     ]
     return links_of(flows, stars, [each.round_trip for each in everyones], asked, [each.mtu for each in everyones])
+
+
+def _mtu(cluster: Cluster) -> int:
+    try:
+        return mtu_bytes(cluster.me.interface)
+    except OSError:
+        raise cut_off(cluster.rank, cluster.me.interface) from None
 
 
 def _round_trip(communicator: Communicator, asked: Sequence[Asked]) -> float:

@@ -1,10 +1,15 @@
 """The network interfaces of this machine, as the kernel shows them."""
 
+import os
+import weakref
 from pathlib import Path
 from typing import Literal
 
+from app.errors import NetworkLostError
+
 INTERFACES = Path("/sys/class/net")
 LOOPBACK = "lo"
+LONGEST_NUMBER = 32  # bytes, more than any counter's digits
 
 
 def names() -> list[str]:
@@ -17,9 +22,35 @@ def mtu_bytes(name: str) -> int:
     return int((INTERFACES / name / "mtu").read_text())
 
 
-def counted_bytes(name: str, way: Literal["tx", "rx"]) -> int:
-    """All bytes that have passed since the interface was created, headers included."""
-    return int((INTERFACES / name / "statistics" / f"{way}_bytes").read_text())
+class ByteCounter:
+    """Counts all bytes that pass one way, headers included.
+
+    The file stays open: it fails once the interface is gone, even if a new one, which counts from zero and is not
+    shaped, has the same name.
+    """
+
+    def __init__(self, rank: int, name: str, way: Literal["tx", "rx"]) -> None:
+        self._rank, self._name = rank, name
+        try:
+            self._file = os.open(INTERFACES / name / "statistics" / f"{way}_bytes", os.O_RDONLY)
+        except FileNotFoundError:
+            raise cut_off(rank, name) from None
+        weakref.finalize(self, os.close, self._file)
+
+    def read(self) -> int:
+        """Bytes since the interface was created."""
+        try:
+            return int(os.pread(self._file, LONGEST_NUMBER, 0))
+        except OSError:
+            raise cut_off(self._rank, self._name) from None
+
+
+def cut_off(rank: int, name: str) -> NetworkLostError:
+    """The error of a rank whose interface is gone."""
+    return NetworkLostError(
+        f"rank {rank}: cut off from the other ranks: its network interface {name} is gone. Was its container "
+        "disconnected from the network, or the network removed? Start the cluster again."
+    )
 
 
 def is_one_end_of_a_pair(name: str) -> bool:

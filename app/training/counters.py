@@ -7,31 +7,32 @@ from typing import Self
 
 from app.cluster.members import Cluster
 from app.machine.cpus import CGROUP, busy_seconds, throttled_seconds
-from app.machine.interfaces import LOOPBACK, counted_bytes
+from app.machine.interfaces import LOOPBACK, ByteCounter
 
 
 class Interface:
     """A network interface: all that crosses it is counted, headers and answers included."""
 
-    def __init__(self, name: str | None) -> None:
+    def __init__(self, rank: int, name: str | None) -> None:
         """Without a name there is nothing to count."""
-        self._name = name
+        self._sent = None if name is None else ByteCounter(rank, name, "tx")
+        self._received = None if name is None else ByteCounter(rank, name, "rx")
 
     @classmethod
     def of(cls, cluster: Cluster) -> Self:
         """This rank's own; it counts nothing if other ranks' traffic passes there too."""
         alone = sum(member.address == cluster.me.address for member in cluster.members) == 1
-        return cls(cluster.me.interface if alone and cluster.me.interface != LOOPBACK else None)
+        return cls(cluster.rank, cluster.me.interface if alone and cluster.me.interface != LOOPBACK else None)
 
     @property
     def sent(self) -> int | None:
         """Bytes since the interface was created."""
-        return None if self._name is None else counted_bytes(self._name, "tx")
+        return None if self._sent is None else self._sent.read()
 
     @property
     def received(self) -> int | None:
         """Bytes since the interface was created."""
-        return None if self._name is None else counted_bytes(self._name, "rx")
+        return None if self._received is None else self._received.read()
 
 
 @dataclass(frozen=True)

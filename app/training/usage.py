@@ -8,7 +8,7 @@ from typing import Self
 import psutil
 
 from app.cluster.members import Cluster
-from app.errors import WriteError
+from app.errors import NetworkLostError, WriteError
 from app.records.lines import Recorder, Usage
 from app.training.counters import Counters, Interface
 from app.wire.clock import RunClock
@@ -36,7 +36,7 @@ class UsageSampler:
         self._thread.join()
 
     def _sample(self) -> None:
-        with suppress(WriteError):  # the rank's next record ends it, and says so
+        with suppress(WriteError, NetworkLostError):  # the next step fails as well, and says so
             while not self._over.wait(self._interval):
                 self._recorder.write(self._take())
             self._recorder.write(self._take())  # the rest, shorter than an interval
