@@ -81,10 +81,10 @@ def _run(arguments: argparse.Namespace) -> int:
             _warn_of_misspelt(arguments.variables)
             prepare(environment.load(), _neighbours(arguments.neighbours), say, clean_ups)
         case "doctor":
-            end_on_signal()
+            clean_ups = end_on_signal()
             from app.doctor.checkup import check_up
 
-            return check_up(environment.load(), say)
+            return check_up(environment.load(), say, clean_ups)
         case "shape-link":
             from app.link import shaping
 
@@ -114,10 +114,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
             follow(sys.stdin)
         case "benchmark":
-            end_on_signal()
+            clean_ups = end_on_signal()
             from app.benchmark.take_part import benchmark
 
-            benchmark(arguments.name, Choice.of(arguments), environment.load(), say)
+            benchmark(arguments.name, Choice.of(arguments), environment.load(), say, clean_ups)
         case "nearest":
             if sentence := explanations.about_name(arguments.name):
                 print(sentence)

@@ -9,14 +9,15 @@ from app.benchmark.sync import compare_modes
 from app.cluster.identity import identify
 from app.cluster.join import join
 from app.link.measurement import describe, insist_on, measure_links
+from app.machine.interrupt import CleanUps
 from app.machine.say import Say
 from app.settings.fields import Settings
 from app.wire.communicator import Communicator
 
 
-def benchmark(name: str, choice: Choice, settings: Settings, say: Say) -> None:
+def benchmark(name: str, choice: Choice, settings: Settings, say: Say, clean_ups: CleanUps) -> None:
     """Take part in a benchmark, as one of the cluster's ranks."""
-    cluster = join(settings, identify(settings), say)
+    cluster = join(settings, identify(settings), say, clean_ups)
     torch.set_num_threads(cluster.me.threads)
     with cluster.until_the_end():
         links = measure_links(settings, cluster, Communicator(cluster, "while the links were measured"))

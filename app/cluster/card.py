@@ -1,39 +1,46 @@
-"""The card that each rank hands in when it joins, and the settings that all ranks must share."""
+"""The card that each rank hands in when it joins, the table that it gets, and the settings that all must share."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import asdict, dataclass
+from ipaddress import IPv4Address
+from typing import Annotated, Any, Self
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
 from app.cluster.identity import Identity, interface_of
+from app.cluster.lines import NoSuchMessageError
 from app.cluster.members import Member
 from app.errors import SettingError
 from app.machine.cpus import Machine, look, threads
-from app.settings.fields import IDENTITY, Settings
+from app.machine.say import shown
+from app.settings.fields import IDENTITY, MOST_RANKS, MOST_THREADS, Settings
 
-Value = bool | int | float | str | None
+Value = bool | int | Annotated[float, Field(allow_inf_nan=False)] | str | None
+Port = Annotated[int, Field(ge=1, le=65_535)]
 
 
 @dataclass(frozen=True)
 class Card:
     """One rank's details; they go to rank 0 as JSON."""
 
-    name: str
-    address: str
-    interface: str
-    number: int
+    name: Annotated[str, Field(max_length=255)]
+    address: Annotated[str, Field(max_length=15)]
+    port: Port  # where its roll call listens
+    interface: Annotated[str, Field(max_length=64)]
+    number: Annotated[int, Field(ge=0, le=MOST_RANKS)]
     machine: Machine
-    threads: int | None  # None: as many as its share of the CPUs allows
-    world_size: int | None  # None: however many join
+    threads: Annotated[int | None, Field(ge=1, le=MOST_THREADS)]  # None: as many as its share of the CPUs allows
+    world_size: Annotated[int | None, Field(ge=1, le=MOST_RANKS)]  # None: however many join
     settings: dict[str, Value]  # those that all ranks must share
 
     @classmethod
-    def of(cls, settings: Settings, identity: Identity) -> Self:
+    def of(cls, settings: Settings, identity: Identity, port: int) -> Self:
         """This process's card."""
         return cls(
             name=identity.name,
             address=identity.address,
+            port=port,
             interface=interface_of(identity.address),
             number=identity.number,
             machine=look(),
@@ -43,18 +50,48 @@ class Card:
         )
 
     @classmethod
-    def read(cls, text: bytes) -> "Card":
-        """Parse another rank's card."""
-        return _CARD.validate_json(text)
+    def read(cls, content: object) -> "Card":
+        """Check another rank's card, or what claims to be one."""
+        card = _read(_CARD, content)
+        try:
+            IPv4Address(card.address)
+        except ValueError:
+            raise NoSuchMessageError("no address") from None
+        if not (card.name + card.interface).isprintable():
+            raise NoSuchMessageError("a name that does not print")
+        return card
 
-    def text(self) -> str:
-        """The card as JSON."""
-        return _CARD.dump_json(self).decode()
+    def content(self) -> dict[str, Any]:
+        """The card as it travels."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Table:
+    """What rank 0 answers when all have joined: who is who, and a word by which they recognise each other."""
+
+    members: tuple[Member, ...]
+    password: Annotated[str, Field(max_length=64)]
+
+    def content(self) -> dict[str, Any]:
+        """The table as it travels."""
+        return asdict(self)
+
+
+def read_table(content: object) -> Table:
+    """Check what claims to be rank 0's table."""
+    return _read(_TABLE, content)
 
 
 def check_agreement(cards: Sequence[Card]) -> None:
     """Refuse ranks that were started for different runs: they would wait for each other, or average nonsense."""
     for rank, card in enumerate(cards):
+        if card.settings.keys() != cards[0].settings.keys():
+            odd = ", ".join(sorted(shown(name.upper()) for name in card.settings.keys() ^ cards[0].settings.keys()))
+            raise SettingError(
+                f"rank {rank} has other settings than rank 0 ({odd}), so it runs another version. "
+                "Start all ranks from one image."
+            )
         if card.settings["link_rate_by_rank"] and card.number != rank:
             raise SettingError(
                 f"rank {rank} is {card.name}, but LINK_RATE_BY_RANK has shaped its link as rank {card.number}'s, "
@@ -69,7 +106,7 @@ def check_agreement(cards: Sequence[Card]) -> None:
         for name, value in card.settings.items():
             if value != cards[0].settings[name]:
                 raise SettingError(
-                    f"rank {rank} has {name.upper()}={value}, rank 0 has {cards[0].settings[name]}. "
+                    f"rank {rank} has {name.upper()}={shown(str(value))}, rank 0 has {cards[0].settings[name]}. "
                     "Give all ranks the same settings."
                 )
 
@@ -78,20 +115,21 @@ def seat(cards: Sequence[Card]) -> tuple[Member, ...]:
     """Make each card's rank a member, in the order of the cards."""
     machines = [card.machine for card in cards]
     return tuple(
-        Member(rank, own.name, own.address, own.interface, own.threads or threads(own.machine, machines), own.machine)
+        Member(
+            rank, own.name, own.address, own.port, own.interface, own.threads or threads(own.machine, machines),
+            own.machine,
+        )
         for rank, own in enumerate(cards)
-    )
+    )  # fmt: skip
 
 
-def table_text(members: Sequence[Member]) -> str:
-    """The table of members as JSON."""
-    return _TABLE.dump_json(tuple(members)).decode()
-
-
-def read_table(text: bytes) -> tuple[Member, ...]:
-    """Parse the table of members that rank 0 has published."""
-    return _TABLE.validate_json(text)
+def _read[Kind](reader: TypeAdapter[Kind], content: object) -> Kind:
+    """By the rules for JSON, under which a text is no number."""
+    try:
+        return reader.validate_json(json.dumps(content), strict=True)
+    except ValidationError:
+        raise NoSuchMessageError("not of the right form") from None
 
 
 _CARD = TypeAdapter(Card)
-_TABLE = TypeAdapter(tuple[Member, ...])
+_TABLE = TypeAdapter(Table)

@@ -3,7 +3,7 @@
 import re
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import dns.exception
@@ -33,6 +33,8 @@ class Identity:
     name: str
     address: str
     master_address: str
+    deadline: float  # when the join must be complete, on the clock of `time.monotonic`
+    absent: tuple[str, ...] = ()  # workers that were started and are not there; only rank 0 looks
 
 
 @dataclass(frozen=True)
@@ -47,18 +49,20 @@ class Replica:
 def identify(settings: Settings) -> Identity:
     """Identify this process: by RANK and WORLD_SIZE if set, else by its place in Compose, else as the only rank.
 
-    Within JOIN_TIMEOUT it waits for rank 0's name, which Docker's DNS does not know until rank 0's container runs.
+    It waits for rank 0's name, which Docker's DNS does not know until rank 0's container runs. That is part of the
+    join, and JOIN_TIMEOUT counts from here.
     """
+    deadline = time.monotonic() + settings.join_timeout
     if settings.rank is None and settings.master_addr is not None:
         _refuse_single_container()
-    master = _address_of(settings.master_addr or LOOPBACK, time.monotonic() + settings.join_timeout)
+    master = _address_of(settings.master_addr or LOOPBACK, deadline)
     address = _own_address(master, settings.master_port)
     if settings.rank is not None:
         seats = tuple(str(rank) for rank in range(settings.world_size or 1))
         own = settings.rank
-        return Identity(own, seats, str(own), own, socket.gethostname(), address, master)
+        return Identity(own, seats, str(own), own, socket.gethostname(), address, master, deadline)
     if settings.master_addr is None:
-        return Identity(0, ("0",), "0", 0, socket.gethostname(), address, master)
+        return Identity(0, ("0",), "0", 0, socket.gethostname(), address, master, deadline)
 
     replica = find_replica(address)
     if replica is None:
@@ -67,8 +71,21 @@ def identify(settings: Settings) -> Identity:
             "Outside Compose set RANK and WORLD_SIZE."
         )
     if replica.service == WORKER_SERVICE:
-        return Identity(None, (), address, replica.number, replica.container, address, master)
-    return Identity(0, (address, *find_workers()), address, 0, replica.container, address, master)
+        return Identity(None, (), address, replica.number, replica.container, address, master, deadline)
+    workers = find_workers()
+    seats = (address, *workers.values())
+    absent = _absent(workers, settings.ranks_started or 0)
+    return Identity(0, seats, address, 0, replica.container, address, master, deadline, absent)
+
+
+def place_of(settings: Settings) -> tuple[int, str]:
+    """This process's number and address as in its identity, but in Compose without a wait for rank 0."""
+    if settings.rank is None and settings.master_addr is not None:
+        for address in _own_addresses():
+            if replica := find_replica(address):
+                return (0 if replica.service == RANK0_SERVICE else replica.number), address
+    identity = identify(settings)
+    return identity.number, identity.address
 
 
 def interface_of(address: str) -> str:
@@ -88,8 +105,8 @@ def find_replica(address: str) -> Replica | None:
     return found and Replica(found["container"], found["service"], int(found["number"]))
 
 
-def find_workers() -> Sequence[str]:
-    """The workers' addresses in the order of their replica numbers, which may have gaps."""
+def find_workers() -> dict[int, str]:
+    """The workers' addresses by replica number, in order; the numbers may have gaps."""
     if not _addresses(RANK0_SERVICE):
         raise JoinError(f"Docker's DNS does not know '{RANK0_SERVICE}', so the workers cannot be counted.")
     numbers = {}
@@ -97,19 +114,27 @@ def find_workers() -> Sequence[str]:
         replica = find_replica(address)
         if replica is None:
             raise JoinError(f"Docker's DNS lists {address} as a {WORKER_SERVICE} but has no name for it. Start again.")
-        numbers[address] = replica.number
-    return sorted(numbers, key=numbers.__getitem__)
+        numbers[replica.number] = address
+    return dict(sorted(numbers.items()))
+
+
+def _absent(workers: Mapping[int, str], started: int) -> tuple[str, ...]:
+    """The workers that are not there, of a start that makes them with the numbers from 1."""
+    return tuple(f"worker {number} (of {started - 1})" for number in range(1, started) if number not in workers)
 
 
 def _refuse_single_container() -> None:
     """Refuse `docker compose run rank0`: such a container has no place in the cluster, and nobody would answer it."""
-    entries = [entry for each in psutil.net_if_addrs().values() for entry in each]
-    own = [entry.address for entry in entries if entry.family == socket.AF_INET and entry.address != LOOPBACK]
-    if any(SINGLE.match(name) for address in own for name in _names(address)):
+    if any(SINGLE.match(name) for address in _own_addresses() for name in _names(address)):
         raise SettingError(
             "`docker compose run` starts a single container, which is no rank of a cluster. "
             "Start them all: docker compose up."
         )
+
+
+def _own_addresses() -> list[str]:
+    entries = [entry for each in psutil.net_if_addrs().values() for entry in each]
+    return [entry.address for entry in entries if entry.family == socket.AF_INET and entry.address != LOOPBACK]
 
 
 def _names(address: str) -> list[str]:

@@ -1,17 +1,22 @@
-"""How the ranks find each other: all connect to rank 0's store, rank 0 assigns ranks, and the group forms."""
+"""How the ranks find each other: all go to rank 0, rank 0 assigns ranks, and the group forms."""
 
 import os
+import secrets
+import socket
 import time
-from datetime import timedelta
+from collections.abc import Sequence
 
-import torch.distributed as dist
-
-from app.cluster.card import Card, check_agreement, read_table, seat, table_text
+from app.cluster import roll_call
+from app.cluster.card import Card, Table, check_agreement, seat
 from app.cluster.identity import Identity
 from app.cluster.members import Cluster, Member
-from app.cluster.roll_call import RollCall, await_keys
+from app.cluster.registrar import Registrar
+from app.cluster.registration import Registration
+from app.cluster.rendezvous import Values, form_group
+from app.cluster.roll_call import RollCall
 from app.cluster.sharing import who_is_who
-from app.errors import JoinError, LockstepError, SettingError
+from app.errors import JoinError, LockstepError
+from app.machine.interrupt import CleanUps, end_now
 from app.machine.say import Say
 from app.settings.fields import Settings
 
@@ -19,138 +24,153 @@ REMINDER_SECONDS = 10.0
 FAREWELL_SECONDS = 5.0
 
 
-def join(settings: Settings, identity: Identity, say: Say) -> Cluster:
-    """Form the group within JOIN_TIMEOUT. Rank 0 prints the table of members."""
-    deadline = time.monotonic() + settings.join_timeout
-    card = Card.of(settings, identity)
+def join(settings: Settings, identity: Identity, say: Say, clean_ups: CleanUps) -> Cluster:
+    """Form the group by the identity's deadline. Rank 0 prints the table of members.
+
+    The clean-ups are made if the roll call has to end the process, because the training does not notice a loss.
+    """
+    datagrams = roll_call.listen(identity.address)
+    card = Card.of(settings, identity, datagrams.getsockname()[1])
     os.environ["GLOO_SOCKET_IFNAME"] = card.interface  # the only place where Gloo looks for it
-    if identity.rank == 0:
-        store = _open_store(settings, identity)
-        members = _seat_all(store, settings, identity, card, deadline, say)
-        say(who_is_who(members))
-        rank = 0
+    values: Values | None = None
+    if identity.rank != 0:
+        values = registration = Registration(
+            title_of(identity),
+            identity.master_address,
+            settings.master_port,
+            settings.join_timeout,
+            identity.deadline,
+        )
+        table = registration.hand_in(identity.seat, card, identity.deadline)
+        rank = _own_rank(table, identity)
+    elif len(identity.seats) == 1:
+        table, rank = _assign(settings, [card]), 0
     else:
-        store = _reach_store(settings, identity, deadline)
-        members, rank = _take_seat(store, settings, identity, card, deadline)
+        values = registrar = _open(settings, identity, say)
+        table, rank = _seat_all(registrar, settings, identity, card, say), 0
+    if rank == 0:
+        say(who_is_who(table.members))
+    return _form(settings, identity, table, rank, datagrams, values, clean_ups)
+
+
+def _form(
+    settings: Settings,
+    identity: Identity,
+    table: Table,
+    rank: int,
+    datagrams: socket.socket,
+    values: Values | None,
+    clean_ups: CleanUps,
+) -> Cluster:
+    """Connect with all other ranks: by Gloo for the training, and by datagrams for the roll call."""
+    members = table.members
+    addresses = [(member.address, member.port) for member in members]
+    calls = RollCall(datagrams, rank, addresses, table.password, settings.peer_timeout)
+    cluster = Cluster(rank, members, calls, settings.peer_timeout)
+    calls.start(lambda loss: end_now(str(cluster.failure(loss)), clean_ups))
+    clean_ups.insert(0, lambda: calls.give_up("it was told to stop"))
     try:
-        dist.init_process_group(
-            "gloo",
-            store=dist.PrefixStore("gloo", store),
-            rank=rank,
-            world_size=len(members),
-            timeout=timedelta(seconds=settings.peer_timeout),
-        )
-        listener = dist.TCPStore(
-            identity.master_address, store.port, is_master=False, timeout=_until(deadline), use_libuv=False
-        )
-    except RuntimeError as error:
-        addresses = ", ".join(f"{member.name} {member.address}" for member in members if member.rank != rank)
+        form_group(values, rank, len(members), settings.peer_timeout, identity.deadline)
+    except (RuntimeError, OSError) as error:
         raise JoinError(
-            f"{members[rank].title}: all ranks joined, but this one could not connect to all others ({addresses}): "
-            f"{str(error).splitlines()[0]}\n"
+            f"{members[rank].title}: all ranks joined, but this one could not connect to all others "
+            f"({_named(members, calls.find_lost().lost or range(len(members)), rank)}): {str(error).splitlines()[0]}\n"
             "Every rank must reach every other on any port above 1023. Look for a rank that has ended, or a firewall."
         ) from None
-    roll_call = RollCall(store, listener, rank, len(members))
-    return Cluster(rank, members, store, roll_call, settings.peer_timeout)
-
-
-def _open_store(settings: Settings, identity: Identity) -> dist.TCPStore:
-    """Rank 0's store; a single rank takes any free port, because nobody else connects."""
-    port = settings.master_port if len(identity.seats) > 1 else 0
-    try:
-        return dist.TCPStore(identity.address, port, is_master=True, wait_for_workers=False, use_libuv=False)
-    except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        raise JoinError(f"rank 0: cannot listen on port {port}: {reason} Choose another MASTER_PORT.") from None
-
-
-def _until(deadline: float) -> timedelta:
-    return timedelta(seconds=max(1.0, deadline - time.monotonic()))
-
-
-def _reach_store(settings: Settings, identity: Identity, deadline: float) -> dist.TCPStore:
-    try:
-        return dist.TCPStore(
-            identity.master_address, settings.master_port, is_master=False, timeout=_until(deadline), use_libuv=False
-        )
-    except RuntimeError:
+    if unheard := calls.unheard(identity.deadline):
         raise JoinError(
-            f"{_label(identity)}: rank 0 did not answer at {identity.master_address}:{settings.master_port} within "
-            f"JOIN_TIMEOUT={settings.join_timeout:g} s. See what rank 0 printed."
+            f"{members[rank].title}: all ranks joined, but no datagram (UDP) has come from "
+            f"{_named(members, unheard, rank)}. "
+            "Every rank must reach every other on any port above 1023. Look for a rank that has ended, or a firewall."
+        )
+    return cluster
+
+
+def _named(members: Sequence[Member], ranks: Sequence[int], own: int) -> str:
+    return ", ".join(members[rank].title for rank in ranks if rank != own)
+
+
+def _open(settings: Settings, identity: Identity, say: Say) -> Registrar:
+    """Rank 0: let the others come."""
+    port = settings.master_port
+    try:
+        return Registrar(identity.address, port, identity.seats[1:], say)
+    except OSError as error:
+        raise JoinError(
+            f"rank 0: cannot listen on port {port}: {error.strerror}. Choose another MASTER_PORT."
         ) from None
 
 
-def _seat_all(
-    store: dist.Store, settings: Settings, identity: Identity, card: Card, deadline: float, say: Say
-) -> tuple[Member, ...]:
-    """Rank 0: wait until all ranks have joined, check that all want the same run, publish the table."""
+def _seat_all(registrar: Registrar, settings: Settings, identity: Identity, card: Card, say: Say) -> Table:
+    """Rank 0: wait until all ranks have joined, check that all want the same run, tell them who is who."""
     try:
-        cards = [card, *_await_others(store, settings, identity, deadline, say)]
-        settings.check_ranks(len(cards))
-        check_agreement(cards)
+        _check_started(identity)
+        _await_others(registrar, settings, identity, say)
+        table = _assign(settings, [card, *(registrar.cards[seat] for seat in identity.seats[1:])])
     except LockstepError as error:
-        _refuse(store, identity, str(error))
+        registrar.answer({"refused": str(error)})
+        registrar.await_everyone(FAREWELL_SECONDS)
         raise
-    members = seat(cards)
-    store.set("table", table_text(members))
-    return members
+    registrar.answer({"table": table.content()})
+    registrar.close()
+    return table
 
 
-def _await_others(store: dist.Store, settings: Settings, identity: Identity, deadline: float, say: Say) -> list[Card]:
-    keys = [f"card/{seat}" for seat in identity.seats[1:]]
-    while missing := await_keys(store, keys, min(deadline, time.monotonic() + REMINDER_SECONDS)):
-        absent = [_seat_label(rank, seat) for rank, seat in enumerate(identity.seats) if f"card/{seat}" in missing]
-        if time.monotonic() < deadline:
+def _assign(settings: Settings, cards: Sequence[Card]) -> Table:
+    settings.check_ranks(len(cards))
+    check_agreement(cards)
+    return Table(seat(cards), secrets.token_hex(16))
+
+
+def _check_started(identity: Identity) -> None:
+    """Whatever has started the ranks may have told how many; those that are not there have died since."""
+    if identity.absent:
+        here, gone = len(identity.seats), identity.absent
+        raise JoinError(
+            f"{here + len(gone)} ranks were started, and only {here} are here: {', '.join(gone)} "
+            f"{'has' if len(gone) == 1 else 'have'} ended before rank 0 counted. The output there says why."
+        )
+
+
+def _await_others(registrar: Registrar, settings: Settings, identity: Identity, say: Say) -> None:
+    while missing := registrar.await_cards(min(identity.deadline, time.monotonic() + REMINDER_SECONDS)):
+        _check_nobody_left(registrar, identity)
+        absent = [_seat_title(rank, seat) for rank, seat in enumerate(identity.seats) if seat in missing]
+        if time.monotonic() < identity.deadline:
             say(f"waiting for {', '.join(absent)}")
             continue
-        came = [_seat_label(rank, seat) for rank, seat in enumerate(identity.seats) if f"card/{seat}" not in missing]
+        came = [_seat_title(rank, seat) for rank, seat in enumerate(identity.seats) if seat not in missing]
         raise JoinError(
             f"the group is not complete after JOIN_TIMEOUT={settings.join_timeout:g} s. "
             f"Joined: {', '.join(came)}. Missing: {', '.join(absent)}. The output of the missing ranks says why."
         )
-    return [Card.read(store.get(key)) for key in keys]
+    _check_nobody_left(registrar, identity)
 
 
-def _refuse(store: dist.Store, identity: Identity, reason: str) -> None:
-    """Tell the ranks that joined why there is no run, and stay until they have read it."""
-    store.set("refused", reason)
-    store.set("table", "")
-    absent = await_keys(store, [f"card/{seat}" for seat in identity.seats[1:]], time.monotonic())
-    readers = [f"read/{seat}" for seat in identity.seats[1:] if f"card/{seat}" not in absent]
-    await_keys(store, readers, time.monotonic() + FAREWELL_SECONDS)
+def _check_nobody_left(registrar: Registrar, identity: Identity) -> None:
+    if registrar.left:
+        seat = registrar.left[0]
+        name = registrar.cards[seat].name
+        raise JoinError(
+            f"rank {identity.seats.index(seat)} ({name}) left during the join, after it had handed in its card. "
+            f"The last lines of its output say why: docker logs {name}"
+        )
 
 
-def _take_seat(
-    store: dist.Store, settings: Settings, identity: Identity, card: Card, deadline: float
-) -> tuple[tuple[Member, ...], int]:
-    """A worker: hand in its card, wait for the table, find its own rank in it."""
-    if store.add(f"taken/{identity.seat}", 1) > 1:
-        raise SettingError(f"{_label(identity)}: another process has joined as this rank. Give each its own RANK.")
-    try:
-        store.set(f"card/{identity.seat}", card.text())
-        if await_keys(store, ["table"], time.monotonic() + settings.join_timeout):
-            raise JoinError(
-                f"{_label(identity)}: rank 0 assigned no ranks within JOIN_TIMEOUT={settings.join_timeout:g} s."
-            )
-        table = store.get("table")
-        if not table:
-            reason = store.get("refused").decode()
-            store.set(f"read/{identity.seat}", "")
-            raise JoinError(f"{_label(identity)}: rank 0 ended the join: {reason}")
-    except RuntimeError as error:
-        raise JoinError(f"{_label(identity)}: rank 0 went away during the join: {error}") from None
-    members = read_table(table)
-    if identity.rank is not None:
-        return members, identity.rank
-    mine = [member.rank for member in members if member.address == identity.address]
-    if not mine:
-        raise JoinError(f"{_label(identity)}: joined after rank 0 had counted the workers. Start the cluster again.")
-    return members, mine[0]
+def _own_rank(table: Table, identity: Identity) -> int:
+    """A worker of Compose finds its rank in the table."""
+    if identity.rank is not None and identity.rank < len(table.members):
+        return identity.rank
+    mine = [member.rank for member in table.members if member.address == identity.address]
+    if identity.rank is not None or not mine:
+        raise JoinError(f"{title_of(identity)}: rank 0's table has no place for it. Start all ranks again.")
+    return mine[0]
 
 
-def _seat_label(rank: int, seat: str) -> str:
+def _seat_title(rank: int, seat: str) -> str:
     return f"rank {rank}" if seat == str(rank) else f"rank {rank} ({seat})"
 
 
-def _label(identity: Identity) -> str:
+def title_of(identity: Identity) -> str:
+    """A rank's name in messages, before it has one."""
     return identity.name if identity.rank is None else f"rank {identity.rank} ({identity.name})"

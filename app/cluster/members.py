@@ -1,16 +1,17 @@
 """The formed group: its members, how they share small values and leave, and which rank was lost."""
 
 import json
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass
 
+import torch
 import torch.distributed as dist
 
-from app.cluster.roll_call import RollCall, await_keys
-from app.errors import PeerLostError
+from app.cluster.judgement import Verdict
+from app.cluster.roll_call import RollCall
+from app.errors import LockstepError, PeerLostError
+from app.machine import interfaces
 from app.machine.cpus import Machine
 
 
@@ -21,6 +22,7 @@ class Member:
     rank: int
     name: str
     address: str
+    port: int  # where its roll call listens
     interface: str  # the network interface that has this address
     threads: int
     machine: Machine
@@ -37,10 +39,8 @@ class Cluster:
 
     rank: int
     members: tuple[Member, ...]
-    store: dist.Store
     roll_call: RollCall
     peer_timeout: float
-    _turn: Iterator[int] = field(default_factory=count)  # numbers the exchanges: none may read another's values
 
     @property
     def world_size(self) -> int:
@@ -54,55 +54,65 @@ class Cluster:
 
     def exchange[Value](self, subject: str, value: Value) -> list[Value]:
         """Share a small value and return all ranks', by rank; all ranks make the same exchanges in the same order."""
-        place = f"{subject}/{next(self._turn)}"
-        with self._needing_the_store():
-            self.store.set(f"{place}/{self.rank}", json.dumps(value))
-            if missing := self._absent(place, self.peer_timeout):
-                raise self._loss(missing, f"sent no '{subject}' within PEER_TIMEOUT={self.peer_timeout:g} s")
-            return [json.loads(self.store.get(f"{place}/{member.rank}")) for member in self.members]
-
-    def leave(self) -> None:
-        """Leave when all ranks are done; rank 0 goes last, because it holds the store that all use."""
-        with self._needing_the_store():
-            for farewell in ("done", "gone"):
-                self.store.set(f"{farewell}/{self.rank}", "")
-                if (farewell == "done" or self.rank == 0) and (missing := self._absent(farewell, self.peer_timeout)):
-                    raise self._loss(
-                        missing, f"did not finish within PEER_TIMEOUT={self.peer_timeout:g} s of rank {self.rank}"
-                    )
+        own = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        with self.watching(f"exchange of '{subject}'", lambda: "between the ranks"):
+            sizes = self._gather(torch.tensor([len(own)]))
+            longest = max(int(size) for size in sizes)
+            everyones = self._gather(torch.nn.functional.pad(own, (0, longest - len(own))))
+        return [json.loads(each[: int(size)].numpy().tobytes()) for each, size in zip(everyones, sizes, strict=True)]
 
     @contextmanager
     def until_the_end(self) -> Iterator[None]:
-        """Do the work inside, then leave with the others; after a loss, stay until they have heard of it."""
+        """Do the work inside, then leave with the others; a rank that fails tells them why."""
         try:
             yield
-            self.leave()
-        except PeerLostError:
-            self.linger()
+            with self.watching("barrier", lambda: "at the end of the run"):
+                dist.barrier()
+            self.roll_call.leave()
+        except BaseException as error:
+            self.roll_call.give_up(str(error).partition("\n")[0])
             raise
 
-    def find_lost(self) -> list[Member]:
-        """After a failed operation: the ranks that are gone, not those that merely noticed."""
-        return [self.members[rank] for rank in self.roll_call.find_lost()]
-
-    def linger(self) -> None:
-        """After a loss: rank 0 keeps the store open until the others have read who was lost."""
-        if self.rank == 0:
-            self.roll_call.let_others_read()
+    def insist_on_all(self) -> None:
+        """Raise an error if the roll call has found that a rank was lost."""
+        if verdict := self.roll_call.loss:
+            raise self.failure(verdict)
 
     @contextmanager
-    def _needing_the_store(self) -> Iterator[None]:
+    def watching(self, operation: str, moment: Callable[[], str]) -> Iterator[None]:
+        """Turn the backend's failure into an error that says which rank was lost, and when."""
         try:
             yield
         except RuntimeError as error:
-            raise self._loss(
-                self.members[:1], f"went away, and the store with it: {str(error).splitlines()[0]}"
-            ) from error
+            if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+                raise
+            cause = str(error).splitlines()[0]
+            raise self.failure(self.roll_call.find_lost(), f" during {operation} {moment()}", f" {cause}") from error
 
-    def _loss(self, lost: Sequence[Member], what: str) -> PeerLostError:
+    def failure(self, verdict: Verdict, during: str = "", cause: str = "") -> LockstepError:
+        """The error with which this rank ends, given the roll call's verdict."""
+        if self.me.interface not in interfaces.names():
+            return interfaces.cut_off(self.rank, self.me.interface)
+        if self.rank in verdict.lost:
+            return PeerLostError(
+                f"rank {self.rank}: the other ranks took this rank for lost{during}: "
+                f"{verdict.reason or 'it did not answer'}, and PEER_TIMEOUT={self.peer_timeout:g} s. "
+                "Something has stopped this rank: a pause, a halted machine, or a network that failed for a while."
+            )
+        if not verdict.lost:
+            return PeerLostError(
+                f"rank {self.rank}: no rank is lost, but one took longer than PEER_TIMEOUT={self.peer_timeout:g} s"
+                f"{during}:{cause}\nEvery rank answers. Raise PEER_TIMEOUT, or see what holds one up."
+            )
+        lost = [self.members[rank] for rank in verdict.lost]
         names = ", ".join(member.title for member in lost)
-        return PeerLostError(f"rank {self.rank}: {names} {what}.")
+        said = f" {verdict.reason}" if verdict.reason else cause or " silent for longer than PEER_TIMEOUT"
+        return PeerLostError(
+            f"rank {self.rank}: lost {names}{during}:{said}\n"
+            f"The last lines of its output say why: docker logs {lost[0].name}"
+        )
 
-    def _absent(self, subject: str, seconds: float) -> list[Member]:
-        keys = {f"{subject}/{member.rank}": member for member in self.members}
-        return [keys[key] for key in await_keys(self.store, list(keys), time.monotonic() + seconds)]
+    def _gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        everyones = [torch.empty_like(tensor) for _ in self.members]
+        dist.all_gather(everyones, tensor)
+        return everyones

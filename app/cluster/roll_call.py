@@ -1,65 +1,168 @@
-"""Which ranks are gone: every living one answers a call, even while its training waits inside the backend."""
+"""Which ranks are lost: the one authority that every path to an early end asks.
 
-import json
+Each rank has a thread that talks to those of all other ranks by datagrams: without rank 0 in the middle, without the
+backend, and while the training waits or computes.
+"""
+
+import socket
 import threading
 import time
-from datetime import timedelta
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from select import select
 
-import torch.distributed as dist
+from app.cluster.judgement import ANSWER_SECONDS, Judgement, Verdict
+from app.cluster.words import LARGEST, LONGEST_REASON, Word, pack, unpack
 
-ANSWER_SECONDS = 5.0
-LISTEN_SECONDS = 3600.0  # then it listens again
+REPEAT_SECONDS = 0.2  # between two calls
+BEATS = 8  # signs of life within PEER_TIMEOUT
+SLOWEST_BEAT_SECONDS = 5.0
+SLACK_SECONDS = 1.0  # a thread that wakes so much later than it wanted belongs to a process that did not run
+GRACE_SECONDS = 3.0  # for the training to notice a loss by itself, and to say in which operation
+FAREWELLS = 5  # each word may be lost
+
+Address = tuple[str, int]
+Abandon = Callable[[Verdict], None]
+
+
+def listen(address: str) -> socket.socket:
+    """The socket of a roll call, on a port that the kernel chooses."""
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.bind((address, 0))
+    datagrams.setblocking(False)
+    return datagrams
 
 
 class RollCall:
-    """A thread that answers for this rank, on its own connection to the store."""
+    """This rank's part in the roll call."""
 
-    def __init__(self, store: dist.Store, own_connection: dist.Store, rank: int, world_size: int) -> None:
-        self._store, self._listener = store, own_connection
-        self._rank, self._world_size = rank, world_size
-        self._verdict: list[int] | None = None
-        threading.Thread(target=self._listen, name="roll call", daemon=True).start()
+    def __init__(
+        self, datagrams: socket.socket, rank: int, addresses: Sequence[Address], password: str, peer_timeout: float
+    ) -> None:
+        """`addresses` are those of all ranks' roll calls, by rank."""
+        self._datagrams, self._addresses, self._password = datagrams, addresses, password
+        self._own = Word(rank)
+        others = [other for other in range(len(addresses)) if other != rank]
+        self._judgement = Judgement(rank, others, peer_timeout, time.monotonic())
+        self._beat_seconds = min(SLOWEST_BEAT_SECONDS, peer_timeout / BEATS)
+        self._failed = threading.Event()  # an operation of the training
+        self._decided, self._decided_at = threading.Event(), 0.0
+        self._all_heard = threading.Event()
+        self._guard = threading.Lock()  # whoever has it ends this process: the training or this thread
+        self._guarding = True
+        self._bell, self._ear = socket.socketpair()
 
-    def find_lost(self) -> list[int]:
-        """The ranks that do not answer. The first caller decides for all: ranks that then leave stop answering."""
-        try:
-            if self._verdict is None:
-                self._store.set("call", "")
-                answers = {f"here/{rank}": rank for rank in range(self._world_size)}
-                silent = await_keys(self._store, list(answers), time.monotonic() + ANSWER_SECONDS)
-                found = json.dumps([answers[key] for key in silent])
-                verdict = self._store.compare_set("lost", "", found).decode()
-                self._store.set("lost", verdict)  # compare_set does not wake the ranks that wait for it
-                self._verdict = json.loads(verdict)
-                self._store.set(f"read/{self._rank}", "")
-        except RuntimeError:
-            # The store is gone, and rank 0 with it. An earlier caller's verdict may have arrived before.
-            self._verdict = self._verdict if self._verdict is not None else [0]
-        return self._verdict
+    def start(self, abandon: Abandon) -> None:
+        """Begin. `abandon` ends the process after a loss that the training does not notice."""
+        threading.Thread(target=self._take_turns, args=(abandon,), name="roll call", daemon=True).start()
 
-    def let_others_read(self) -> None:
-        """Wait until the other living ranks have read the verdict, or briefly: the store closes when rank 0 leaves."""
-        living = [f"read/{rank}" for rank in range(self._world_size) if rank not in (self._verdict or ())]
-        await_keys(self._store, living, time.monotonic() + ANSWER_SECONDS)
+    @property
+    def loss(self) -> Verdict | None:
+        """The verdict, if there is one and anybody is lost."""
+        verdict = self._judgement.verdict
+        return verdict if verdict and verdict.lost else None
 
-    def _listen(self) -> None:
-        try:
-            while await_keys(self._listener, ["call"], time.monotonic() + LISTEN_SECONDS):
-                pass
-            self._listener.set(f"here/{self._rank}", "")
-            if not await_keys(self._listener, ["lost"], time.monotonic() + 2 * ANSWER_SECONDS):
-                self._verdict = json.loads(self._listener.get("lost"))
-                self._listener.set(f"read/{self._rank}", "")
-        except RuntimeError:
-            return  # rank 0 has closed the store
+    def unheard(self, deadline: float) -> list[int]:
+        """Wait until every rank has been heard; the ranks that have not been by the deadline."""
+        self._all_heard.wait(max(0.0, deadline - time.monotonic()))
+        return self._judgement.unknown
 
+    def find_lost(self) -> Verdict:
+        """After a failed operation: the ranks that are gone, not those that merely noticed."""
+        self._take_over()
+        self._failed.set()
+        self._bell.send(b"!")
+        self._decided.wait(2 * ANSWER_SECONDS)
+        return self._judgement.verdict or Verdict(())
 
-def await_keys(store: dist.Store, keys: list[str], deadline: float) -> list[str]:
-    """Wait until all keys are in the store; at the deadline, return those that are not."""
-    if not keys:
-        return []
-    try:
-        store.wait(keys, timedelta(seconds=max(0.01, deadline - time.monotonic())))
-    except dist.DistStoreError:
-        return [key for key in keys if not store.check([key])]  # type: ignore[attr-defined]  # its stub lacks it
-    return []
+    def leave(self) -> None:
+        """This rank has finished with all others: nobody misses it any more, and it misses nobody."""
+        self._take_over()
+        self._own = replace(self._own, done=True)
+        self._broadcast()
+
+    def give_up(self, reason: str) -> None:
+        """This rank ends early; tell the others why, or who is lost."""
+        self._take_over()
+        if self._judgement.verdict is None:
+            self._own = replace(self._own, ending=reason[:LONGEST_REASON] or "it did not say why")
+        self._broadcast()
+        for _ in range(FAREWELLS - 1):
+            time.sleep(REPEAT_SECONDS / 2)
+            self._broadcast()
+
+    def _take_over(self) -> None:
+        with self._guard:
+            self._guarding = False
+
+    def _take_turns(self, abandon: Abandon) -> None:
+        next_turn = next_beat = time.monotonic()
+        while True:
+            self._listen(next_turn)
+            now = time.monotonic()
+            if now - next_turn > SLACK_SECONDS:
+                self._judgement.stand_still(now - next_turn, now)
+            if self._failed.is_set():
+                self._judgement.doubt(now)
+            self._judgement.consider(now)
+            if self._judgement.verdict and not self._decided.is_set():
+                self._decided_at = now
+                self._decided.set()
+                next_beat = now  # tell the others
+            if not self._judgement.unknown:
+                self._all_heard.set()
+            urgent = self._judgement.call or self._judgement.verdict or self._judgement.unknown
+            if urgent or now >= next_beat:
+                self._broadcast()
+                next_beat = now + self._beat_seconds
+            if self.loss and now - self._decided_at > GRACE_SECONDS:
+                self._end(self.loss, abandon)
+            next_turn = now + REPEAT_SECONDS if urgent else next_beat
+
+    def _listen(self, until: float) -> None:
+        """Hear words until then, or until the training rings."""
+        while True:
+            readable, _, _ = select([self._datagrams, self._ear], [], [], max(0.0, until - time.monotonic()))
+            if self._datagrams in readable:
+                self._hear()
+            if self._ear in readable:
+                self._ear.recv(LARGEST)
+                return
+            if not readable or time.monotonic() >= until:
+                return
+
+    def _hear(self) -> None:
+        with suppress(OSError):  # such as the news that an earlier word met a closed port
+            datagram, sender = self._datagrams.recvfrom(LARGEST)
+            word = unpack(datagram, self._password)
+            if word is None or not 0 <= word.rank < len(self._addresses) or sender != self._addresses[word.rank]:
+                return  # a stranger
+            self._judgement.hear(word, time.monotonic())
+            if word.call:
+                self._send(replace(self._present(), call=0, answer=word.call), word.rank)
+
+    def _present(self) -> Word:
+        verdict = self._judgement.verdict
+        return replace(
+            self._own,
+            call=self._judgement.call,
+            standstill=self._judgement.standstill(time.monotonic()),
+            lost=verdict.lost if verdict else None,
+            reason=verdict.reason if verdict else "",
+        )
+
+    def _broadcast(self) -> None:
+        word = self._present()
+        for rank in range(len(self._addresses)):
+            if rank != word.rank:
+                self._send(word, rank)
+
+    def _send(self, word: Word, rank: int) -> None:
+        with suppress(OSError):  # no way there at the moment: the silence that follows is what counts
+            self._datagrams.sendto(pack(word, self._password), self._addresses[rank])
+
+    def _end(self, loss: Verdict, abandon: Abandon) -> None:
+        with self._guard:
+            if self._guarding:
+                abandon(loss)

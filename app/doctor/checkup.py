@@ -14,6 +14,7 @@ from app.doctor.facts import Facts
 from app.doctor.findings import Examination, Pair, find
 from app.doctor.pairs import PairFigures, measure_pair
 from app.doctor.programs import PROGRAMS, run_program
+from app.machine.interrupt import CleanUps
 from app.machine.say import Say
 from app.settings.fields import Settings
 from app.wire.clock import Difference, compare_clocks
@@ -23,11 +24,11 @@ PROGRESS_SECONDS = 5.0
 PATIENCE_SECONDS = 60.0  # unless PEER_TIMEOUT is given: unlike training, nothing here takes long
 
 
-def check_up(settings: Settings, say: Say) -> int:
+def check_up(settings: Settings, say: Say, clean_ups: CleanUps) -> int:
     """Examine the cluster as one of its ranks; rank 0 prints the report. The exit code is 1 if there is a problem."""
     if "peer_timeout" not in settings.model_fields_set:
         settings = settings.model_copy(update={"peer_timeout": PATIENCE_SECONDS})
-    cluster = join(settings, identify(settings), say)
+    cluster = join(settings, identify(settings), say, clean_ups)
     torch.set_num_threads(1)  # THREADS_PER_RANK is judged here, not tried
     speak = say if cluster.rank == 0 else _keep_silent
     with cluster.until_the_end():

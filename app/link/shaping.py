@@ -6,7 +6,7 @@ It runs as root with the capability NET_ADMIN, both of which the entrypoint give
 import subprocess
 from collections.abc import Iterator
 
-from app.cluster.identity import identify, interface_of
+from app.cluster.identity import interface_of, place_of
 from app.errors import SettingError
 from app.machine import interfaces
 from app.machine.interfaces import LOOPBACK
@@ -28,12 +28,12 @@ Command = list[str]
 
 def shape_link(settings: Settings) -> None:
     """Shape this container's link as its rank's settings ask."""
-    identity = identify(settings)
+    number, address = place_of(settings)
     # A worker's number is its rank unless the numbers have gaps; the join then refuses the wrong rate.
-    asked = Asked.of(settings, identity.number)
+    asked = Asked.of(settings, number)
     if asked:
         _check_own_network()
-        _carry_out(asked, interface_of(identity.address))
+        _carry_out(asked, interface_of(address))
 
 
 def rehearse(settings: Settings) -> None:

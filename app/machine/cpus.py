@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import psutil
+from pydantic import Field
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CPU_INFO = Path("/proc/cpuinfo")
@@ -18,12 +20,13 @@ NO_LIMIT_BYTES = 2**60  # version 1 writes "no limit" as a number that no machin
 
 @dataclass(frozen=True)
 class Machine:
-    """One rank's view of the host under it."""
+    """One rank's view of the host under it. The bounds are for those that come from another rank."""
 
     boot_id: str  # the same for all containers of one host
-    cores: tuple[int, ...]  # numbers of those that this process may be scheduled on
-    quota_cpus: float | None  # CPU seconds per second that the cgroup allows; None where it sets no limit
-    memory_bytes: int
+    cores: tuple[Annotated[int, Field(ge=0, le=65_535)], ...]  # numbers of those that this process may be scheduled on
+    # CPU seconds per second that the cgroup allows; None where it sets no limit
+    quota_cpus: Annotated[float | None, Field(gt=0, le=65_536, allow_inf_nan=False)]
+    memory_bytes: Annotated[int, Field(ge=0, le=2**60)]
     cpu_model: str
     bfloat16: bool  # whether the CPU has instructions for it
 

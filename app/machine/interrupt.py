@@ -1,14 +1,20 @@
-"""Ends on a signal at once, even during a wait inside the backend, where Python cannot be interrupted."""
+"""Ends the process at once, on a signal or after a loss, even during a wait inside the backend.
+
+Python cannot interrupt such a wait.
+"""
 
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
+from typing import NoReturn
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 CleanUps = list[Callable[[], object]]
+
+_ending = threading.Lock()  # a process ends once
 
 
 def end_on_signal() -> CleanUps:
@@ -22,12 +28,22 @@ def end_on_signal() -> CleanUps:
 
     def wait() -> None:
         number = signal.sigwait(SIGNALS)
-        try:
-            print(f"stopped by {signal.Signals(number).name}", file=sys.stderr, flush=True)
-            for clean_up in clean_ups:
-                clean_up()
-        finally:
-            os._exit(128 + number)
+        _end(f"stopped by {signal.Signals(number).name}", clean_ups, 128 + number)
 
     threading.Thread(target=wait, name="signals", daemon=True).start()
     return clean_ups
+
+
+def end_now(error: str, clean_ups: CleanUps) -> NoReturn:
+    """End the process with an error, whatever its other threads are doing."""
+    _end(f"error: {error}", clean_ups, 1)
+
+
+def _end(message: str, clean_ups: CleanUps, code: int) -> NoReturn:
+    _ending.acquire()
+    try:
+        print(message, file=sys.stderr, flush=True)
+        for clean_up in clean_ups:
+            clean_up()
+    finally:
+        os._exit(code)

@@ -45,7 +45,7 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
     identity = identify(settings)
     # Only rank 0 removes the folder of a run that did not begin: others may fail while it writes the first file.
     with folders.gone_if_empty(run_folder, clean_ups) if identity.rank == 0 else nullcontext():
-        cluster = join(settings, identity, say)
+        cluster = join(settings, identity, say, clean_ups)
         torch.set_num_threads(cluster.me.threads)
         if cluster.rank == 0:
             clean_ups.append(partial(conclude, run_folder))

@@ -30,20 +30,32 @@ SEED_LIMIT = 2**63 - 1
 LEAST_FACTOR, MOST_FACTOR = 1e-30, 1e30
 MOST_SAMPLES = 1_000_000  # no data set has more than 60,000
 MOST_EPOCHS = 1_000_000
+MOST_RANKS = 65_536
 MOST_STEPS = 1_000_000_000  # twelve days of the fastest steps, which take a millisecond
 
 # The ranks' machine can be larger than the one that checks, but no setting may fill a small one with threads.
 MOST_THREADS = 256
 ALWAYS_ALLOWED_THREADS, THREADS_PER_CPU = 16, 4
 
-# Given to each process by whatever starts it, where that is not Compose.
-OUTSIDE_COMPOSE = frozenset({"rank", "master_addr"})
+# Given to each process by whatever starts it, and not by the user of Compose.
+OUTSIDE_COMPOSE = frozenset({"rank", "master_addr", "ranks_started"})
 
 # Compose itself needs these five, so the scripts check them before they call it.
 CONSUMED_BY_COMPOSE = ("workers", "rank_cpus", "rank_memory", "network_prefix", "data_folder")
 
 # Ranks of one run may differ in these.
-IDENTITY = frozenset({"rank", "world_size", "master_addr", "master_port", "threads_per_rank", "run_name", "rank_cpus"})
+IDENTITY = frozenset(
+    {
+        "rank",
+        "world_size",
+        "ranks_started",
+        "master_addr",
+        "master_port",
+        "threads_per_rank",
+        "run_name",
+        "rank_cpus",
+    }
+)
 
 
 class Settings(BaseSettings):
@@ -167,14 +179,17 @@ class Settings(BaseSettings):
         None, ge=0, le=65_535, description="this process's rank, with WORLD_SIZE [found in Compose]"
     )
     world_size: int | None = Field(
-        None, ge=1, le=65_536, description="number of ranks [found in Compose; where set, it must agree]"
+        None, ge=1, le=MOST_RANKS, description="number of ranks [found in Compose; where set, it must agree]"
+    )
+    ranks_started: int | None = Field(
+        None, ge=1, le=MOST_RANKS, exclude=True, description="number of ranks that a script has started [scripts/up]"
     )
     master_addr: Annotated[str | None, AfterValidator(forms.MASTER_ADDR)] = Field(
         None, description="rank 0's address or name [compose.yaml gives it]"
     )
     master_port: int = Field(29500, ge=1024, le=65_535, description="rank 0's port for the join")
 
-    # No rank receives the four that are excluded, so no record holds them. The number of ranks is found.
+    # No rank receives the next five but RANK_CPUS, so no record holds them. The number of ranks is found.
     workers: Annotated[int, BeforeValidator(forms.WORKERS)] = Field(
         3, exclude=True, description="number of ranks besides rank 0"
     )
@@ -221,8 +236,8 @@ class Settings(BaseSettings):
             )
         if "slow_factor" in given and self.slow_rank is None:
             raise SettingError(f"SLOW_FACTOR={self.slow_factor:g} without SLOW_RANK. Set SLOW_RANK, or unset both.")
-        if self.world_size is not None:
-            self.check_ranks(self.world_size)
+        if ranks := self.world_size or self.ranks_started:
+            self.check_ranks(ranks)
         else:
             self._check_scaled_rate(world_size=1)
 

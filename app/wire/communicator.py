@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -12,7 +12,6 @@ import torch.distributed as dist
 
 from app.cluster.members import Cluster
 from app.costs.bandwidth import CENTRE, all_reduce_share
-from app.errors import PeerLostError
 
 
 @dataclass
@@ -88,7 +87,8 @@ class Communicator:
         return other
 
     def begin_step(self, step: int) -> None:
-        """Count from zero again, and name this step in errors."""
+        """Count from zero again, and name this step in errors; end here if the roll call has found a loss."""
+        self._cluster.insist_on_all()
         self._moment = f"at step {step}"
         self.traffic = Traffic()
         for other in self._apart:
@@ -172,15 +172,9 @@ class Communicator:
         with self.watching("barrier"):
             dist.barrier(self.group)
 
-    @contextmanager
-    def watching(self, operation: str) -> Iterator[None]:
+    def watching(self, operation: str) -> AbstractContextManager[None]:
         """Turn the backend's failure into an error that says which rank was lost, and when."""
-        try:
-            yield
-        except RuntimeError as error:
-            if not isinstance(error, dist.DistError) and "gloo" not in str(error):
-                raise
-            raise self._lost(operation, error) from error
+        return self._cluster.watching(operation, lambda: self._moment)
 
     @contextmanager
     def _passing(self, operation: str, sent: float, received: float) -> Iterator[None]:
@@ -191,16 +185,6 @@ class Communicator:
                 yield
         finally:
             traffic.end()
-
-    def _lost(self, operation: str, error: RuntimeError) -> PeerLostError:
-        lost = self._cluster.find_lost()
-        names = ", ".join(member.title for member in lost) or "a peer"
-        where = f": docker logs {lost[0].name}" if lost else "."
-        cause = str(error).splitlines()[0]
-        return PeerLostError(
-            f"rank {self._cluster.rank}: lost {names} during {operation} {self._moment}: {cause}\n"
-            f"The last lines of its output say why{where}"
-        )
 
 
 class Transfer:

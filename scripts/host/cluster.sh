@@ -94,10 +94,9 @@ run_once() {
     trap 'end_early 130' INT
     trap 'end_early 143' TERM HUP
 
-    # With the world size given, `prepare` can refuse a rank that will not exist, and rank 0 notices a worker that died
-    # before rank 0 counted them.
-    WORLD_SIZE=$(given WORLD_SIZE)
-    export WORLD_SIZE=${WORLD_SIZE:-$(number_of_ranks)}
+    # So that `prepare` can refuse a rank that will not exist, and rank 0 notices a worker that died before it counted.
+    RANKS_STARTED=$(number_of_ranks)
+    export RANKS_STARTED
     start prepare
     attend docker logs --follow "$(container_of prepare)"
     code=$(docker wait "$(container_of prepare)")

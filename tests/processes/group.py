@@ -84,7 +84,7 @@ def _be_member(connection: Connection, rank: int, world_size: int, port: int) ->
     settings = Settings(
         rank=rank, world_size=world_size, master_addr="127.0.0.1", master_port=port, join_timeout=60, peer_timeout=60
     )
-    cluster = join(settings, identify(settings), lambda _: None)
+    cluster = join(settings, identify(settings), lambda _: None, [])
     torch.set_num_threads(1)
     connection.send((None, None))
     while True:

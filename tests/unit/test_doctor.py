@@ -25,7 +25,7 @@ Change = Callable[[Examination], Examination]
 
 def healthy(world_size: int = 4) -> Examination:
     machine = Machine("a", tuple(range(2 * world_size)), None, 64 * 2**30, "any", bfloat16=True)
-    members = [Member(rank, f"node-{rank}", f"10.0.0.{rank}", "eth0", 2, machine) for rank in range(world_size)]
+    members = [Member(rank, f"node-{rank}", f"10.0.0.{rank}", 7000, "eth0", 2, machine) for rank in range(world_size)]
     clocks = [None, *[Difference(0.0, 0.001, 0.0002)] * (world_size - 1)]
     pairs = dict.fromkeys(permutations(range(world_size), 2), GOOD)
     return Examination(members, [FACTS] * world_size, clocks, pairs, [Outcome(name, 0.001, {}) for name in PROGRAMS])

@@ -212,7 +212,7 @@ def test_compose_has_the_defaults_of_the_settings() -> None:
 def test_what_only_compose_needs_is_in_no_record() -> None:
     """The ranks find how many they are, and may be more than WORKERS says: docker compose up --scale worker=5."""
     excluded = Settings.model_fields.keys() - Settings().model_dump()
-    assert excluded == {"workers", "rank_memory", "network_prefix", "data_folder"}
+    assert excluded == {"ranks_started", "workers", "rank_memory", "network_prefix", "data_folder"}
 
 
 def test_help_names_every_setting() -> None:

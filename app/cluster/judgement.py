@@ -1,0 +1,146 @@
+"""Who is lost, judged from what the other ranks have told, and when. It reads no clock and sends nothing."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from app.cluster.words import Word
+
+ANSWER_SECONDS = 5.0  # that ranks have to answer a call
+FRESH_SECONDS = 2.5  # at the end of a call, a rank whose last answer is no older is not lost
+STANDSTILL_PART = 0.5  # of PEER_TIMEOUT: a rank that stood still for so long may be the one the others waited for
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Who is lost, and why if that is known."""
+
+    lost: tuple[int, ...]
+    reason: str = ""
+
+
+@dataclass
+class _Other:
+    heard_at: float
+    word: Word
+    known: bool = False
+    answered_at: float | None = None  # the last answer to the present call
+
+
+@dataclass
+class _Call:
+    """A question to all whether they are there."""
+
+    number: int
+    since: float
+    must_end_in_a_verdict: bool  # the training has failed; a mere suspicion can turn out to be wrong
+
+
+class Judgement:
+    """One rank's view of all others.
+
+    A call begins if an operation has failed, if a rank has been silent for nearly PEER_TIMEOUT, or if one says that it
+    ends. It is over when every rank has answered, or has said that it ends or is done, or at the end of its time. The
+    first verdict that a rank reaches or hears of stays: those who reached it may have left since.
+    """
+
+    def __init__(self, rank: int, others: Iterable[int], peer_timeout: float, now: float) -> None:
+        self._rank, self._peer_timeout = rank, peer_timeout
+        self._others = {other: _Other(now, Word(other)) for other in others}
+        self._calls = 0
+        self._call: _Call | None = None
+        self._standstill, self._stood_until = 0.0, 0.0
+        self.verdict: Verdict | None = None
+
+    @property
+    def call(self) -> int:
+        """The number of the present call; 0 if there is none."""
+        return self._call.number if self._call else 0
+
+    @property
+    def unknown(self) -> list[int]:
+        """Ranks that have never been heard."""
+        return [rank for rank, other in self._others.items() if not other.known]
+
+    @property
+    def present(self) -> list[int]:
+        """Ranks that still take part."""
+        return [rank for rank, other in self._others.items() if not other.word.done]
+
+    def standstill(self, now: float) -> float:
+        """The seconds for which this rank stood still not long ago."""
+        return self._standstill if now - self._stood_until < self._peer_timeout + 2 * ANSWER_SECONDS else 0.0
+
+    def hear(self, word: Word, now: float) -> None:
+        """Another rank's word has arrived."""
+        if (other := self._others.get(word.rank)) is None:
+            return
+        other.heard_at, other.known = now, True
+        if self._call and word.answer == self._call.number:
+            other.answered_at = now
+        if not (other.word.ending or other.word.done):  # its last words; older ones may come later
+            other.word = word
+        if word.lost is not None and self.verdict is None:
+            self.verdict = Verdict(word.lost, word.reason)
+
+    def stand_still(self, seconds: float, now: float) -> None:
+        """This rank did not run until now. It cannot blame others for what it did not hear meanwhile."""
+        if seconds > self.standstill(now):
+            self._standstill, self._stood_until = seconds, now
+        for other in self._others.values():
+            other.heard_at = now
+        if self._call:
+            self._begin_call(now, self._call.must_end_in_a_verdict)
+
+    def doubt(self, now: float) -> None:
+        """An operation of this rank has failed."""
+        if self.verdict is None and not (self._call and self._call.must_end_in_a_verdict):
+            self._begin_call(now, True)
+
+    def consider(self, now: float) -> None:
+        """Begin a call, or end it, if it is time."""
+        if self.verdict is not None:
+            return
+        if self._call is None and (self._silent(now) or self._ending()):
+            self._begin_call(now, False)
+        if self._call is None:
+            return
+        unaccounted = [
+            rank
+            for rank in self.present
+            if self._others[rank].answered_at is None and not self._others[rank].word.ending
+        ]
+        if unaccounted and now - self._call.since < ANSWER_SECONDS:
+            return
+        gone = [rank for rank in self.present if now - (self._others[rank].answered_at or 0.0) > FRESH_SECONDS]
+        self._close_call(sorted({*self._ending(), *gone}), now)
+
+    def _close_call(self, lost: list[int], now: float) -> None:
+        call, self._call = self._call, None
+        if stalled := self._stalled(now) if call and call.must_end_in_a_verdict else {}:
+            seconds = max(stalled.values())
+            self.verdict = Verdict(tuple(sorted(stalled)), f"it did not run for {seconds:.0f} s")
+        elif lost:
+            said = [word.ending for rank in lost if (word := self._others[rank].word).ending]
+            self.verdict = Verdict(tuple(lost), f"it ended: {said[0]}" if said else "")
+        elif call and call.must_end_in_a_verdict:
+            self.verdict = Verdict(())
+
+    def _stalled(self, now: float) -> dict[int, float]:
+        """Ranks, this one included, that stood still for so long that the others gave up waiting, by seconds."""
+        everyones = {rank: other.word.standstill for rank, other in self._others.items()}
+        everyones[self._rank] = self.standstill(now)
+        least = self._peer_timeout * STANDSTILL_PART
+        return {rank: seconds for rank, seconds in everyones.items() if seconds >= least}
+
+    def _silent(self, now: float) -> list[int]:
+        patience = max(self._peer_timeout - ANSWER_SECONDS, self._peer_timeout / 2)
+        return [rank for rank in self.present if now - self._others[rank].heard_at > patience]
+
+    def _ending(self) -> list[int]:
+        return [rank for rank, other in self._others.items() if other.word.ending]
+
+    def _begin_call(self, now: float, must_end_in_a_verdict: bool) -> None:
+        self._calls += 1
+        self._call = _Call(self._calls, now, must_end_in_a_verdict)
+        for other in self._others.values():
+            other.answered_at = None

@@ -1,0 +1,168 @@
+"""Rank 0's side of the join: it collects the ranks' cards, answers all at once, and keeps Gloo's addresses."""
+
+import asyncio
+import base64
+import socket
+import threading
+import time
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any
+
+from app.cluster.card import Card
+from app.cluster.lines import LONGEST_REQUEST, NoSuchMessageError, pack, unpack
+from app.machine.say import Say
+
+HELLO_SECONDS = 20.0  # from the connection to a whole card
+CLOSING_SECONDS = 5.0  # for those who are refused to hear of it
+STRANGERS_NAMED = 5
+SPARE_CONNECTIONS = 64  # besides those of the ranks
+
+
+class Registrar:
+    """A thread that serves the join's port.
+
+    Whoever sends anything else than a card of an expected rank is turned away, however slowly it does so, and holds
+    nobody up: every connection has its own coroutine, its own limit of time and its own limit of memory.
+    """
+
+    def __init__(self, address: str, port: int, seats: Sequence[str], say: Say) -> None:
+        """Listen on the ranks' network alone; `seats` are those of all other ranks."""
+        listening = socket.create_server((address, port), backlog=128)
+        self._seats, self._say = seats, say
+        self.cards: dict[str, Card] = {}
+        self.left: list[str] = []  # seats whose process has gone again
+        self._answer: bytes | None = None
+        self._connections: dict[str, asyncio.StreamWriter] = {}
+        self._strangers: list[str] = []
+        self._open = 0
+        self._values: dict[str, asyncio.Future[str]] = {}
+        self._loop = asyncio.new_event_loop()
+        self._news = asyncio.Event()
+        threading.Thread(target=self._loop.run_forever, name="registrar", daemon=True).start()
+        self._server = self._call(asyncio.start_server(self._serve, sock=listening, limit=LONGEST_REQUEST)).result()
+
+    def await_cards(self, deadline: float) -> list[str]:
+        """Wait until all have handed in their cards, or one of them has gone; the seats that are still missing."""
+
+        async def wait() -> None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    while not self.left and len(self.cards) < len(self._seats):
+                        self._news.clear()
+                        await self._news.wait()
+
+        self._call(wait()).result()
+        return [seat for seat in self._seats if seat not in self.cards]
+
+    def answer(self, message: dict[str, Any]) -> None:
+        """Send all who have handed in a card their answer; who comes later gets it at once."""
+
+        async def send() -> None:
+            self._answer = pack(message)
+            for connection in self._connections.values():
+                connection.write(self._answer)
+
+        self._call(send()).result()
+
+    def await_everyone(self, seconds: float) -> None:
+        """After a refusal: stay until all ranks have come and heard of it, or for a while."""
+        self.await_cards(time.monotonic() + seconds)
+
+    def close(self) -> None:
+        """Let nobody in any more; those who are in stay."""
+
+        async def close() -> None:
+            self._server.close()
+
+        self._call(close()).result()
+
+    def put(self, key: str, value: bytes, deadline: float) -> None:
+        """Keep a value for all ranks."""
+
+        async def put() -> None:
+            self._keep(key, base64.b64encode(value).decode())
+
+        self._call(put()).result(max(0.0, deadline - time.monotonic()))
+
+    def get(self, key: str, deadline: float) -> bytes:
+        """A value, once a rank has put it there; TimeoutError at the deadline."""
+
+        async def get() -> str:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                return await asyncio.shield(self._value(key))
+
+        return base64.b64decode(self._call(get()).result())
+
+    def _call[Result](self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open += 1
+        try:
+            if self._open <= SPARE_CONNECTIONS + len(self._seats):
+                await self._attend_to(reader, writer)
+        except (OSError, NoSuchMessageError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # it has gone, or talks nonsense
+        finally:
+            self._open -= 1
+            writer.close()
+
+    async def _attend_to(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        address = str(writer.get_extra_info("peername")[0])
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                hello = unpack(await reader.readuntil(b"\n"))
+            seat, card = str(hello.get("seat")), Card.read(hello.get("card"))
+            if card.address != address:
+                raise NoSuchMessageError("a card with another's address")
+        except (ValueError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            self._name_stranger(address)
+            return
+        if refusal := self._why_not(seat, address):
+            writer.write(pack(refusal))
+            await writer.drain()
+            return
+        self.cards[seat], self._connections[seat] = card, writer
+        self._news.set()
+        if self._answer:
+            writer.write(self._answer)
+        try:
+            await self._serve_values(reader, writer)
+        finally:
+            del self._connections[seat]
+            self.left.append(seat)
+            self._news.set()
+
+    async def _serve_values(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A rank that has joined puts values there for the others, and asks for theirs."""
+        while True:
+            message = unpack(await reader.readuntil(b"\n"))
+            match message:
+                case {"put": str(key), "value": str(value)}:
+                    self._keep(key, value)
+                case {"want": str(key)}:
+                    writer.write(pack({"key": key, "value": await asyncio.shield(self._value(key))}))
+                case _:
+                    raise NoSuchMessageError("neither a value nor a question")
+
+    def _why_not(self, seat: str, address: str) -> dict[str, Any] | None:
+        if seat not in self._seats or ("." in seat and seat != address):
+            return {"refused": "there is no place for it: rank 0 had already counted the ranks. Start them all again."}
+        if seat in self.cards:
+            return {"taken": True}
+        return None
+
+    def _name_stranger(self, address: str) -> None:
+        """Say that somebody knocks who is no rank; an ill-meaning one may do so a million times."""
+        if address not in self._strangers and len(self._strangers) < STRANGERS_NAMED:
+            self._strangers.append(address)
+            self._say(f"turned away a connection from {address} during the join: it handed in no card of a rank")
+
+    def _keep(self, key: str, value: str) -> None:
+        if not (place := self._value(key)).done():
+            place.set_result(value)
+
+    def _value(self, key: str) -> asyncio.Future[str]:
+        return self._values.setdefault(key, self._loop.create_future())

@@ -1,0 +1,81 @@
+"""How Gloo's processes find each other: through the connections of the join, and within a limit of our own."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Protocol
+
+import torch.distributed as dist
+
+STORE_SECONDS = 300.0  # if Gloo names no limit
+
+
+class Values(Protocol):
+    """What keeps small values for all ranks: rank 0's registrar, or the way to it."""
+
+    def put(self, key: str, value: bytes, deadline: float) -> None:
+        """Keep a value."""
+
+    def get(self, key: str, deadline: float) -> bytes:
+        """A value, once it is there."""
+
+
+class Rendezvous(dist.Store):
+    """The store that PyTorch asks for. PyTorch's own waits without a limit for a rank 0 that falls silent."""
+
+    def __init__(self, values: Values) -> None:
+        super().__init__()
+        self._values = values
+        self._found: dict[str, bytes] = {}
+
+    def set(self, key: str, value: str | bytes) -> None:
+        """Keep a value for all ranks."""
+        content = value.encode() if isinstance(value, str) else value
+        self._values.put(key, content, time.monotonic() + STORE_SECONDS)
+
+    def get(self, key: str) -> bytes:
+        """A value, once it is there."""
+        self.wait([key], timedelta(seconds=STORE_SECONDS))
+        return self._found[key]
+
+    def wait(self, keys: Sequence[str], timeout: timedelta = timedelta(seconds=STORE_SECONDS)) -> None:
+        """Return when all values are there."""
+        deadline = time.monotonic() + timeout.total_seconds()
+        for key in keys:
+            if key not in self._found:
+                self._found[key] = self._values.get(key, deadline)
+
+
+def form_group(values: Values | None, rank: int, world_size: int, peer_timeout: float, deadline: float) -> None:
+    """Connect this rank to all others through Gloo; a single rank needs nobody.
+
+    An error is a RuntimeError or a TimeoutError, at the deadline at the latest, whatever Gloo waits for.
+    """
+    store = dist.HashStore() if values is None else Rendezvous(values)
+
+    def form() -> None:
+        dist.init_process_group(
+            "gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=peer_timeout)
+        )
+
+    _within(deadline - time.monotonic(), form)
+
+
+def _within(seconds: float, work: Callable[[], None]) -> None:
+    """Do it in a thread of its own, which is left behind if it takes longer."""
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="rendezvous", daemon=True)
+    thread.start()
+    thread.join(max(0.0, seconds))
+    if errors:
+        raise errors[0]
+    if thread.is_alive():
+        raise TimeoutError("Gloo did not connect in time")

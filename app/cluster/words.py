@@ -1,0 +1,47 @@
+"""What ranks tell each other in the roll call: one kind of datagram, which always holds all that its sender knows."""
+
+import hmac
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+LARGEST = 8192  # bytes of a datagram
+LONGEST_REASON = 300  # characters
+_Reason = Annotated[str, Field(max_length=LONGEST_REASON)]
+
+
+@dataclass(frozen=True)
+class Word:
+    """All that a rank has to tell. Any of its words may be lost, come twice or come late."""
+
+    rank: int
+    call: int = 0  # above 0: a question, to be answered with this number
+    answer: int = 0  # the number of the question that this answers
+    done: bool = False  # it has finished its work with the others
+    ending: _Reason = ""  # why it ends early, for a reason of its own
+    standstill: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 0.0  # seconds, a while ago
+    lost: tuple[int, ...] | None = None  # its verdict
+    reason: _Reason = ""  # of the verdict
+
+
+def pack(word: Word, password: str) -> bytes:
+    """A word as it travels, without what it does not say."""
+    said = {name: value for name, value in asdict(word).items() if name == "rank" or value != _UNSAID[name]}
+    return json.dumps([password, said]).encode()
+
+
+def unpack(datagram: bytes, password: str) -> Word | None:
+    """Read a word; None if it comes from somebody who does not know the password, or is no word at all."""
+    try:
+        theirs, said = json.loads(datagram)
+        if not hmac.compare_digest(str(theirs).encode(), password.encode()):
+            return None
+        return _WORD.validate_json(json.dumps(said), strict=True)
+    except (ValueError, TypeError, RecursionError, ValidationError):
+        return None
+
+
+_UNSAID = {each.name: each.default for each in fields(Word)}
+_WORD = TypeAdapter(Word)
