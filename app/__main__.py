@@ -23,6 +23,7 @@ COMMANDS = {
     "report": "make the report of a run again, or one page that compares several runs",
     "compare": "compare runs on the terminal, the fastest first",
     "experiment": "plan an experiment, print its next run, make its page; scripts/experiment runs them",
+    "faults": "plan faults in real runs, judge what happened; scripts/faults injects them",
     "benchmark": "time a part of the program against plain code, as one of the cluster's ranks",
     "shape-link": "shape this rank's link as the LINK_ settings request; as root, before another command",
     "check": "check the settings, and a command line if one follows; do nothing else",
@@ -43,6 +44,14 @@ EXPERIMENT_STEPS = {
     "next": "note how the last run ended, and print the next one's settings",
     "page": "make the page from the finished runs",
     "manual": "print the text of scripts/experiments/README.md",
+}
+
+FAULT_STEPS = {
+    "plan": "check the arguments and write the list of trials",
+    "next": "print what the host has to do for the next trial",
+    "judge": "judge a trial by what was seen",
+    "table": "print the table of all trials",
+    "stranger": "be a stranger on the ranks' network, who sends rubbish to a port",
 }
 
 BENCHMARKS = {
@@ -109,6 +118,8 @@ def _run(arguments: argparse.Namespace) -> int:
             compare(arguments.runs, say, arguments.baseline)
         case "experiment":
             return _experiment(arguments)
+        case "faults":
+            return _faults(arguments)
         case "progress":
             from app.run.progress import follow
 
@@ -151,6 +162,33 @@ def _experiment(arguments: argparse.Namespace) -> int:
             commands.next_trial(arguments.name, arguments.ended, say, quick=arguments.quick)
         case "page":
             return commands.make_page(arguments.name, arguments.set, say, quick=arguments.quick)
+    return 0
+
+
+def _faults(arguments: argparse.Namespace) -> int:
+    from app.faults import commands
+    from app.faults.stranger import visit
+
+    match arguments.step:
+        case "plan":
+            commands.make_plan(
+                arguments.sweep,
+                say,
+                trials=arguments.trials,
+                seed=arguments.seed,
+                kinds=arguments.faults,
+                modes=arguments.modes,
+                given=arguments.set,
+                dry_run=arguments.dry_run,
+            )
+        case "next":
+            commands.next_trial(arguments.sweep, say)
+        case "judge":
+            commands.judge_trial(arguments.sweep, arguments.trial, say)
+        case "table":
+            return commands.make_table(arguments.sweep, say)
+        case "stranger":
+            visit(arguments.host, arguments.port, arguments.rubbish, arguments.seed)
     return 0
 
 
@@ -205,6 +243,8 @@ def _parser() -> argparse.ArgumentParser:
             _add_benchmarks(command)
         if name == "experiment":
             _add_experiments(command)
+        if name == "faults":
+            _add_faults(command)
         if name in OF_RUNS:
             many, what = ("*", " [the present run]") if name == "report" else ("+", "")
             command.add_argument("runs", nargs=many, metavar="RUN", help=f"name in results/, or its folder{what}")
@@ -243,6 +283,28 @@ def _add_experiments(command: argparse.ArgumentParser) -> None:
         step.add_argument("--set", nargs="+", default=[], metavar="NAME=value", help="replaces the grid file's value")
         if name == "plan":
             step.add_argument("--fresh", action="store_true", help="forget finished runs")
+            step.add_argument("--dry-run", action="store_true", help="print the plan only")
+
+
+def _add_faults(command: argparse.ArgumentParser) -> None:
+    steps = command.add_subparsers(dest="step", required=True, metavar="STEP")
+    for name, what in FAULT_STEPS.items():
+        step = steps.add_parser(name, help=what, prog="scripts/faults" if name == "plan" else None)
+        if name == "stranger":
+            step.add_argument("host", metavar="HOST")
+            step.add_argument("port", type=int, metavar="PORT")
+            step.add_argument("rubbish", metavar="KIND", help="what to send")
+            step.add_argument("seed", type=int, metavar="SEED")
+            continue
+        step.add_argument("sweep", metavar="SWEEP", help="name of a folder in results/faults/")
+        if name == "judge":
+            step.add_argument("trial", metavar="TRIAL", help="name of the trial")
+        if name == "plan":
+            step.add_argument("--trials", type=int, default=12, metavar="N", help="number of runs")
+            step.add_argument("--seed", type=int, metavar="S", help="the same seed gives the same plan")
+            step.add_argument("--faults", metavar="KIND,...", help="only these kinds of faults")
+            step.add_argument("--modes", metavar="MODE,...", help="only these modes")
+            step.add_argument("--set", nargs="+", default=[], metavar="NAME=value", help="settings of all runs")
             step.add_argument("--dry-run", action="store_true", help="print the plan only")
 
 

@@ -98,13 +98,15 @@ run_once() {
     RANKS_STARTED=$(number_of_ranks)
     export RANKS_STARTED
     start prepare
-    attend docker logs --follow "$(container_of prepare)"
+    attend show_once "$(container_of prepare)"
     code=$(docker wait "$(container_of prepare)")
     if ((code != 0)); then
         remove_containers
         exit "$code"
     fi
 }
+
+show_once() { docker logs --follow "$1"; }
 
 start() {
     local log found=0

@@ -1,0 +1,113 @@
+"""What the image does for a sweep of faults; the host only makes the trials and watches them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from random import SystemRandom
+
+from pydantic import TypeAdapter
+
+from app.errors import LockstepError, SettingError
+from app.faults import plan, seen, table
+from app.faults.judge import WRONG, judge
+from app.faults.plan import Trial
+from app.faults.table import Row
+from app.machine import folders
+from app.machine.say import Say
+
+SWEEPS = folders.RESULTS / "faults"
+PLAN, TABLE, VERDICT = "plan.json", "table.txt", "verdict.json"
+MOST_SEED = 2**31 - 1
+
+
+def make_plan(
+    sweep: str,
+    say: Say,
+    *,
+    trials: int,
+    seed: int | None,
+    kinds: str | None,
+    modes: str | None,
+    given: Sequence[str],
+    dry_run: bool,
+) -> None:
+    """Plan the trials and write the plan; a dry run prints it."""
+    chosen = SystemRandom().randint(1, MOST_SEED) if seed is None else seed
+    made = plan.make(chosen, trials, _listed(kinds), _listed(modes), _by_name(given))
+    say(f"Seed {chosen}: {trials} trial{'s' if trials != 1 else ''}, each with a run of its own settings.")
+    if dry_run:
+        for trial in made:
+            mode, timeout = trial.settings["SYNC_MODE"], trial.settings["PEER_TIMEOUT"]
+            say(f"  {trial.name}: {mode}, {trial.words}, {trial.moment.words}, PEER_TIMEOUT={timeout}")
+        return
+    folder = SWEEPS / sweep
+    folder.mkdir(parents=True)
+    folders.replace_file(folder / PLAN, json.dumps([asdict(trial) for trial in made], indent=2) + "\n")
+
+
+def next_trial(sweep: str, say: Say) -> None:
+    """What the host has to do for the next trial, a line each; nothing after the last one."""
+    folder = SWEEPS / sweep
+    trial = next((each for each in _planned(folder) if not (_notes(folder, each) / VERDICT).is_file()), None)
+    if trial is None:
+        return
+    _notes(folder, trial).mkdir(exist_ok=True)
+    say(f"trial {trial.name}")
+    say(f"moment {trial.moment.step} {trial.moment.seconds}")
+    say(f"port {trial.port}")
+    for fault in trial.faults:
+        say(f"fault {fault.kind} {fault.rank} {fault.rubbish or fault.seconds}")
+    say(f"patience {trial.join_timeout + 2 * plan.OVER_SECONDS:.0f} {trial.patience:.0f}")
+    if not trial.victims:
+        say(f"unharmed {'end' if trial.settings['MAX_STEPS'] else 'stop'}")
+    for name, value in trial.settings.items():
+        say(f"{name}={value}")
+
+
+def judge_trial(sweep: str, name: str, say: Say) -> None:
+    """Judge a trial by what the host has noted and the run has left."""
+    folder = SWEEPS / sweep
+    planned = _planned(folder)
+    trial = next(each for each in planned if each.name == name)
+    observed = seen.read(_notes(folder, trial), folder / name)
+    row = table.row(trial, observed, judge(trial, observed))
+    folders.replace_file(_notes(folder, trial) / VERDICT, json.dumps(asdict(row), indent=2) + "\n")
+    say(table.progress(row, trial.number, len(planned)))
+    if row.verdict == WRONG:
+        say(f"    its logs: {_notes(folder, trial)}")
+
+
+def make_table(sweep: str, say: Say) -> int:
+    """Print the table of all trials; the exit code says whether all was right."""
+    folder = SWEEPS / sweep
+    found = [_notes(folder, trial) / VERDICT for trial in _planned(folder)]
+    rows = [TypeAdapter(Row).validate_json(path.read_text()) for path in found if path.is_file()]
+    text = f"{table.text(rows)}\n{table.tally(rows)}"
+    folders.replace_file(folder / TABLE, text + "\n")
+    say(text)
+    say(f"Table and logs: {folder}")
+    return 1 if any(row.verdict == WRONG for row in rows) else 0
+
+
+def _planned(folder: Path) -> list[Trial]:
+    try:
+        return TypeAdapter(list[Trial]).validate_json((folder / PLAN).read_text())
+    except OSError as error:
+        raise LockstepError(f"{folder / PLAN} cannot be read: {error.strerror}.") from None
+
+
+def _notes(folder: Path, trial: Trial) -> Path:
+    """Where the host writes what it sees; the run's own folder is made by `prepare`."""
+    return folder / f"{trial.name}-seen"
+
+
+def _listed(words: str | None) -> list[str] | None:
+    return None if words is None else [word for word in words.split(",") if word]
+
+
+def _by_name(given: Sequence[str]) -> Mapping[str, str]:
+    for each in given:
+        if "=" not in each:
+            raise SettingError(f"'{each}' is not a setting. Write NAME=value.")
+    return dict(each.split("=", 1) for each in given)

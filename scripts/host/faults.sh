@@ -1,0 +1,201 @@
+# shellcheck shell=bash
+# Faults injected into real runs: the image plans them and judges what was seen; here they are injected and watched.
+
+LOOK_SECONDS=0.1
+STEPS_GONE_ON=3 # after a fault that must not harm a run
+
+# Makes all trials of a plan.
+make_trials() {
+    local sweep=$1 orders
+    while true; do
+        orders=$(of_faults next "$sweep")
+        [[ $orders ]] || break
+        take_orders "$orders"
+        NOTES=$PWD/results/faults/$sweep/$TRIAL-seen
+        RECORDS=${NOTES%-seen}/rank-0.jsonl
+        : >"$NOTES/seen"
+        make_trial
+        note_ends
+        remove_containers
+        of_faults judge "$sweep" "$TRIAL"
+    done
+}
+
+# The part that runs in the image. It sees results/. Ctrl-C ends the wait for it, and not the command itself.
+of_faults() { of_image --sig-proxy=false --volume "$PWD/results:/lockstep/results" "$LOCKSTEP_IMAGE" faults "$@"; }
+
+# What the image has said of the next trial. Settings go into the environment.
+take_orders() {
+    local word first rest rank
+    FAULTS=() UNHARMED=''
+    while read -r word first rest; do
+        case $word in
+            trial) TRIAL=$first ;;
+            moment) STEP=$first DELAY=$rest ;;
+            port) PORT=$first ;;
+            patience) START_PATIENCE=$first PATIENCE=$rest ;;
+            unharmed) UNHARMED=$first ;;
+            fault) FAULTS+=("$first $rest") ;;
+            *) export "${word?}" ;;
+        esac
+    done <<<"$1"
+    CONTAINERS=() PAUSED=() OTHERS=()
+    for ((rank = 0; rank < $(number_of_ranks); rank++)); do CONTAINERS+=("$(container "$rank")"); done
+    for rank in "${!CONTAINERS[@]}"; do
+        if [[ " ${FAULTS[*]} " == *" pause $rank "* ]]; then
+            PAUSED+=("${CONTAINERS[rank]}")
+        else
+            OTHERS+=("${CONTAINERS[rank]}")
+        fi
+    done
+}
+
+# A rank's container; in a new project Compose numbers them so.
+container() { if (($1 == 0)); then echo "$(project_name)-rank0-1"; else echo "$(project_name)-worker-$1"; fi; }
+
+# One run, from its start to the end of its last process.
+make_trial() {
+    local paused
+    export RESULTS_FOLDER=${NOTES%/*} RANK_COMMAND=train
+    run_once "prepare --neighbours=$(neighbours)"
+    trap 'end_faults 130' INT
+    trap 'end_faults 143' TERM HUP
+    start worker rank0
+    if ! await_steps "$STEP" "$START_PATIENCE"; then
+        note missed 'its moment'
+        return
+    fi
+    await_moment "$DELAY"
+    note fault "$(now)"
+    inject_all
+    if [[ $UNHARMED ]]; then
+        see_it_go_on
+        return
+    fi
+    await_ends "$PATIENCE" "${OTHERS[@]}"
+    ((${#PAUSED[@]} > 0)) || return 0
+    note woken "$(now)"
+    for paused in "${PAUSED[@]}"; do
+        quietly docker unpause "$paused" || note missed "the end of the pause of $paused"
+    done
+    await_ends "$PATIENCE" "${PAUSED[@]}"
+}
+
+# Of `prepare`, in place of all that it prints: what it says where it fails.
+show_once() {
+    [[ $(docker wait "$1") == 0 ]] || docker logs "$1"
+}
+
+# All faults at once, each by its function.
+inject_all() {
+    local fault kind rank rest under_way=()
+    for fault in "${FAULTS[@]}"; do
+        read -r kind rank rest <<<"$fault"
+        { "inject_$kind" "$rank" "$rest" >>"$NOTES/injected.log" 2>&1 || note missed "$kind rank $rank"; } &
+        under_way+=($!)
+    done
+    wait "${under_way[@]}"
+}
+
+# The process of a container named 1 is its init, which ends with the others.
+inject_kill() { docker exec --user 0 "$(container "$1")" sh -c 'kill -9 -1'; }
+
+inject_pause() { docker pause "$(container "$1")"; }
+
+inject_blink() {
+    docker pause "$(container "$1")"
+    sleep "$2" # the fault itself
+    docker unpause "$(container "$1")"
+}
+
+inject_disconnect() { docker network disconnect "$(project_name)_ranks" "$(container "$1")"; }
+
+# As the process's own user, who may lower its limits. In the join the process may not be there yet.
+inject_disk() {
+    # shellcheck disable=SC2016
+    docker exec --user 0 "$(container "$1")" sh -c '
+        size=$(stat --format=%s "results/$1/rank-$2.jsonl" 2>/dev/null) || size=0
+        for attempt in $(seq 100); do
+            for status in $(grep -l "^Name:.python3$" /proc/[0-9]*/status); do
+                process=${status#/proc/}
+                setpriv --reuid="$(stat --format=%u results)" --regid="$(stat --format=%g results)" --clear-groups \
+                    prlimit --pid "${process%/status}" --fsize="$size:$size" && exit
+            done
+            sleep 0.1
+        done
+        exit 1' sh "$TRIAL" "$1"
+}
+
+# With the project's label, so that it goes with the other containers.
+inject_stranger() {
+    docker run --detach --init --network "$(project_name)_ranks" --read-only --cap-drop ALL --user 65534 \
+        --label "com.docker.compose.project=$(project_name)" --label com.docker.compose.service=stranger \
+        --label com.docker.compose.oneoff=False --name "$(project_name)-stranger" --entrypoint python3 \
+        "$LOCKSTEP_IMAGE" -m app faults stranger rank0 "$PORT" "$2" "${TRIAL#trial-}"
+}
+
+# After a fault that must do no harm: the run comes to its end, or goes on until it is told to stop.
+see_it_go_on() {
+    if [[ $UNHARMED == stop ]]; then
+        await_steps $(($(steps_so_far) + STEPS_GONE_ON)) "$START_PATIENCE" || note stuck
+        note stopped "$(now)"
+        docker kill --signal TERM "${CONTAINERS[@]}" >/dev/null 2>&1 || true # some may have ended
+    fi
+    await_ends "$START_PATIENCE" "${CONTAINERS[@]}"
+}
+
+# Until rank 0 has recorded so many steps; fails if it takes too long or rank 0 ends before.
+await_steps() {
+    local steps=$1 until=$((SECONDS + $2))
+    while (($(steps_so_far) < steps)); do
+        ((SECONDS < until)) && is_running "${CONTAINERS[0]}" || return 1
+        await_moment "$LOOK_SECONDS"
+    done
+}
+
+steps_so_far() {
+    local steps
+    steps=$(grep --count '"kind": "step"' "$RECORDS" 2>/dev/null) || true
+    echo "${steps:-0}" # there may be no file yet
+}
+
+is_running() { [[ $(docker inspect --format '{{.State.Running}}' "$1") == true ]]; }
+
+# Until these containers have ended, or the patience is over.
+await_ends() {
+    local patience=$1
+    shift
+    ((!$#)) || attend timeout "$patience" docker wait "$@" >/dev/null || true
+}
+
+# How each rank ended, and what it printed. One that is still there is noted, and killed.
+note_ends() {
+    local rank name
+    for rank in "${!CONTAINERS[@]}"; do
+        name=${CONTAINERS[rank]}
+        if is_running "$name"; then
+            note left "$rank"
+            docker kill "$name" >/dev/null 2>&1 || true
+        fi
+        note rank "$rank" "$(docker inspect --format '{{.State.ExitCode}} {{.State.StartedAt}} {{.State.FinishedAt}} {{.State.OOMKilled}}' "$name")"
+        docker logs "$name" >"$NOTES/rank-$rank.log" 2>&1
+    done
+}
+
+note() { echo "$*" >>"$NOTES/seen"; }
+
+# Seconds since 1970, on the clock that also times the containers.
+now() { echo "${EPOCHREALTIME:-$(date +%s)}"; }
+
+# A signal ends this wait at once.
+await_moment() {
+    sleep "$1" &
+    wait $!
+}
+
+# Ends a trial as Ctrl-C ends scripts/up, and at once: nothing of it is needed any more.
+end_faults() {
+    trap '' INT TERM HUP
+    docker kill "${CONTAINERS[@]}" >/dev/null 2>&1 || true
+    end_early "$1"
+}

@@ -1,0 +1,65 @@
+"""scripts/faults, as users call it: real ranks, real faults, and a verdict on each."""
+
+import json
+import os
+import signal
+from random import SystemRandom
+
+import pytest
+
+from tests.containers.cluster import Clone, until
+
+SWEEP_SECONDS = 3 * 3600
+
+
+def verdicts(clone: Clone) -> list[str]:
+    """By trial, of the newest sweep."""
+    newest = max((clone.folder / "results/faults").iterdir())
+    return [json.loads(path.read_text())["verdict"] for path in sorted(newest.glob("*-seen/verdict.json"))]
+
+
+def test_each_trial_of_the_page_ends_as_promised(used_clone: Clone) -> None:
+    code, output = used_clone.run("scripts/faults", "--trials", "2", "--seed", "4")
+    assert code == 0, output
+    assert verdicts(used_clone) == ["ok", "ok"]
+    assert "Seed 4: 2 trials" in output
+    assert "2 ok" in output
+    assert used_clone.containers("--all") == []
+
+
+def test_ctrl_c_during_a_trial_leaves_no_container(used_clone: Clone) -> None:
+    before = len(list((used_clone.folder / "results/faults").glob("*/*/rank-0.jsonl")))
+    process = used_clone.start("scripts/faults", "--faults", "pause", EPOCHS="1000000")
+    records = (used_clone.folder / "results/faults").glob
+    until(lambda: len(list(records("*/*/rank-0.jsonl"))) > before, "the first trial")
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert used_clone.containers("--all") == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("--trials 0", "--trials 0: not allowed. Allowed: 1 to"),
+        ("--trials many", "--trials"),
+        ("--seed", "--seed needs a value"),
+        ("--faults kil", "--faults kil: not allowed. Allowed: kill, "),
+        ("--fast", "unknown option '--fast'"),
+        ("MAX_STEP=3", "is not a setting of the cluster"),
+    ],
+)
+def test_a_wrong_argument_ends_with_2_before_anything_starts(used_clone: Clone, wrong: str, told: str) -> None:
+    code, output = used_clone.run("scripts/faults", *wrong.split())
+    assert code == 2, output
+    assert told in output
+    assert used_clone.containers("--all") == []
+
+
+@pytest.mark.long
+def test_a_hundred_trials_of_a_seed_that_nobody_has_chosen(clone: Clone) -> None:
+    process = clone.start("scripts/faults", "--trials", "100", "--seed", str(SystemRandom().randrange(1 << 30)))
+    output, _ = process.communicate(timeout=SWEEP_SECONDS)
+    assert process.returncode == 0, output
+    assert len(verdicts(clone)) == 100
+    assert clone.containers("--all") == []

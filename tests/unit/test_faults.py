@@ -1,0 +1,244 @@
+"""The faults that are injected into runs: what a seed plans, and what the judge finds in what was seen."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from app.errors import SettingError
+from app.faults import kinds, plan, sayings
+from app.faults.judge import NO_EFFECT, OK, WRONG, judge
+from app.faults.kinds import KINDS
+from app.faults.plan import Fault, Moment, Trial
+from app.faults.seen import Left, RankSeen, Seen
+from app.faults.stranger import RUBBISH
+from app.modes import MODES
+
+SETTINGS = plan.DEFAULTS | {"SYNC_MODE": "ddp", "PEER_TIMEOUT": "8", "MAX_STEPS": ""}
+TRAIN, JOIN, END = Moment("train", 9, 0.0), Moment("join", 0, 1.0), Moment("end", 39, 0.5)
+STARTED, STRUCK, WOKEN, STOPPED = 100.0, 110.0, 140.0, 115.0
+ALL = frozenset(range(4))
+
+
+# The plan.
+
+
+def test_the_same_seed_gives_the_same_plan_and_more_trials_go_on_from_it() -> None:
+    first = plan.make(7, 20, None, None, {})
+    assert plan.make(7, 20, None, None, {}) == first
+    assert plan.make(7, 14, None, None, {}) == first[:14]
+    assert plan.make(8, 20, None, None, {}) != first
+
+
+def test_every_kind_mode_rank_and_phase_comes_up() -> None:
+    trials = plan.make(1, 300, None, None, {"WORKERS": "4"})
+    faults = [fault for trial in trials for fault in trial.faults]
+    for kind in KINDS:
+        assert {fault.rank for fault in faults if fault.kind == kind} == ({0} if kind == "stranger" else {*range(5)})
+    assert {fault.rubbish for fault in faults} == {"", *RUBBISH}
+    assert {trial.settings["SYNC_MODE"] for trial in trials} == {*MODES}
+    assert {trial.moment.phase for trial in trials} == {"join", "train", "end"}
+    pairs = [trial.faults for trial in trials if len(trial.faults) == 2]
+    assert all(one.rank != other.rank for one, other in pairs)
+    assert {fault.kind for pair in pairs for fault in pair} == {*kinds.AT_ONCE}
+    assert sum(pair[0].rank == 0 for pair in pairs) > len(pairs) / 2
+    assert len({trial.name for trial in trials}) == 300
+
+
+def test_a_plan_keeps_to_what_was_asked_for_and_to_its_bounds() -> None:
+    trials = plan.make(2, 40, ["kill", "blink"], ["ddp", "none"], {"PEER_TIMEOUT": "20", "MODEL": "vgg11"})
+    assert {fault.kind for trial in trials for fault in trial.faults} == {"kill", "blink"}
+    assert [trial.settings["SYNC_MODE"] for trial in trials[:3]] == ["ddp", "none", "ddp"]
+    for trial in trials:
+        assert trial.settings["PEER_TIMEOUT"] == "20"
+        assert trial.settings["MODEL"] == "vgg11"
+        assert all(fault.seconds < 20 / 2 for fault in trial.faults)
+        assert bool(trial.settings["MAX_STEPS"]) is (trial.moment.phase == "end")
+        assert trial.port == 29500
+    assert {trial.settings["SYNC_MODE"] for trial in plan.make(2, 9, None, None, {"SYNC_MODE": "ddp"})} == {"ddp"}
+    assert "two" not in {trial.words for trial in plan.make(2, 50, None, None, {"WORKERS": "1"})}
+    assert all(len(trial.faults) == 1 for trial in plan.make(2, 50, None, None, {"WORKERS": "1"}))
+
+
+@pytest.mark.parametrize(
+    ("number", "named", "modes", "given", "told"),
+    [
+        (0, None, None, {}, "--trials 0: not allowed. Allowed: 1 to"),
+        (3, ["kil"], None, {}, "--faults kil: not allowed. Allowed: kill, pause"),
+        (3, None, ["dpp"], {}, "--modes dpp: not allowed. Allowed: none, "),
+        (3, ["two"], None, {"WORKERS": "1"}, "--faults two with WORKERS=1"),
+        (3, None, None, {"WORKERS": "0"}, "WORKERS=0: no rank is left"),
+        (3, None, None, {"PEER_TIMEOUT": "soon"}, "PEER_TIMEOUT=soon: not allowed"),
+        (3, None, None, {"RUN_NAME": "mine"}, "RUN_NAME is set"),
+    ],
+)
+def test_a_wrong_argument_is_refused(
+    number: int, named: list[str] | None, modes: list[str] | None, given: dict[str, str], told: str
+) -> None:
+    with pytest.raises(SettingError, match=told):
+        plan.make(1, number, named, modes, given)
+
+
+# The judge: what is right is called so, and whatever is wrong in one way is found.
+
+
+def trial(*faults: tuple[str, int], moment: Moment = TRAIN) -> Trial:
+    return Trial(1, tuple(Fault(kind, rank) for kind, rank in faults), moment, SETTINGS)
+
+
+def names(speaker: int, *lost: int) -> str:
+    told = ", ".join(f"rank {rank} (p-worker-{rank}, 10.77.1.{rank})" for rank in lost)
+    return f"error: rank {speaker}: lost {told} during barrier at step 3: closed\n"
+
+
+def ended(rank: int, code: int, after: float, log: str = "", since: float = STRUCK) -> RankSeen:
+    return RankSeen(rank, code, STARTED, since + after, log)
+
+
+LEFT = Left(begun=True, complete=False, report=True)
+OVER = Left(begun=True, complete=True, report=True, finished=ALL)
+
+KILL = trial(("kill", 2))
+AFTER_KILL = Seen((*(ended(r, 1, 1.0, names(r, 2)) for r in (0, 1)), ended(2, 137, 0.1),
+                   ended(3, 1, 17.9, names(3, 2))), LEFT, STRUCK)  # fmt: skip
+TWO = trial(("kill", 0), ("pause", 3))
+WOKE = "error: rank 3: the other ranks took this rank for lost: ...\n"
+AFTER_TWO = Seen((ended(0, 137, 0.1), *(ended(r, 1, 9.0, names(r, 0, 3)) for r in (1, 2)),
+                  ended(3, 1, 2.0, WOKE, since=WOKEN)), Left(begun=True), STRUCK, woken_at=WOKEN)  # fmt: skip
+CUT = trial(("disconnect", 0))
+AFTER_CUT = Seen((ended(0, 1, 9.0, "error: rank 0: cut off from the other ranks: ...\n"),
+                  *(ended(r, 1, 9.0, names(r, 0)) for r in (1, 2, 3))), Left(begun=True), STRUCK)  # fmt: skip
+FULL = trial(("disk", 1))
+AFTER_FULL = Seen((ended(1, 1, 0.3, "error: rank 1: results/x/rank-1.jsonl cannot be written: File too large."),
+                   *(ended(r, 1, 1.0, names(r, 1)) for r in (0, 2, 3))), LEFT, STRUCK)  # fmt: skip
+IN_JOIN = trial(("kill", 2), moment=JOIN)
+INCOMPLETE = (
+    "the group is not complete after JOIN_TIMEOUT=30 s. Joined: rank 0. Missing: rank 2 (p-worker-2). The output"
+)
+UNCOUNTED = "4 ranks were started, and only 3 are here: worker 2 (of 3) has ended before rank 0 counted"
+AFTER_JOIN = Seen((ended(0, 1, 29.0, f"error: {INCOMPLETE}"), ended(2, 137, 0.1),
+                   *(ended(r, 1, 29.5, f"error: rank 1: rank 0 ended the join: {INCOMPLETE}") for r in (1, 3))),
+                  Left(), STRUCK)  # fmt: skip
+BLINK = trial(("blink", 1))
+AFTER_BLINK = Seen(tuple(ended(r, 143, 1.0, "stopped by SIGTERM\n", since=STOPPED) for r in range(4)), LEFT, STRUCK,
+                   stopped_at=STOPPED)  # fmt: skip
+AT_THE_END = trial(("kill", 1), moment=END)
+AFTER_THE_END = Seen(tuple(ended(r, 0, 1.0) for r in range(4)), OVER, STRUCK)
+
+RIGHT = [(KILL, AFTER_KILL), (TWO, AFTER_TWO), (CUT, AFTER_CUT), (FULL, AFTER_FULL), (IN_JOIN, AFTER_JOIN),
+         (BLINK, AFTER_BLINK)]  # fmt: skip
+
+
+def but(seen: Seen, rank: int, **changes: object) -> Seen:
+    """The same, with one rank otherwise."""
+    changed = tuple(replace(each, **changes) if each.rank == rank else each for each in seen.ranks)  # type: ignore[arg-type]
+    return replace(seen, ranks=changed)
+
+
+@pytest.mark.parametrize(("planned", "seen"), RIGHT, ids=lambda each: getattr(each, "words", ""))
+def test_what_is_right_is_called_so(planned: Trial, seen: Seen) -> None:
+    assert judge(planned, seen).reasons == ()
+    assert judge(planned, seen).word == OK
+
+
+def test_a_run_that_was_over_before_shows_nothing() -> None:
+    assert judge(AT_THE_END, AFTER_THE_END).word == NO_EFFECT
+    assert judge(AT_THE_END, replace(AFTER_THE_END, missed=("kill rank 1",))).word == NO_EFFECT
+    assert judge(AT_THE_END, but(AFTER_THE_END, 1, exit_code=137)).word == OK
+    assert judge(AT_THE_END, but(AFTER_THE_END, 3, exit_code=1, log=names(3, 1))).word == OK
+    assert judge(trial(("stranger", 0), moment=END), AFTER_THE_END).word == OK
+
+
+@pytest.mark.parametrize(
+    "log", [UNCOUNTED, "rank 2 (p-worker-2) left during the join", names(0, 2)], ids=["uncounted", "left", "trained"]
+)
+def test_in_the_join_any_message_that_names_the_victim_is_right(log: str) -> None:
+    seen = but(AFTER_JOIN, 0, log=log)
+    gone = "error: rank 3 (p-worker-3): rank 0 went away during the join: reset"
+    assert judge(IN_JOIN, but(seen, 3, log=gone)).reasons == ()
+
+
+@pytest.mark.parametrize(
+    ("planned", "seen", "told"),
+    [
+        (KILL, but(AFTER_KILL, 3, ended_at=STRUCK + 18.5), "rank 3 ended 18.5 s after the fault; allowed are 18.0 s"),
+        (KILL, but(AFTER_KILL, 0, ended_at=None, exit_code=137), "rank 0 was still there"),
+        (KILL, but(AFTER_KILL, 1, exit_code=2), "rank 1 ended with exit code 2; right is 1"),
+        (KILL, but(AFTER_KILL, 1, exit_code=0), "rank 1 ended with exit code 0; right is 1"),
+        (KILL, but(AFTER_KILL, 1, log=names(1, 3)), "rank 1 should name rank 2, and says: lost rank 3"),
+        (KILL, but(AFTER_KILL, 1, log=names(1, 2, 3)), "rank 1 should name rank 2, and says: lost rank 2, rank 3"),
+        (
+            KILL,
+            but(AFTER_KILL, 1, log="error: rank 1: broken"),
+            "rank 1 should name rank 2, and says: 'rank 1: broken'",
+        ),
+        (KILL, but(AFTER_KILL, 1, log=names(0, 2)), "rank 1 speaks as rank 0"),
+        (KILL, but(AFTER_KILL, 2, exit_code=1), "rank 2, a victim, ended with exit code 1; right is 137"),
+        (
+            KILL,
+            but(AFTER_KILL, 0, log=f"{names(0, 2)}Traceback (most recent call last):"),
+            "rank 0 printed a stack trace",
+        ),
+        (KILL, but(AFTER_KILL, 0, log=f"{names(0, 2)}\nframe #0: c10d::x"), "rank 0 printed a stack trace: frame #0"),
+        (KILL, but(AFTER_KILL, 2, log="terminate called after"), "rank 2 printed a stack trace: terminate called"),
+        (KILL, but(AFTER_KILL, 1, out_of_memory=True), "rank 1 ran out of memory"),
+        (KILL, replace(AFTER_KILL, left=replace(LEFT, report=False)), "left no report.html"),
+        (KILL, replace(AFTER_KILL, left=replace(LEFT, complete=None)), "left no report.html or no summary.json"),
+        (KILL, replace(AFTER_KILL, left=replace(LEFT, complete=True)), "the summary calls the run complete"),
+        (KILL, replace(AFTER_KILL, left=replace(LEFT, unreadable="line 3")), "cannot be read: line 3"),
+        (KILL, replace(AFTER_KILL, fault_at=None), "did not get to the moment of the fault"),
+        (KILL, replace(AFTER_KILL, missed=("kill rank 2",)), "could not be injected: kill rank 2"),
+        (TWO, but(AFTER_TWO, 1, log=names(1, 0)), "rank 1 should name rank 0 and rank 3, and says: lost rank 0"),
+        (TWO, but(AFTER_TWO, 3, log=names(3, 0)), "does not say 'took this rank for lost', but: lost rank 0"),
+        (TWO, but(AFTER_TWO, 3, exit_code=0), "rank 3, a victim, ended with exit code 0; right is 1"),
+        (TWO, but(AFTER_TWO, 3, ended_at=WOKEN + 18.5), "rank 3 ended 48.5 s after the fault; allowed are 48.0 s"),
+        (CUT, but(AFTER_CUT, 0, log=names(0, 1, 2, 3)), "rank 0, a victim, does not say 'cut off"),
+        (FULL, but(AFTER_FULL, 1, log=names(1, 0)), "rank 1, a victim, does not say 'cannot be written'"),
+        (FULL, but(AFTER_FULL, 0, log=names(0, 2)), "rank 0 should name rank 1, and says: lost rank 2"),
+        (IN_JOIN, but(AFTER_JOIN, 0, ended_at=STARTED + 41), "rank 0 ended 31.0 s after the fault; allowed are 30.0 s"),
+        (IN_JOIN, but(AFTER_JOIN, 0, exit_code=2), "rank 0 ended with exit code 2; right is 1"),
+        (IN_JOIN, but(AFTER_JOIN, 0, log=INCOMPLETE.replace("rank 2", "rank 3")), "rank 0 should name rank 2"),
+        (IN_JOIN, but(AFTER_JOIN, 0, log=UNCOUNTED.replace("worker 2", "worker 1")), "rank 0 should name rank 2"),
+        (
+            IN_JOIN,
+            but(AFTER_JOIN, 1, log="rank 0 did not answer at", ended_at=STRUCK + 20),
+            "rank 1 should name rank 2",
+        ),
+        (IN_JOIN, but(AFTER_JOIN, 1, log=""), "rank 1 should name rank 2, and says: nothing"),
+        (BLINK, but(AFTER_BLINK, 1, ended_at=STOPPED - 1, exit_code=1), "rank 1 ended before it was told to stop"),
+        (BLINK, but(AFTER_BLINK, 1, exit_code=139), "rank 1 was told to stop, and ended with exit code 139"),
+        (BLINK, but(AFTER_BLINK, 1, ended_at=STOPPED + 19), "too late after it was told to stop"),
+        (BLINK, but(AFTER_BLINK, 1, ended_at=None), "long after it was told to stop"),
+        (BLINK, replace(AFTER_BLINK, stuck=True), "the run did not go on"),
+        (BLINK, replace(AFTER_BLINK, missed=("blink rank 1",)), "could not be injected: blink rank 1"),
+        (AT_THE_END, replace(AFTER_THE_END, left=replace(OVER, finished=ALL - {1})), "exit code 0; right is 1"),
+        (trial(("blink", 2), moment=END), but(AFTER_THE_END, 3, exit_code=1), "rank 3 ended with exit code 1"),
+        (trial(("stranger", 0), moment=END), but(AFTER_THE_END, 0, ended_at=None), "rank 0 did not end"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_whatever_is_wrong_is_found(planned: Trial, seen: Seen, told: str) -> None:
+    verdict = judge(planned, seen)
+    assert verdict.word == WRONG
+    assert any(told in reason for reason in verdict.reasons), verdict.reasons
+
+
+@pytest.mark.parametrize(
+    ("log", "short"),
+    [
+        (names(1, 2), "lost rank 2"),
+        (names(1, 0, 3), "lost rank 0, rank 3"),
+        (WOKE, "taken for lost"),
+        (f"error: {UNCOUNTED}", "missed rank 2 in the join"),
+        ("error: rank 0 did not answer at 10.77.1.5:29500", "missed rank 0 in the join"),
+        ("step 3\n", "nothing"),
+    ],
+)
+def test_the_table_says_it_in_short(log: str, short: str) -> None:
+    assert sayings.in_short(log) == short
+
+
+def test_the_same_seed_sends_the_same_rubbish() -> None:
+    for make in RUBBISH.values():
+        first, second = (make(Random(1)) for _ in range(2))  # noqa: S311
+        assert first == second != b""
