@@ -15,6 +15,8 @@ TRACE = re.compile(
 INCOMPLETE = (
     re.compile(r"the group is not complete after JOIN_TIMEOUT=.*?Missing: (.*)"),
     re.compile(r"(rank \d+ \([^)]*\)(?:, rank \d+ \([^)]*\))*) left during the join"),
+    re.compile(r"could not connect to all others \((.*?)\): "),
+    re.compile(r"no datagram \(UDP\) has come from (.*?)\. "),
     re.compile(r"ranks were started, and only \d+ (?:is|are) here: (.*? ended before rank 0 counted)"),
 )
 WITHOUT_RANK_0 = re.compile(
