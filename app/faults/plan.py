@@ -28,7 +28,7 @@ MOST_TRIALS = 10_000
 JOIN_SECONDS = 6.0  # a start takes about as long, so that a fault strikes before, in or just after the join
 PHASES = ("train", "train", "join", "end")  # training is the longest part of a run
 MOST_STEPS_BEFORE, STEPS_OF_A_SHORT_RUN = 30, 40
-LAST_STEPS, LAST_SECONDS = 3, 1.0
+LAST_STEPS, LAST_SECONDS = 10, 0.3  # injecting takes some tenths of a second, in which small runs make several steps
 LEAST_BLINK, MOST_BLINK = 0.1, 0.45  # of PEER_TIMEOUT
 
 
