@@ -6,13 +6,15 @@ import socket
 import time
 from collections.abc import Sequence
 
+import torch.distributed as dist
+
 from app.cluster import roll_call
 from app.cluster.card import Card, Table, check_agreement, seat
 from app.cluster.identity import Identity
 from app.cluster.members import Cluster, Member
 from app.cluster.registrar import Registrar
 from app.cluster.registration import Registration
-from app.cluster.rendezvous import Values, form_group
+from app.cluster.rendezvous import Rendezvous, Values, form_group
 from app.cluster.roll_call import RollCall
 from app.cluster.sharing import who_is_who
 from app.errors import JoinError, LockstepError
@@ -66,11 +68,12 @@ def _form(
     members = table.members
     addresses = [(member.address, member.port) for member in members]
     calls = RollCall(datagrams, rank, addresses, table.password, settings.peer_timeout)
-    cluster = Cluster(rank, members, calls, settings.peer_timeout)
+    store = Rendezvous(values) if values else dist.HashStore()
+    cluster = Cluster(rank, members, calls, settings.peer_timeout, store)
     calls.start(lambda loss: end_now(str(cluster.failure(loss)), clean_ups))
     clean_ups.insert(0, lambda: calls.give_up("it was told to stop"))
     try:
-        form_group(values, rank, len(members), settings.peer_timeout, identity.deadline)
+        form_group(store, rank, len(members), settings.peer_timeout, identity.deadline)
     except (RuntimeError, OSError) as error:
         raise JoinError(
             f"{members[rank].title}: all ranks joined, but this one could not connect to all others "

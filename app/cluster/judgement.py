@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from app.cluster.words import Word
 
 ANSWER_SECONDS = 5.0  # that ranks have to answer a call
-FRESH_SECONDS = 2.5  # at the end of a call, a rank whose last answer is no older is not lost
+FRESH_SECONDS = 2.5  # at the end of a call, a rank that was heard so recently is not lost
 STANDSTILL_PART = 0.5  # of PEER_TIMEOUT: a rank that stood still for so long may be the one the others waited for
 
 
@@ -23,7 +23,7 @@ class _Other:
     heard_at: float
     word: Word
     known: bool = False
-    answered_at: float | None = None  # the last answer to the present call
+    answered: bool = False  # the present call
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Judgement:
             return
         other.heard_at, other.known = now, True
         if self._call and word.answer == self._call.number:
-            other.answered_at = now
+            other.answered = True
         if not (other.word.ending or other.word.done):  # its last words; older ones may come later
             other.word = word
         if word.lost is not None and self.verdict is None:
@@ -94,7 +94,8 @@ class Judgement:
     def doubt(self, now: float) -> None:
         """An operation of this rank has failed."""
         if self.verdict is None and not (self._call and self._call.must_end_in_a_verdict):
-            self._begin_call(now, True)
+            # A rank that was suspected before has been silent for part of its time already.
+            self._begin_call(self._call.since if self._call else now, True)
 
     def consider(self, now: float) -> None:
         """Begin a call, or end it, if it is time."""
@@ -105,14 +106,12 @@ class Judgement:
         if self._call is None:
             return
         unaccounted = [
-            rank
-            for rank in self.present
-            if self._others[rank].answered_at is None and not self._others[rank].word.ending
+            rank for rank in self.present if not (self._others[rank].answered or self._others[rank].word.ending)
         ]
-        if unaccounted and now - self._call.since < ANSWER_SECONDS:
-            return
-        gone = [rank for rank in self.present if now - (self._others[rank].answered_at or 0.0) > FRESH_SECONDS]
-        self._close_call(sorted({*self._ending(), *gone}), now)
+        gone = [rank for rank in self.present if now - self._others[rank].heard_at > FRESH_SECONDS]
+        over = now - self._call.since >= ANSWER_SECONDS and set(unaccounted) <= set(gone)
+        if over or not unaccounted:
+            self._close_call(sorted({*self._ending(), *gone}), now)
 
     def _close_call(self, lost: list[int], now: float) -> None:
         call, self._call = self._call, None
@@ -139,8 +138,8 @@ class Judgement:
     def _ending(self) -> list[int]:
         return [rank for rank, other in self._others.items() if other.word.ending]
 
-    def _begin_call(self, now: float, must_end_in_a_verdict: bool) -> None:
+    def _begin_call(self, since: float, must_end_in_a_verdict: bool) -> None:
         self._calls += 1
-        self._call = _Call(self._calls, now, must_end_in_a_verdict)
+        self._call = _Call(self._calls, since, must_end_in_a_verdict)
         for other in self._others.values():
-            other.answered_at = None
+            other.answered = False

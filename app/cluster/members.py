@@ -41,6 +41,7 @@ class Cluster:
     members: tuple[Member, ...]
     roll_call: RollCall
     peer_timeout: float
+    store: dist.Store  # PyTorch asks it for each further group, and does not keep it alive
 
     @property
     def world_size(self) -> int:

@@ -47,12 +47,11 @@ class Rendezvous(dist.Store):
                 self._found[key] = self._values.get(key, deadline)
 
 
-def form_group(values: Values | None, rank: int, world_size: int, peer_timeout: float, deadline: float) -> None:
-    """Connect this rank to all others through Gloo; a single rank needs nobody.
+def form_group(store: dist.Store, rank: int, world_size: int, peer_timeout: float, deadline: float) -> None:
+    """Connect this rank to all others through Gloo.
 
     An error is a RuntimeError or a TimeoutError, at the deadline at the latest, whatever Gloo waits for.
     """
-    store = dist.HashStore() if values is None else Rendezvous(values)
 
     def form() -> None:
         dist.init_process_group(
