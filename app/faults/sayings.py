@@ -63,7 +63,8 @@ def in_short(log: str) -> str:
     told = [f"lost {_ranks(lost(log))}"] if lost(log) else []
     told += [f"missed {_ranks(missed_in_join(log))} in the join"] if missed_in_join(log) else []
     told += ["missed rank 0 in the join"] if misses_rank_0(log) else []
-    told += [short for short, words in SHORT.items() if words in log]
+    # A message about a lost rank repeats what that rank has said.
+    told = told or [short for short, words in SHORT.items() if words in log]
     if not told and (errors := re.findall(r"^error: (.{1,60})", log, re.MULTILINE)):
         told = [f"'{errors[-1]}'"]
     return "; ".join(told) or "nothing"

@@ -16,6 +16,7 @@ make_trials() {
         : >"$NOTES/seen"
         make_trial
         note_ends
+        send_stranger_away
         remove_containers
         of_faults judge "$sweep" "$TRIAL"
     done
@@ -60,7 +61,7 @@ make_trial() {
     run_once "prepare --neighbours=$(neighbours)"
     trap 'end_faults 130' INT
     trap 'end_faults 143' TERM HUP
-    start worker rank0
+    start worker rank0 || { remove_containers && fail 'the ranks could not be started; the reason stands above.'; }
     if ! await_steps "$STEP" "$START_PATIENCE"; then
         note missed 'its moment'
         return
@@ -126,13 +127,14 @@ inject_disk() {
         exit 1' sh "$TRIAL" "$1"
 }
 
-# With the project's label, so that it goes with the other containers.
 inject_stranger() {
     docker run --detach --init --network "$(project_name)_ranks" --read-only --cap-drop ALL --user 65534 \
-        --label "com.docker.compose.project=$(project_name)" --label com.docker.compose.service=stranger \
-        --label com.docker.compose.oneoff=False --name "$(project_name)-stranger" --entrypoint python3 \
-        "$LOCKSTEP_IMAGE" -m app faults stranger rank0 "$PORT" "$2" "${TRIAL#trial-}"
+        --name "$(project_name)-stranger" --entrypoint python3 \
+        "$LOCKSTEP_IMAGE" -m app faults stranger rank0 "$PORT" "$2" "$((10#${TRIAL#trial-}))"
 }
+
+# It holds the ranks' network, and Compose does not know it.
+send_stranger_away() { docker rm --force "$(project_name)-stranger" >/dev/null 2>&1 || true; }
 
 # After a fault that must do no harm: the run comes to its end, or goes on until it is told to stop.
 see_it_go_on() {
@@ -163,9 +165,17 @@ is_running() { [[ $(docker inspect --format '{{.State.Running}}' "$1") == true ]
 
 # Until these containers have ended, or the patience is over.
 await_ends() {
-    local patience=$1
+    local patience=$1 alarm
     shift
-    ((!$#)) || attend timeout "$patience" docker wait "$@" >/dev/null || true
+    (($#)) || return 0
+    begin docker wait "$@" >/dev/null
+    sleep "$patience" &
+    alarm=$!
+    wait -n "$ATTENDED" "$alarm" || true
+    {
+        kill -- "-$ATTENDED" "$alarm" || true
+        wait "$ATTENDED" "$alarm" || true
+    } 2>/dev/null
 }
 
 # How each rank ended, and what it printed. One that is still there is noted, and killed.
@@ -197,5 +207,6 @@ await_moment() {
 end_faults() {
     trap '' INT TERM HUP
     docker kill "${CONTAINERS[@]}" >/dev/null 2>&1 || true
+    send_stranger_away
     end_early "$1"
 }
