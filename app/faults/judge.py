@@ -63,8 +63,18 @@ def _unharmed(trial: Trial, seen: Seen, fault_at: float) -> Iterator[str]:
             yield f"rank {each.rank} ended before it was told to stop, with exit code {each.exit_code}: {said}"
         elif each.ended_at > (limit := seen.stopped_at + trial.peer_timeout + OVER_SECONDS):
             yield f"rank {each.rank} ended {each.ended_at - limit:.1f} s too late after it was told to stop"
-        elif each.exit_code not in (STOPPED, 0, 1):  # it may notice that another one has stopped before
-            yield f"rank {each.rank} was told to stop, and ended with exit code {each.exit_code}"
+        else:
+            yield from _stopped(each)
+    yield from _report(trial, seen)
+
+
+def _stopped(each: RankSeen) -> Iterator[str]:
+    """A rank that was told to stop does so; or it had noticed before that another one has stopped."""
+    told = sayings.STOPPED in each.log
+    if each.exit_code not in ((STOPPED,) if told else (STOPPED, 0, 1)):
+        yield f"rank {each.rank} was told to stop, and ended with exit code {each.exit_code}"
+    if told and (sayings.lost(each.log) or sayings.LATE in each.log):
+        yield f"rank {each.rank} was told to stop, and says: {sayings.in_short(each.log)}"
 
 
 def _harm(seen: Seen) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from app.faults import sayings
+
 KILLED = 137  # the exit code of a container whose process was killed
 
 
@@ -18,10 +20,10 @@ class Kind:
 # scripts/host/faults.sh has a function for each, inject_KIND.
 KINDS = {
     "kill": Kind("the rank's process is killed", True, KILLED),
-    "pause": Kind("the rank is paused until all others have ended", True, 1, "took this rank for lost"),
+    "pause": Kind("the rank is paused until all others have ended", True, 1, sayings.LATE),
     "blink": Kind("the rank is paused for less than half of PEER_TIMEOUT", False),
-    "disconnect": Kind("the rank loses its network", True, 1, "cut off from the other ranks"),
-    "disk": Kind("the rank's files can grow no more, as on a full disk", True, 1, "cannot be written"),
+    "disconnect": Kind("the rank loses its network", True, 1, sayings.CUT_OFF),
+    "disk": Kind("the rank's files can grow no more, as on a full disk", True, 1, sayings.FULL),
     "stranger": Kind("a stranger sends rubbish to rank 0's port, and holds connections open", False),
 }
 TWO = "two"  # two of those below, at once

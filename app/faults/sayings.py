@@ -23,12 +23,9 @@ WITHOUT_RANK_0 = re.compile(
     r"rank 0 (?:did not answer at|went away during the join|assigned no ranks within|is not to be found)"
 )
 
-SHORT = {
-    "taken for lost": "took this rank for lost",
-    "cut off": "cut off from the other ranks",
-    "cannot write": "cannot be written",
-    "stopped": "stopped by SIGTERM",
-}
+LATE, CUT_OFF, FULL = "took this rank for lost", "cut off from the other ranks", "cannot be written"
+STOPPED = "stopped by SIGTERM"
+SHORT = {"taken for lost": LATE, "cut off": CUT_OFF, "cannot write": FULL, "stopped": STOPPED}
 
 
 def lost(log: str) -> frozenset[int]:

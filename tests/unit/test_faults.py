@@ -207,6 +207,13 @@ def test_in_the_join_any_message_that_names_the_victim_is_right(log: str) -> Non
         (IN_JOIN, but(AFTER_JOIN, 1, log=""), "rank 1 should name rank 2, and says: nothing"),
         (BLINK, but(AFTER_BLINK, 1, ended_at=STOPPED - 1, exit_code=1), "rank 1 ended before it was told to stop"),
         (BLINK, but(AFTER_BLINK, 1, exit_code=139), "rank 1 was told to stop, and ended with exit code 139"),
+        (BLINK, but(AFTER_BLINK, 0, exit_code=1), "rank 0 was told to stop, and ended with exit code 1"),
+        (
+            BLINK,
+            but(AFTER_BLINK, 0, log=f"stopped by SIGTERM\n{names(0, 1)}"),
+            "rank 0 was told to stop, and says: lost rank 1",
+        ),
+        (BLINK, replace(AFTER_BLINK, left=replace(LEFT, report=False)), "left no report.html"),
         (BLINK, but(AFTER_BLINK, 1, ended_at=STOPPED + 19), "too late after it was told to stop"),
         (BLINK, but(AFTER_BLINK, 1, ended_at=None), "long after it was told to stop"),
         (BLINK, replace(AFTER_BLINK, stuck=True), "the run did not go on"),
