@@ -1,19 +1,22 @@
 """The faults that are injected into runs: what a seed plans, and what the judge finds in what was seen."""
 
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from app.errors import SettingError
-from app.faults import kinds, plan, sayings
+from app.faults import commands, kinds, plan, sayings
 from app.faults.judge import NO_EFFECT, OK, WRONG, judge
 from app.faults.kinds import KINDS
 from app.faults.plan import Fault, Moment, Trial
 from app.faults.seen import Left, RankSeen, Seen
 from app.faults.stranger import RUBBISH
 from app.modes import MODES
+from tests.unit.test_scripts import bash
 
+HOST = ". scripts/host/cluster.sh; . scripts/host/faults.sh"
 SETTINGS = plan.DEFAULTS | {"SYNC_MODE": "ddp", "PEER_TIMEOUT": "8", "MAX_STEPS": ""}
 TRAIN, JOIN, END = Moment("train", 9, 0.0), Moment("join", 0, 1.0), Moment("end", 39, 0.5)
 STARTED, STRUCK, WOKEN, STOPPED = 100.0, 110.0, 140.0, 115.0
@@ -77,6 +80,43 @@ def test_a_wrong_argument_is_refused(
 ) -> None:
     with pytest.raises(SettingError, match=told):
         plan.make(1, number, named, modes, given)
+
+
+# The host: it does what the plan says.
+
+
+def test_the_host_has_a_function_for_every_kind() -> None:
+    for kind in KINDS:
+        assert bash(f"{HOST}; declare -F inject_{kind}") == (0, f"inject_{kind}\n")
+
+
+def test_the_host_does_what_the_plan_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = plan.make(3, 40, None, None, {"WORKERS": "5"})
+    asked = {"trials": 40, "seed": 3, "kinds": None, "modes": None, "given": ["WORKERS=5"]}
+    commands.make_plan("sweep", lambda line: None, **asked, dry_run=False)  # type: ignore[arg-type]
+    for trial in made:
+        orders: list[str] = []
+        commands.next_trial("sweep", orders.append)
+        told = 'echo "$TRIAL $STEP $DELAY $PORT $PATIENCE ${UNHARMED:-no}"; printf "%s\n" "${FAULTS[@]}"'
+        lines = "\n".join(orders)
+        code, output = bash(
+            f"{HOST}; take_orders '{lines}'; {told}; echo "${{PAUSED[*]}}"; echo ${{#OTHERS[@]}} $SYNC_MODE $MAX_STEPS",
+            COMPOSE_PROJECT_NAME="p",
+        )
+        assert code == 0, output
+        head, *faults, paused, rest = output.splitlines()
+        unharmed = "no" if trial.victims else "end" if trial.settings["MAX_STEPS"] else "stop"
+        moment = f"{trial.moment.step} {trial.moment.seconds}"
+        assert head == f"{trial.name} {moment} 29500 {trial.patience:.0f} {unharmed}"
+        assert [fault.split()[:2] for fault in faults] == [[each.kind, str(each.rank)] for each in trial.faults]
+        names = [f"p-worker-{rank}" if rank else "p-rank0-1" for rank in range(6)]
+        silent = sorted(each.rank for each in trial.faults if each.kind == "pause")
+        assert paused.split() == [names[rank] for rank in silent]
+        assert rest.split()[:2] == [str(6 - len(silent)), trial.settings["SYNC_MODE"]]
+        assert rest.split()[2:] == [each for each in [trial.settings["MAX_STEPS"]] if each]
+        (tmp_path / f"results/faults/sweep/{trial.name}-seen/verdict.json").write_text("{}")
+    commands.next_trial("sweep", pytest.fail)
 
 
 # The judge: what is right is called so, and whatever is wrong in one way is found.
