@@ -101,7 +101,7 @@ def test_the_host_does_what_the_plan_says(tmp_path: Path, monkeypatch: pytest.Mo
         told = 'echo "$TRIAL $STEP $DELAY $PORT $PATIENCE ${UNHARMED:-no}"; printf "%s\n" "${FAULTS[@]}"'
         lines = "\n".join(orders)
         code, output = bash(
-            f"{HOST}; take_orders '{lines}'; {told}; echo "${{PAUSED[*]}}"; echo ${{#OTHERS[@]}} $SYNC_MODE $MAX_STEPS",
+            f"{HOST}; take_orders '{lines}'; {told}; echo ${{PAUSED[*]}}; echo ${{#OTHERS[@]}} $SYNC_MODE $MAX_STEPS",
             COMPOSE_PROJECT_NAME="p",
         )
         assert code == 0, output
