@@ -5,6 +5,7 @@ So each direction of each link carries one flow, and only the link or the host l
 rank in turn then sends to all others and receives from all, which shows that its own link is the limit.
 """
 
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from app.wire.messages import answer_pings, ping
 ROUNDS = 3  # each with other partners, as long as there are any
 FLOW_SECONDS = (0.1, 0.2)  # a trial, in which TCP finds its pace, and the measurement, which the trial sizes
 STAR_SECONDS = 0.1
-PIECES_AHEAD = 4
+PIECES_AHEAD = 4  # that a receiver has asked for, unless it asks for all; so many are in memory
 ELEMENT_BYTES = 4
 PIECES_IN_A_FLOW = 20
 UNCOUNTED_PART = 5  # the first 1/5 of the pieces is not counted: a rested link's burst and TCP's start fall into it
@@ -116,7 +117,7 @@ def _measure(cluster: Cluster, communicator: Communicator, asked: Sequence[Asked
     if cluster.rank < world_size:
         own = Seen(
             _round_trip(communicator, asked),
-            [_flow(communicator, distance, alike=not any(asked)) for distance in distances],
+            [_flow(communicator, distance, asked) for distance in distances],
             [_star(communicator, centre, asked[centre]) for centre in range(world_size)],
             _mtu(cluster),
         )
@@ -155,20 +156,30 @@ def _round_trip(communicator: Communicator, asked: Sequence[Asked]) -> float:
     return own
 
 
-def _flow(communicator: Communicator, distance: int, alike: bool) -> float:
+def _flow(communicator: Communicator, distance: int, asked: Sequence[Asked]) -> float:
     """Payload per second from the rank `distance` before this one, while this one sends to the rank `distance` after.
 
-    If all links should be alike, all flows are equally long: otherwise the last one would have the host to itself.
+    If nothing is asked of any link, all flows are equally long: otherwise the last one would have the host to itself.
     """
     to = (communicator.rank + distance) % communicator.world_size
     source = (communicator.rank - distance) % communicator.world_size
-    rate = _pass(communicator, to, PROBE, source, PROBE)
+    limits = [_most(asked, each, each - distance) for each in range(communicator.world_size)]
+    at_once = limits[communicator.rank] < math.inf
+    rate = _pass(communicator, to, PROBE, source, PROBE, at_once)
     for seconds in FLOW_SECONDS:
         rates = [float(each) for each in communicator.all_gather(torch.tensor(rate, dtype=torch.float64))]
-        expected = [statistics.median(rates)] * len(rates) if alike else rates
+        if any(asked):  # a probe fits into a link's burst, so it can be faster than the link
+            expected = [min(pair) for pair in zip(rates, limits, strict=True)]
+        else:
+            expected = [statistics.median(rates)] * len(rates)
         given, wanted = _pieces_for(expected[to] * seconds), _pieces_for(expected[communicator.rank] * seconds)
-        rate = _pass(communicator, to, given, source, wanted)
+        rate = _pass(communicator, to, given, source, wanted, at_once)
     return rate
+
+
+def _most(asked: Sequence[Asked], *ends: int) -> float:
+    """Bytes per second that the links of these ranks should let pass, headers included."""
+    return min((asked[end].bits_per_second or math.inf) / 8 for end in ends)
 
 
 def _star(communicator: Communicator, centre: int, asked: Asked) -> tuple[float, float]:
@@ -226,21 +237,33 @@ def _pieces_for(payload: float) -> Pieces:
     return Pieces(max(LEAST_PIECES, int(payload / size)), size)
 
 
-def _pass(communicator: Communicator, to: int, given: Pieces, source: int, wanted: Pieces) -> float:
-    """Send and receive some pieces; payload received per second once the flow was under way."""
+def _pass(communicator: Communicator, to: int, given: Pieces, source: int, wanted: Pieces, at_once: bool) -> float:
+    """Send and receive some pieces; payload received per second once the flow was under way.
+
+    A sender waits until the receiver has asked for a piece. Where the receiver also sends to that rank, its request
+    queues behind its own data in their one connection: a flow of small pieces then is as much slower than one of large
+    pieces in the other direction as its pieces are smaller, whatever the link carries. So on a link that is asked to
+    be slow all requests go `at_once`, ahead of all data. A link without a limit is as fast as the host, and there the
+    few requests keep the flow in step with the work of this rank.
+    """
     # Real memory, and more than the caches hold, as gradients are: zeros would be one page, again and again.
     outgoing = [torch.ones(given.size // ELEMENT_BYTES) for _ in range(PIECES_AHEAD)]
     places = [torch.empty(wanted.size // ELEMENT_BYTES) for _ in range(PIECES_AHEAD)]
     sums = torch.zeros_like(places[0])
+    receives: list[Transfer] = []
+
+    def ask_for(pieces: int) -> None:
+        while len(receives) < min(pieces, wanted.number):
+            place = places[len(receives) % PIECES_AHEAD]
+            receives.append(communicator.start_receive(place, source, tag=len(receives)))
+
+    ask_for(wanted.number if at_once else 0)
     communicator.wait_for_peers()
     sends = [communicator.start_send(outgoing[piece % PIECES_AHEAD], to, tag=piece) for piece in range(given.number)]
-    receives: list[Transfer] = []
     uncounted = wanted.number // UNCOUNTED_PART or 1
     began = 0.0
     for piece in range(wanted.number):
-        while len(receives) < min(piece + PIECES_AHEAD, wanted.number):
-            place = places[len(receives) % PIECES_AHEAD]
-            receives.append(communicator.start_receive(place, source, tag=len(receives)))
+        ask_for(piece + PIECES_AHEAD)
         receives[piece].wait()
         if piece % 2 == 0:  # an all-reduce adds up half of what it moves, on the cores that move it
             sums += places[piece % PIECES_AHEAD]
