@@ -12,7 +12,7 @@ from typing import NoReturn
 from app.benchmark.choice import Choice
 from app.errors import LockstepError, SettingError
 from app.machine.folders import unwritten
-from app.machine.interrupt import end_on_signal
+from app.machine.interrupt import end_on_signal, take_the_end
 from app.machine.say import say, shown
 from app.settings import environment, explanations, texts
 
@@ -66,9 +66,11 @@ def main() -> int:
     try:
         return _run(_parse(sys.argv[1:]))
     except LockstepError as error:
+        take_the_end()
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.exit_code
     except OSError as error:
+        take_the_end()
         if error.errno not in OF_A_DISK:
             raise
         print(f"error: {unwritten(error)}", file=sys.stderr, flush=True)

@@ -23,7 +23,7 @@ from app.machine.say import Say
 from app.settings.fields import Settings
 
 REMINDER_SECONDS = 10.0
-FAREWELL_SECONDS = 5.0
+FAREWELL_SECONDS = 10.0  # after a refusal, for those who have not come yet
 
 
 def join(settings: Settings, identity: Identity, say: Say, clean_ups: CleanUps) -> Cluster:
@@ -112,7 +112,7 @@ def _seat_all(registrar: Registrar, settings: Settings, identity: Identity, card
         table = _assign(settings, [card, *(registrar.cards[seat] for seat in identity.seats[1:])])
     except LockstepError as error:
         registrar.answer({"refused": str(error)})
-        registrar.await_everyone(FAREWELL_SECONDS)
+        registrar.await_everyone(min(FAREWELL_SECONDS, identity.deadline - time.monotonic()))
         raise
     registrar.answer({"table": table.content()})
     registrar.close()

@@ -79,7 +79,7 @@ class Judgement:
             other.answered = True
         if not (other.word.ending or other.word.done):  # its last words; older ones may come later
             other.word = word
-        if word.lost is not None and self.verdict is None:
+        if word.lost and self.verdict is None:
             self.verdict = Verdict(word.lost, word.reason)
 
     def stand_still(self, seconds: float, now: float) -> None:

@@ -13,6 +13,7 @@ from app.cluster.roll_call import RollCall
 from app.errors import LockstepError, PeerLostError
 from app.machine import interfaces
 from app.machine.cpus import Machine
+from app.machine.interrupt import take_the_end
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Cluster:
                 dist.barrier()
             self.roll_call.leave()
         except BaseException as error:
+            take_the_end()
             self.roll_call.give_up(str(error).partition("\n")[0])
             raise
 

@@ -5,6 +5,7 @@ import base64
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -17,7 +18,7 @@ from app.machine.say import Say
 HELLO_SECONDS = 20.0  # from the connection to a whole card
 CLOSING_SECONDS = 5.0  # for those who are refused to hear of it
 STRANGERS_NAMED = 5
-SPARE_CONNECTIONS = 64  # besides those of the ranks
+SPARE_CONNECTIONS = 64  # that one address may have open, besides those of ranks
 
 
 class Registrar:
@@ -30,13 +31,14 @@ class Registrar:
     def __init__(self, address: str, port: int, seats: Sequence[str], say: Say) -> None:
         """Listen on the ranks' network alone; `seats` are those of all other ranks."""
         listening = socket.create_server((address, port), backlog=128)
+        self.port = int(listening.getsockname()[1])
         self._seats, self._say = seats, say
         self.cards: dict[str, Card] = {}
         self.left: list[str] = []  # seats whose process has gone again
         self._answer: bytes | None = None
         self._connections: dict[str, asyncio.StreamWriter] = {}
         self._strangers: list[str] = []
-        self._open = 0
+        self._open: Counter[str] = Counter()  # connections, by address
         self._values: dict[str, asyncio.Future[str]] = {}
         self._loop = asyncio.new_event_loop()
         self._news = asyncio.Event()
@@ -68,7 +70,15 @@ class Registrar:
 
     def await_everyone(self, seconds: float) -> None:
         """After a refusal: stay until all ranks have come and heard of it, or for a while."""
-        self.await_cards(time.monotonic() + seconds)
+
+        async def wait() -> None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    while len(self.cards) < len(self._seats):
+                        self._news.clear()
+                        await self._news.wait()
+
+        self._call(wait()).result()
 
     def close(self) -> None:
         """Let nobody in any more; those who are in stay."""
@@ -99,18 +109,18 @@ class Registrar:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+        address = str(writer.get_extra_info("peername")[0])
+        self._open[address] += 1
         try:
-            if self._open <= SPARE_CONNECTIONS + len(self._seats):
-                await self._attend_to(reader, writer)
+            if self._open[address] <= SPARE_CONNECTIONS + len(self._seats):
+                await self._attend_to(address, reader, writer)
         except (OSError, NoSuchMessageError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # it has gone, or talks nonsense
         finally:
-            self._open -= 1
+            self._open[address] -= 1
             writer.close()
 
-    async def _attend_to(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        address = str(writer.get_extra_info("peername")[0])
+    async def _attend_to(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(HELLO_SECONDS):
                 hello = unpack(await reader.readuntil(b"\n"))

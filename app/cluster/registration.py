@@ -11,6 +11,7 @@ from app.errors import JoinError, SettingError
 
 KNOCK_SECONDS = 5.0  # for one attempt to connect
 PAUSE_SECONDS = 0.1  # before the next one
+COURTESY_SECONDS = 5.0  # rank 0 has begun later, and knows better who is missing when the time is over
 
 
 class Registration:
@@ -33,10 +34,11 @@ class Registration:
                     ) from None
             time.sleep(PAUSE_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._lines = Lines(connection)
+        self._connection, self._lines = connection, Lines(connection)
 
     def hand_in(self, seat: str, card: Card, deadline: float) -> Table:
         """Hand in this rank's card and wait for the table of all ranks."""
+        deadline += COURTESY_SECONDS
 
         def ask() -> dict[str, object]:
             self._lines.send({"seat": seat, "card": card.content()}, deadline)
@@ -59,6 +61,10 @@ class Registration:
         while (answer := self._lines.receive(deadline)).get("key") != key:
             pass  # the answer to a question that was given up
         return base64.b64decode(str(answer.get("value")))
+
+    def close(self) -> None:
+        """Leave."""
+        self._connection.close()
 
     def _asking[Answer](self, ask: Callable[[], Answer]) -> Answer:
         try:

@@ -14,6 +14,7 @@ from select import select
 
 from app.cluster.judgement import ANSWER_SECONDS, Judgement, Verdict
 from app.cluster.words import LARGEST, LONGEST_REASON, Word, pack, unpack
+from app.machine.interrupt import take_the_end
 
 REPEAT_SECONDS = 0.2  # between two calls
 BEATS = 8  # signs of life within PEER_TIMEOUT
@@ -49,8 +50,7 @@ class RollCall:
         self._failed = threading.Event()  # an operation of the training
         self._decided, self._decided_at = threading.Event(), 0.0
         self._all_heard = threading.Event()
-        self._guard = threading.Lock()  # whoever has it ends this process: the training or this thread
-        self._guarding = True
+        self._guarding = True  # until the training ends, or has noticed a loss by itself
         self._bell, self._ear = socket.socketpair()
 
     def start(self, abandon: Abandon) -> None:
@@ -70,7 +70,8 @@ class RollCall:
 
     def find_lost(self) -> Verdict:
         """After a failed operation: the ranks that are gone, not those that merely noticed."""
-        self._take_over()
+        take_the_end()
+        self._guarding = False
         self._failed.set()
         self._bell.send(b"!")
         self._decided.wait(2 * ANSWER_SECONDS)
@@ -78,23 +79,19 @@ class RollCall:
 
     def leave(self) -> None:
         """This rank has finished with all others: nobody misses it any more, and it misses nobody."""
-        self._take_over()
+        self._guarding = False
         self._own = replace(self._own, done=True)
         self._broadcast()
 
     def give_up(self, reason: str) -> None:
         """This rank ends early; tell the others why, or who is lost."""
-        self._take_over()
-        if self._judgement.verdict is None:
+        self._guarding = False
+        if self.loss is None:
             self._own = replace(self._own, ending=reason[:LONGEST_REASON] or "it did not say why")
         self._broadcast()
         for _ in range(FAREWELLS - 1):
             time.sleep(REPEAT_SECONDS / 2)
             self._broadcast()
-
-    def _take_over(self) -> None:
-        with self._guard:
-            self._guarding = False
 
     def _take_turns(self, abandon: Abandon) -> None:
         next_turn = next_beat = time.monotonic()
@@ -116,8 +113,8 @@ class RollCall:
             if urgent or now >= next_beat:
                 self._broadcast()
                 next_beat = now + self._beat_seconds
-            if self.loss and now - self._decided_at > GRACE_SECONDS:
-                self._end(self.loss, abandon)
+            if self.loss and now - self._decided_at > GRACE_SECONDS and self._guarding:
+                abandon(self.loss)
             next_turn = now + REPEAT_SECONDS if urgent else next_beat
 
     def _listen(self, until: float) -> None:
@@ -148,7 +145,7 @@ class RollCall:
             self._own,
             call=self._judgement.call,
             standstill=self._judgement.standstill(time.monotonic()),
-            lost=verdict.lost if verdict else None,
+            lost=verdict.lost if verdict else (),
             reason=verdict.reason if verdict else "",
         )
 
@@ -161,8 +158,3 @@ class RollCall:
     def _send(self, word: Word, rank: int) -> None:
         with suppress(OSError):  # no way there at the moment: the silence that follows is what counts
             self._datagrams.sendto(pack(word, self._password), self._addresses[rank])
-
-    def _end(self, loss: Verdict, abandon: Abandon) -> None:
-        with self._guard:
-            if self._guarding:
-                abandon(loss)

@@ -22,7 +22,7 @@ class Word:
     done: bool = False  # it has finished its work with the others
     ending: _Reason = ""  # why it ends early, for a reason of its own
     standstill: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 0.0  # seconds, a while ago
-    lost: tuple[int, ...] | None = None  # its verdict
+    lost: tuple[int, ...] = ()  # its verdict
     reason: _Reason = ""  # of the verdict
 
 

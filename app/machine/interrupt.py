@@ -14,7 +14,10 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 CleanUps = list[Callable[[], object]]
 
-_ending = threading.Lock()  # a process ends once
+PATIENCE_SECONDS = 10.0  # for the work that has begun to end by itself
+
+_first = threading.Lock()  # held by whoever ends the process: once, and until it has ended
+_by_its_work = threading.Event()
 
 
 def end_on_signal() -> CleanUps:
@@ -39,8 +42,18 @@ def end_now(error: str, clean_ups: CleanUps) -> NoReturn:
     _end(f"error: {error}", clean_ups, 1)
 
 
+def take_the_end() -> None:
+    """From here on the process ends by its own work; if a signal or a loss has begun to end it, this never returns.
+
+    So a process ends once: with one message, one report and one exit code.
+    """
+    if not _by_its_work.is_set():
+        _first.acquire()
+        _by_its_work.set()
+
+
 def _end(message: str, clean_ups: CleanUps, code: int) -> NoReturn:
-    _ending.acquire()
+    _first.acquire(timeout=PATIENCE_SECONDS if _by_its_work.is_set() else -1)
     try:
         print(message, file=sys.stderr, flush=True)
         for clean_up in clean_ups:

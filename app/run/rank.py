@@ -21,7 +21,7 @@ from app.errors import LockstepError, WriteError
 from app.link.measured import deviations
 from app.link.measurement import describe, insist_on, measure_links
 from app.machine import folders, process
-from app.machine.interrupt import CleanUps
+from app.machine.interrupt import CleanUps, take_the_end
 from app.machine.say import Say
 from app.records.lines import Finished, Recorder
 from app.records.manifest import Link
@@ -56,6 +56,7 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
             if cluster.rank == 0:
                 _try_to_conclude(run_folder)
             raise
+        take_the_end()
         with _saying_what_cannot_be_written(cluster.rank):
             summary = conclude(run_folder) if cluster.rank == 0 else None
     if summary:

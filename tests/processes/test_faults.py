@@ -45,39 +45,96 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("mode", SYNCHRONISING)
-@pytest.mark.parametrize("victim", [0, 2])
-def test_a_killed_rank_is_named_by_the_others(folder: Path, mode: str, victim: int) -> None:
-    ranks = Ranks(folder, 3, SYNC_MODE=mode, EPOCHS=1_000_000, EVALUATE="never", PEER_TIMEOUT=60)
+@pytest.mark.parametrize(
+    ("mode", "victims"),
+    [
+        ("gather_scatter", [0, 2]),
+        ("send_recv", [3]),
+        ("all_reduce", [1, 2]),
+        ("ring_all_reduce", [0]),
+        ("ring_all_reduce", [2]),
+        ("ddp", [0, 3]),
+        ("ddp", [2]),
+    ],
+)
+def test_killed_ranks_are_named_by_all_others(folder: Path, mode: str, victims: list[int]) -> None:
+    ranks = Ranks(folder, 4, SYNC_MODE=mode, EPOCHS=1_000_000, EVALUATE="never", PEER_TIMEOUT=60)
     ranks.start()
     run_until(ranks, 5)
-    ranks.processes[victim].kill()
-    outcomes = ranks.wait()
-    for rank, (code, output) in outcomes.items():
-        if rank != victim:
+    for victim in victims:
+        ranks.processes[victim].kill()
+    for rank, (code, output) in ranks.wait().items():
+        if rank not in victims:
             assert code == 1, output
-            assert f"rank {rank}: lost rank {victim} (" in output
+            assert named_by(rank, output) == victims, output
             assert OPERATION.search(output), output
             assert "Traceback" not in output
-    if victim != 0:
+    if 0 not in victims:
         assert ranks.summary()["complete"] is False
         assert ranks.summary()["steps"] >= 4  # the ranks beside rank 0 may be a record behind it
 
 
-@pytest.mark.parametrize("mode", ["ring_all_reduce", "ddp"])
-def test_a_silent_rank_is_lost_after_the_peer_timeout(folder: Path, mode: str) -> None:
+def test_every_mode_that_synchronises_is_tried() -> None:
+    (mark,) = test_killed_ranks_are_named_by_all_others.pytestmark  # type: ignore[attr-defined]
+    assert {mode for mode, _ in mark.args[1]} == set(SYNCHRONISING)
+
+
+def named_by(rank: int, output: str) -> list[int]:
+    """The ranks that a rank says it has lost."""
+    found = re.search(rf"^error: rank {rank}: lost ((rank \d+ \([^)]*\)(, )?)+)", output, re.MULTILINE)
+    return [int(each) for each in re.findall(r"rank (\d+) \(", found[1])] if found else []
+
+
+@pytest.mark.parametrize(
+    ("mode", "sleeper"), [("none", 0), ("none", 2), ("ring_all_reduce", 0), ("all_reduce", 2), ("ddp", 1)]
+)
+def test_a_silent_rank_is_lost_after_the_peer_timeout_and_says_so_when_it_wakes(
+    folder: Path, mode: str, sleeper: int
+) -> None:
+    """Rank 0 as well, without which there is no store and no report."""
     ranks = Ranks(folder, 3, SYNC_MODE=mode, EPOCHS=1_000_000, EVALUATE="never", PEER_TIMEOUT=4)
     ranks.start()
     run_until(ranks, 5)
-    ranks.processes[1].send_signal(signal.SIGSTOP)
+    ranks.processes[sleeper].send_signal(signal.SIGSTOP)
     try:
-        for rank in (0, 2):
+        for rank in {0, 1, 2} - {sleeper}:
             code, output = group.wait(ranks.processes[rank])
             assert code == 1, output
-            assert "lost rank 1 (" in output
+            assert named_by(rank, output) == [sleeper], output
+            assert "Traceback" not in output
+        ranks.processes[sleeper].send_signal(signal.SIGCONT)
+        code, output = group.wait(ranks.processes[sleeper])
+        assert code == 1, output
+        assert f"error: rank {sleeper}: the other ranks took this rank for lost" in output
+        assert "lost rank" not in output
     finally:
-        ranks.processes[1].kill()
-        ranks.processes[1].communicate()
+        ranks.processes[sleeper].kill()
+
+
+def test_a_rank_that_dies_is_missed_even_if_nobody_needs_it(folder: Path) -> None:
+    """Replicas that never synchronise do not wait for each other until the end."""
+    ranks = Ranks(folder, 3, SYNC_MODE="none", EPOCHS=1_000_000, EVALUATE="never", PEER_TIMEOUT=4)
+    ranks.start()
+    run_until(ranks, 5)
+    ranks.processes[1].kill()
+    for rank in (0, 2):
+        code, output = group.wait(ranks.processes[rank])
+        assert code == 1, output
+        assert named_by(rank, output) == [1], output
+    ranks.processes[1].communicate()
+    assert ranks.summary()["complete"] is False
+
+
+def hang(cluster: Cluster) -> None:
+    """A training that never comes to an operation in which it could notice anything."""
+    if cluster.rank == 1:
+        cluster.roll_call.give_up("the disk is full")
+        os._exit(1)
+    time.sleep(group.PATIENCE_SECONDS)
+
+
+def test_a_rank_that_hangs_for_another_reason_is_ended_after_a_loss() -> None:
+    assert run_group(3, hang) == [None, None, None]
 
 
 @pytest.mark.parametrize("full", [[0], [1], [0, 1]])
@@ -101,6 +158,9 @@ def test_a_rank_that_cannot_write_says_so_in_a_line_and_what_it_wrote_stays(fold
     for rank, (_, output) in told.items():
         assert "Traceback" not in output, output
         assert ("the report of what was recorded could not be made: " in output) is (rank == 0 and 0 in full)
+        if rank not in full:
+            assert named_by(rank, output) == full
+            assert f"it ended: rank {full[0]}: results/" in output  # and not only that it is gone
     assert all(len(rank.steps) >= 4 for rank in run_records.read(folder / "results/latest").ranks)
     assert (folder / "results/latest/report.html").is_file() is (0 not in full)
 

@@ -1,0 +1,217 @@
+"""Who is lost: no living rank is ever named, no dead one is forgotten, whatever datagrams are lost on the way."""
+
+import json
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.cluster.judgement import ANSWER_SECONDS, FRESH_SECONDS, Judgement, Verdict
+from app.cluster.words import LONGEST_REASON, Word, pack, unpack
+
+TURN = 0.2  # seconds, as in the roll call
+
+
+@dataclass
+class Rank:
+    """One that runs, has died, or stands still for a while."""
+
+    judgement: Judgement
+    runs: bool = True
+    ending: str = ""
+    inbox: list[Word] = field(default_factory=list)
+
+
+class World:
+    """Ranks whose datagrams may be lost, on a clock of their own."""
+
+    def __init__(self, world_size: int, peer_timeout: float, loss: float, seed: int) -> None:
+        self.now = 100.0
+        self.chance, self.loss = Random(seed), loss  # noqa: S311  # no secret
+        everyone = range(world_size)
+        self.ranks = [
+            Rank(Judgement(rank, [other for other in everyone if other != rank], peer_timeout, self.now))
+            for rank in everyone
+        ]
+
+    def run(self, seconds: float) -> None:
+        for _ in range(round(seconds / TURN)):
+            self.now += TURN
+            for number, rank in enumerate(self.ranks):
+                if rank.runs:
+                    self._take_turn(number, rank)
+
+    def _take_turn(self, number: int, rank: Rank) -> None:
+        words, rank.inbox = rank.inbox, []
+        for word in words:
+            rank.judgement.hear(word, self.now)
+            if word.call:
+                self._send(self._word(number, answer=word.call), word.rank)
+        rank.judgement.consider(self.now)
+        for other in range(len(self.ranks)):
+            if other != number:
+                self._send(self._word(number, call=rank.judgement.call), other)
+
+    def _word(self, number: int, call: int = 0, answer: int = 0) -> Word:
+        rank = self.ranks[number]
+        verdict = rank.judgement.verdict
+        still = rank.judgement.standstill(self.now)
+        return Word(
+            number,
+            call,
+            answer,
+            ending=rank.ending,
+            standstill=still,
+            lost=verdict.lost if verdict else (),
+            reason=verdict.reason if verdict else "",
+        )
+
+    def _send(self, word: Word, to: int) -> None:
+        if self.chance.random() >= self.loss:
+            self.ranks[to].inbox.append(word)
+
+    def verdicts(self) -> list[Verdict | None]:
+        return [rank.judgement.verdict for rank in self.ranks]
+
+
+CASES = {
+    "world_size": st.integers(2, 8),
+    "peer_timeout": st.sampled_from([1.0, 4.0, 10.0, 60.0]),
+    "loss": st.sampled_from([0.0, 0.1, 0.2]),
+    "seed": st.integers(0, 2**32),
+}
+
+
+@given(**CASES, data=st.data())
+def test_the_dead_are_named_by_all_and_the_living_by_none(
+    world_size: int, peer_timeout: float, loss: float, seed: int, data: st.DataObject
+) -> None:
+    """Whether the survivors' operations fail at once, later, or never."""
+    world = World(world_size, peer_timeout, loss, seed)
+    world.run(data.draw(st.integers(0, 50)) / 10)
+    dead = data.draw(st.sets(st.integers(0, world_size - 1), min_size=1, max_size=world_size - 1))
+    for number in dead:
+        world.ranks[number].runs = False
+    survivors = [rank for number, rank in enumerate(world.ranks) if number not in dead]
+    noticing = data.draw(st.lists(st.sampled_from(survivors), max_size=3))
+    for rank in noticing:
+        world.run(data.draw(st.integers(0, 20)) / 10)
+        rank.judgement.doubt(world.now)
+    limit = (0 if noticing else max(peer_timeout, peer_timeout / 2 + ANSWER_SECONDS)) + ANSWER_SECONDS + FRESH_SECONDS
+    world.run(limit)
+    assert {rank.judgement.verdict for rank in survivors} == {Verdict(tuple(sorted(dead)))}
+
+
+@given(**CASES)
+def test_a_failed_operation_of_ranks_that_all_run_is_nobody_s_loss(
+    world_size: int, peer_timeout: float, loss: float, seed: int
+) -> None:
+    world = World(world_size, peer_timeout, loss, seed)
+    world.run(2 * peer_timeout)
+    assert world.verdicts() == [None] * world_size
+    world.ranks[0].judgement.doubt(world.now)
+    world.run(ANSWER_SECONDS)
+    assert world.verdicts() == [Verdict(()), *[None] * (world_size - 1)]
+
+
+@given(**CASES)
+def test_a_rank_that_says_why_it_ends_is_named_with_that(
+    world_size: int, peer_timeout: float, loss: float, seed: int
+) -> None:
+    world = World(world_size, peer_timeout, loss, seed)
+    world.run(1)
+    world.ranks[-1].ending = "the disk is full"
+    world.run(1)
+    world.ranks[-1].runs = False
+    world.run(ANSWER_SECONDS + FRESH_SECONDS)
+    lost = Verdict((world_size - 1,), "it ended: the disk is full")
+    assert world.verdicts()[:-1] == [lost] * (world_size - 1)
+
+
+def stand_still(world: World, number: int, seconds: float) -> None:
+    sleeper = world.ranks[number]
+    sleeper.runs = False
+    world.run(seconds)
+    sleeper.judgement.stand_still(seconds, world.now)
+    sleeper.runs = True
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 5])
+def test_a_rank_that_slept_too_long_learns_that_it_was_taken_for_lost(world_size: int) -> None:
+    world = World(world_size, 10, 0, 1)
+    world.run(1)
+    stand_still(world, 0, 30)
+    world.run(1)
+    assert world.verdicts() == [Verdict((0,))] * world_size
+
+
+def test_a_rank_that_slept_as_long_as_the_others_waited_is_named_although_it_answers() -> None:
+    world = World(3, 10, 0, 1)
+    world.run(1)
+    stand_still(world, 2, 7.6)
+    for rank in world.ranks[:2]:
+        rank.judgement.doubt(world.now)
+    world.run(1)
+    assert world.verdicts() == [Verdict((2,), "it did not run for 8 s")] * 3
+
+
+def test_a_short_sleep_is_no_loss_and_no_reason_to_blame_others() -> None:
+    world = World(3, 10, 0, 1)
+    world.run(1)
+    stand_still(world, 1, 4)
+    world.run(30)
+    assert world.verdicts() == [None] * 3
+
+
+def test_a_rank_that_is_done_is_not_missed() -> None:
+    world = World(3, 4, 0, 1)
+    world.run(1)
+    world.ranks[1].runs = False
+    for number in (0, 2):
+        world.ranks[number].judgement.hear(Word(1, done=True), world.now)
+    world.run(20)
+    assert world.verdicts()[0] is world.verdicts()[2] is None
+
+
+WORDS = st.builds(
+    Word,
+    rank=st.integers(0, 70_000),
+    call=st.integers(0, 2**31),
+    answer=st.integers(0, 2**31),
+    done=st.booleans(),
+    ending=st.text(max_size=LONGEST_REASON),
+    standstill=st.floats(0, 1e9),
+    lost=st.lists(st.integers(0, 100), max_size=20).map(tuple),
+    reason=st.text(max_size=LONGEST_REASON),
+)
+
+
+@given(word=WORDS)
+def test_a_word_arrives_as_it_was_said_and_only_with_the_password(word: Word) -> None:
+    try:
+        datagram = pack(word, "the password")
+    except UnicodeEncodeError:
+        return
+    assert unpack(datagram, "the password") == word
+    assert unpack(datagram, "another one") is None
+    assert unpack(datagram[:-1], "the password") is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda each: st.lists(each, max_size=4) | st.dictionaries(st.sampled_from(["rank", "lost", "done", "x"]), each),
+    max_leaves=12,
+)
+
+
+@given(said=JSON, password=st.just("the password") | JSON)
+def test_whatever_else_arrives_is_a_word_or_nothing(said: object, password: object) -> None:
+    found = unpack(json.dumps([password, said]).encode(), "the password")
+    assert found is None or isinstance(found, Word)
+
+
+@given(datagram=st.binary(max_size=300) | st.integers(1, 4000).map(lambda deep: b"[" * deep))
+def test_rubbish_is_no_word(datagram: bytes) -> None:
+    assert unpack(datagram, "the password") is None

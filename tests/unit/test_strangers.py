@@ -1,0 +1,253 @@
+"""The join's port among strangers: whatever they send and however slowly, ranks get in, and nothing else does."""
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+from dataclasses import asdict, replace
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.cluster.card import Card, Table, check_agreement, read_table, seat
+from app.cluster.identity import Identity
+from app.cluster.lines import LONGEST_REQUEST, Lines, NoSuchMessageError, unpack
+from app.cluster.registrar import SPARE_CONNECTIONS, Registrar
+from app.cluster.registration import Registration
+from app.errors import JoinError, LockstepError, SettingError
+from app.machine.cpus import Machine
+from app.settings import environment
+
+LOCAL = "127.0.0.1"
+PATIENCE = 20.0
+
+
+def card(rank: int = 1, **settings: str) -> Card:
+    given = environment.of({"MODEL": "lenet5", **settings})
+    return Card.of(given, Identity(rank, (), str(rank), rank, f"node-{rank}", LOCAL, LOCAL, 0.0), 7000 + rank)
+
+
+@pytest.fixture
+def registrar() -> Iterator[Registrar]:
+    said: list[str] = []
+    opened = Registrar(LOCAL, 0, ["1", "2"], said.append)
+    opened.said = said  # type: ignore[attr-defined]
+    yield opened
+    opened.close()
+
+
+def connect(registrar: Registrar) -> socket.socket:
+    connection = socket.create_connection((LOCAL, registrar.port), PATIENCE)
+    connection.settimeout(PATIENCE)
+    return connection
+
+
+def join(registrar: Registrar, own: Card) -> Table:
+    deadline = time.monotonic() + PATIENCE
+    with closing(Registration(own.name, LOCAL, registrar.port, PATIENCE, deadline)) as registration:
+        return registration.hand_in(str(own.number), own, deadline)
+
+
+def everybody_joins(registrar: Registrar) -> None:
+    """Two ranks join, put a value there, and read each other's."""
+    read: dict[int, bytes] = {}
+    both_have_read = Barrier(2)
+
+    def be(rank: int) -> None:
+        deadline = time.monotonic() + PATIENCE
+        with closing(Registration(f"rank {rank}", LOCAL, registrar.port, PATIENCE, deadline)) as registration:
+            assert len(registration.hand_in(str(rank), card(rank), deadline).members) == 3
+            registration.put(f"place/{rank}", bytes([0, 10, 255, rank]), deadline)
+            read[rank] = registration.get(f"place/{3 - rank}", deadline)
+            both_have_read.wait(PATIENCE)
+
+    ranks = [Thread(target=be, args=(rank,)) for rank in (1, 2)]
+    for rank in ranks:
+        rank.start()
+    assert registrar.await_cards(time.monotonic() + PATIENCE) == []
+    members = seat([card(0), registrar.cards["1"], registrar.cards["2"]])
+    registrar.answer({"table": Table(members, "word").content()})
+    for rank in ranks:
+        rank.join(PATIENCE)
+    assert read == {1: bytes([0, 10, 255, 2]), 2: bytes([0, 10, 255, 1])}
+    assert registrar.get("place/1", time.monotonic() + PATIENCE) == read[2]
+
+
+HUGE = b'{"seat": "' + b"x" * (4 * LONGEST_REQUEST)
+STRANGE = {
+    "nothing": b"",
+    "a NUL byte": b"\0",
+    "a key of 8 GB, as PyTorch's store would announce it": b"\0" + (2**33).to_bytes(8, "little"),
+    "half a line": b'{"seat": "1"',
+    "a line without an end": HUGE,
+    "HTTP": b"GET / HTTP/1.1\r\nHost: rank0\r\n\r\n",
+    "deep nesting": b"[" * 200_000 + b"\n",
+    "a long number": b'{"seat": ' + b"9" * 20_000 + b"}\n",
+    "no UTF-8": b'{"seat": "\xff"}\n',
+}
+
+
+@pytest.mark.parametrize("said", STRANGE.values(), ids=STRANGE)
+def test_a_stranger_who_stays_holds_nobody_up(registrar: Registrar, said: bytes) -> None:
+    with connect(registrar) as stranger:
+        with suppress(OSError):  # it is shown the door while it speaks
+            stranger.sendall(said)
+        everybody_joins(registrar)
+
+
+def test_a_crowd_of_connections_from_one_address_holds_nobody_up(registrar: Registrar) -> None:
+    with ExitStack() as crowd:
+        for _ in range(3 * SPARE_CONNECTIONS):
+            stranger = socket.create_connection((LOCAL, registrar.port), PATIENCE, ("127.0.0.2", 0))
+            with suppress(OSError):
+                crowd.enter_context(stranger).sendall(b"\0")
+        everybody_joins(registrar)
+
+
+@given(said=st.binary(max_size=500))
+def test_rubbish_is_turned_away(said: bytes) -> None:
+    registrar = opened_once()
+    with connect(registrar) as stranger:
+        stranger.sendall(said + b"\n")
+        assert stranger.recv(100) == b""
+    assert registrar.cards == {}
+
+
+def opened_once(made: list[Registrar] = []) -> Registrar:  # noqa: B006  # one for all examples
+    if not made:
+        made.append(Registrar(LOCAL, 0, ["1"], lambda _: None))
+    return made[0]
+
+
+def changed(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in (content | changes).items() if value is not ...}
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just(...),
+    lambda each: st.lists(each, max_size=3) | st.dictionaries(st.text(max_size=5), each, max_size=3),
+    max_leaves=8,
+)
+FIELDS = st.dictionaries(st.sampled_from([*asdict(card()), "other"]), ANYTHING, max_size=3)
+MACHINE = st.dictionaries(st.sampled_from([*asdict(card().machine), "other"]), ANYTHING, max_size=2)
+SETTINGS = st.dictionaries(st.sampled_from([*card().settings, "other"]), ANYTHING, max_size=3)
+
+
+def read_as_sent(content: object) -> Card | None:
+    try:
+        return Card.read(json.loads(json.dumps(content, default=str)))
+    except NoSuchMessageError:
+        return None
+
+
+@given(fields=FIELDS, machine=MACHINE, settings=SETTINGS)
+def test_a_card_is_refused_or_can_be_computed_with(
+    fields: dict[str, Any], machine: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    content = card().content()
+    for name, changes in (("machine", machine), ("settings", settings)):
+        content[name] = changed(content[name], changes)
+    theirs = read_as_sent(changed(content, fields))
+    if theirs is None:
+        return
+    cards = [card(0), theirs]
+    with suppress(SettingError):
+        check_agreement(cards)
+    members = seat(cards)
+    again = read_table(json.loads(json.dumps(Table(members, "word").content())))
+    assert again.members == members
+    assert all(1 <= member.threads <= 65_536 for member in members)
+
+
+@given(content=ANYTHING)
+def test_what_is_no_table_is_no_rank_0(content: object) -> None:
+    with pytest.raises(NoSuchMessageError):
+        read_table(json.loads(json.dumps(content, default=str)))
+
+
+@given(line=st.binary(max_size=200))
+def test_a_line_is_an_object_or_refused(line: bytes) -> None:
+    with suppress(NoSuchMessageError):
+        assert isinstance(unpack(line), dict)
+
+
+def test_cards_of_other_seats_addresses_and_versions_get_no_place(registrar: Registrar) -> None:
+    with pytest.raises(JoinError, match="rank 0 had already counted the ranks"):
+        join(registrar, card(3))
+    with pytest.raises(JoinError, match="rank 0 went away"):  # a stranger is not told why
+        join(registrar, replace(card(1), address="10.1.2.3"))
+    other = replace(card(1), settings=card(1).settings | {"another": 1})
+    with pytest.raises(SettingError, match=r"rank 1 has other settings than rank 0 \(ANOTHER\)"):
+        check_agreement([card(0), other])
+    assert registrar.cards == {}
+    everybody_joins(registrar)
+
+
+def test_a_second_rank_of_the_same_number_is_refused(registrar: Registrar) -> None:
+    with connect(registrar) as first:
+        Lines(first).send({"seat": "1", "card": card(1).content()}, time.monotonic() + PATIENCE)
+        while "1" not in registrar.cards:
+            registrar.await_cards(time.monotonic() + 0.1)
+        with pytest.raises(SettingError, match="another process has joined as this rank"):
+            join(registrar, card(1))
+
+
+def test_a_rank_that_leaves_again_is_noticed_at_once(registrar: Registrar) -> None:
+    with connect(registrar) as connection:
+        Lines(connection).send({"seat": "2", "card": card(2).content()}, time.monotonic() + PATIENCE)
+    began = time.monotonic()
+    assert registrar.await_cards(began + 10 * PATIENCE) != []
+    assert registrar.left == ["2"]
+
+
+def test_those_who_come_after_a_refusal_hear_of_it(registrar: Registrar) -> None:
+    registrar.answer({"refused": "rank 1 has SEED=5"})
+    with pytest.raises(JoinError, match="rank 0 ended the join: rank 1 has SEED=5"):
+        join(registrar, card(1))
+
+
+def answering(said: bytes) -> int:
+    """The port of a server that says this to the first who comes, and then nothing more."""
+    server = socket.create_server((LOCAL, 0))
+    kept.append(server)
+
+    def serve() -> None:
+        connection, _ = server.accept()
+        kept.append(connection)
+        connection.sendall(said)
+
+    Thread(target=serve, daemon=True).start()
+    return int(server.getsockname()[1])
+
+
+kept: list[socket.socket] = []
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b"", "rank 0 assigned no ranks within JOIN_TIMEOUT=1 s"),
+        (b'{"table"', "rank 0 assigned no ranks within JOIN_TIMEOUT=1 s"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "is not rank 0 of this version of Lockstep"),
+        (b"[]\n", "is not rank 0 of this version of Lockstep"),
+        (b"{}\n", "is not rank 0 of this version of Lockstep"),
+        (b'{"table": {"members": [], "password": 3}}\n', "is not rank 0 of this version of Lockstep"),
+        (b'{"refused": "no"}\n', "rank 0 ended the join: no"),
+    ],
+)
+def test_whatever_answers_in_rank_0_s_place_a_rank_ends_in_time_and_says_so(said: bytes, told: str) -> None:
+    deadline = time.monotonic() + 1
+    with (
+        closing(Registration("rank 1", LOCAL, answering(said), 1, deadline)) as registration,
+        pytest.raises(LockstepError, match=told),
+    ):
+        registration.hand_in("1", card(1), deadline)
+
+
+def test_a_machine_that_shares_no_core_is_still_a_machine() -> None:
+    nowhere = replace(card(1), machine=Machine("other", (), None, 0, "", bfloat16=False))
+    assert [member.threads for member in seat([card(0), nowhere])][1] == 1
