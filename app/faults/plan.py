@@ -126,7 +126,7 @@ def make(
     settings = DEFAULTS | dict(given)
     _check(number, settings)
     ranks = int(settings["WORKERS"]) + 1
-    possible = [name for name in kinds.NAMES if name != kinds.TWO or ranks > len(kinds.AT_ONCE[:2])]
+    possible = [name for name in kinds.NAMES if name != kinds.TWO or ranks > 2]
     chosen = _known("--faults", named, kinds.NAMES) or possible
     if kinds.TWO in chosen and kinds.TWO not in possible:
         raise SettingError(f"--faults two with WORKERS={ranks - 1}: two ranks at once need at least WORKERS=2.")

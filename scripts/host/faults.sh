@@ -3,6 +3,7 @@
 
 LOOK_SECONDS=0.1
 STEPS_GONE_ON=3 # after a fault that must not harm a run
+UNDER_WAY=()    # what injects faults now
 
 # Makes all trials of a plan.
 make_trials() {
@@ -27,9 +28,10 @@ of_faults() { of_image --sig-proxy=false --volume "$PWD/results:/lockstep/result
 
 # What the image has said of the next trial. Settings go into the environment.
 take_orders() {
-    local word first rest rank
+    local line word first rest rank
     FAULTS=() UNHARMED=''
-    while read -r word first rest; do
+    while IFS= read -r line; do
+        read -r word first rest <<<"$line"
         case $word in
             trial) TRIAL=$first ;;
             moment) STEP=$first DELAY=$rest ;;
@@ -37,7 +39,7 @@ take_orders() {
             patience) START_PATIENCE=$first PATIENCE=$rest ;;
             unharmed) UNHARMED=$first ;;
             fault) FAULTS+=("$first $rest") ;;
-            *) export "${word?}" ;;
+            *) export "${line?}" ;; # whose value may have spaces
         esac
     done <<<"$1"
     CONTAINERS=() PAUSED=() OTHERS=()
@@ -89,16 +91,17 @@ show_once() {
 
 # All faults at once, each by its function.
 inject_all() {
-    local fault kind rank rest under_way=()
+    local fault kind rank rest
+    UNDER_WAY=()
     for fault in "${FAULTS[@]}"; do
         read -r kind rank rest <<<"$fault"
         { "inject_$kind" "$rank" "$rest" >>"$NOTES/injected.log" 2>&1 || note missed "$kind rank $rank"; } &
-        under_way+=($!)
+        UNDER_WAY+=($!)
     done
-    wait "${under_way[@]}"
+    wait "${UNDER_WAY[@]}"
 }
 
-# The process of a container named 1 is its init, which ends with the others.
+# All processes but the container's init, which ends with them.
 inject_kill() { docker exec --user 0 "$(container "$1")" sh -c 'kill -9 -1'; }
 
 inject_pause() { docker pause "$(container "$1")"; }
@@ -207,6 +210,7 @@ await_moment() {
 end_faults() {
     trap '' INT TERM HUP
     docker kill "${CONTAINERS[@]}" >/dev/null 2>&1 || true
+    wait "${UNDER_WAY[@]}" || true # nobody may come any more
     send_stranger_away
     end_early "$1"
 }

@@ -92,20 +92,22 @@ def test_the_host_has_a_function_for_every_kind() -> None:
 
 def test_the_host_does_what_the_plan_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    made = plan.make(3, 40, None, None, {"WORKERS": "5"})
-    asked = {"trials": 40, "seed": 3, "kinds": None, "modes": None, "given": ["WORKERS=5"]}
+    made = plan.make(3, 40, None, None, {"WORKERS": "5", "DATA_FOLDER": "/srv/my data"})
+    asked = {"trials": 40, "seed": 3, "kinds": None, "modes": None, "given": ["WORKERS=5", "DATA_FOLDER=/srv/my data"]}
     commands.make_plan("sweep", lambda line: None, **asked, dry_run=False)  # type: ignore[arg-type]
     for trial in made:
         orders: list[str] = []
         commands.next_trial("sweep", orders.append)
         told = 'echo "$TRIAL $STEP $DELAY $PORT $PATIENCE ${UNHARMED:-no}"; printf "%s\n" "${FAULTS[@]}"'
+        told += "; echo ${PAUSED[*]}; echo ${#OTHERS[@]} $SYNC_MODE $MAX_STEPS; echo $DATA_FOLDER"
         lines = "\n".join(orders)
         code, output = bash(
-            f"{HOST}; take_orders '{lines}'; {told}; echo ${{PAUSED[*]}}; echo ${{#OTHERS[@]}} $SYNC_MODE $MAX_STEPS",
+            f"{HOST}; take_orders '{lines}'; {told}",
             COMPOSE_PROJECT_NAME="p",
         )
         assert code == 0, output
-        head, *faults, paused, rest = output.splitlines()
+        head, *faults, paused, rest, spaced = output.splitlines()
+        assert spaced == "/srv/my data"
         unharmed = "no" if trial.victims else "end" if trial.settings["MAX_STEPS"] else "stop"
         moment = f"{trial.moment.step} {trial.moment.seconds}"
         assert head == f"{trial.name} {moment} 29500 {trial.patience:.0f} {unharmed}"
