@@ -130,8 +130,8 @@ def _check_started(identity: Identity) -> None:
     if identity.absent:
         here, gone = len(identity.seats), identity.absent
         raise JoinError(
-            f"{here + len(gone)} ranks were started, and only {here} are here: {', '.join(gone)} "
-            f"{'has' if len(gone) == 1 else 'have'} ended before rank 0 counted. The output there says why."
+            f"{here + len(gone)} ranks were started, and only {here} {'is' if here == 1 else 'are'} here: "
+            f"{', '.join(gone)} {'has' if len(gone) == 1 else 'have'} ended before rank 0 counted. The output there says why."
         )
 
 
