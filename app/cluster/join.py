@@ -31,7 +31,13 @@ def join(settings: Settings, identity: Identity, say: Say, clean_ups: CleanUps) 
 
     The clean-ups are made if the roll call has to end the process, because the training does not notice a loss.
     """
-    datagrams = roll_call.listen(identity.address)
+    try:
+        datagrams = roll_call.listen(identity.address)
+    except OSError as error:
+        raise JoinError(
+            f"{title_of(identity)}: cannot listen at {identity.address}: {error.strerror}. "
+            "Was the container disconnected from its network? Start the cluster again."
+        ) from None
     card = Card.of(settings, identity, datagrams.getsockname()[1])
     os.environ["GLOO_SOCKET_IFNAME"] = card.interface  # the only place where Gloo looks for it
     values: Values | None = None
@@ -131,7 +137,8 @@ def _check_started(identity: Identity) -> None:
         here, gone = len(identity.seats), identity.absent
         raise JoinError(
             f"{here + len(gone)} ranks were started, and only {here} {'is' if here == 1 else 'are'} here: "
-            f"{', '.join(gone)} {'has' if len(gone) == 1 else 'have'} ended before rank 0 counted. The output there says why."
+            f"{', '.join(gone)} {'has' if len(gone) == 1 else 'have'} ended before rank 0 counted. "
+            "The output there says why."
         )
 
 

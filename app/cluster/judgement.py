@@ -79,8 +79,9 @@ class Judgement:
             other.answered = True
         if not (other.word.ending or other.word.done):  # its last words; older ones may come later
             other.word = word
-        if word.lost and self.verdict is None:
-            self.verdict = Verdict(word.lost, word.reason)
+        lost = tuple(rank for rank in word.lost if rank == self._rank or rank in self._others)
+        if lost and self.verdict is None:
+            self.verdict = Verdict(lost, word.reason)
 
     def stand_still(self, seconds: float, now: float) -> None:
         """This rank did not run until now. It cannot blame others for what it did not hear meanwhile."""

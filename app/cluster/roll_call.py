@@ -87,7 +87,8 @@ class RollCall:
         """This rank ends early; tell the others why, or who is lost."""
         self._guarding = False
         if self.loss is None:
-            self._own = replace(self._own, ending=reason[:LONGEST_REASON] or "it did not say why")
+            printable = reason.encode(errors="replace").decode()  # a file's name may hold what is no text
+            self._own = replace(self._own, ending=printable[:LONGEST_REASON] or "it did not say why")
         self._broadcast()
         for _ in range(FAREWELLS - 1):
             time.sleep(REPEAT_SECONDS / 2)
