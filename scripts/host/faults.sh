@@ -79,7 +79,7 @@ make_trial() {
     ((${#PAUSED[@]} > 0)) || return 0
     note woken "$(now)"
     for paused in "${PAUSED[@]}"; do
-        quietly docker unpause "$paused" || note missed "the end of the pause of $paused"
+        docker unpause "$paused" >>"$NOTES/injected.log" 2>&1 || note missed "the end of the pause of $paused"
     done
     await_ends "$PATIENCE" "${PAUSED[@]}"
 }

@@ -101,10 +101,7 @@ def test_the_host_does_what_the_plan_says(tmp_path: Path, monkeypatch: pytest.Mo
         told = 'echo "$TRIAL $STEP $DELAY $PORT $PATIENCE ${UNHARMED:-no}"; printf "%s\n" "${FAULTS[@]}"'
         told += "; echo ${PAUSED[*]}; echo ${#OTHERS[@]} $SYNC_MODE $MAX_STEPS; echo $DATA_FOLDER"
         lines = "\n".join(orders)
-        code, output = bash(
-            f"{HOST}; take_orders '{lines}'; {told}",
-            COMPOSE_PROJECT_NAME="p",
-        )
+        code, output = bash(f"{HOST}; take_orders '{lines}'; {told}", COMPOSE_PROJECT_NAME="p")
         assert code == 0, output
         head, *faults, paused, rest, spaced = output.splitlines()
         assert spaced == "/srv/my data"
