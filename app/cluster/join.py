@@ -23,6 +23,7 @@ from app.machine.say import Say
 from app.settings.fields import Settings
 
 REMINDER_SECONDS = 10.0
+CONNECTING_SECONDS = 4.0  # at least, even if the last rank came at the last moment
 FAREWELL_SECONDS = 10.0  # after a refusal, for those who have not come yet
 
 
@@ -78,15 +79,19 @@ def _form(
     cluster = Cluster(rank, members, calls, settings.peer_timeout, store)
     calls.start(lambda loss: end_now(str(cluster.failure(loss)), clean_ups))
     clean_ups.insert(0, lambda: calls.give_up("it was told to stop"))
+    deadline = max(identity.deadline, time.monotonic() + CONNECTING_SECONDS)
     try:
-        form_group(store, rank, len(members), settings.peer_timeout, identity.deadline)
+        form_group(store, rank, len(members), settings.peer_timeout, deadline)
     except (RuntimeError, OSError) as error:
+        away = _named(members, calls.find_lost().lost or range(len(members)), rank)
+        calls.give_up("it could not connect to all others")
         raise JoinError(
             f"{members[rank].title}: all ranks joined, but this one could not connect to all others "
-            f"({_named(members, calls.find_lost().lost or range(len(members)), rank)}): {str(error).splitlines()[0]}\n"
+            f"({away}): {str(error).splitlines()[0]}\n"
             "Every rank must reach every other on any port above 1023. Look for a rank that has ended, or a firewall."
         ) from None
-    if unheard := calls.unheard(identity.deadline):
+    if unheard := calls.unheard(deadline):
+        calls.give_up("it does not hear all others")
         raise JoinError(
             f"{members[rank].title}: all ranks joined, but no datagram (UDP) has come from "
             f"{_named(members, unheard, rank)}. "
