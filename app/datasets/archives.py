@@ -3,7 +3,6 @@
 import gzip
 import os
 import shutil
-import tarfile
 import urllib.request
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -80,7 +79,7 @@ def unpack(path: Path, folder: Path) -> None:
     """Unpack an archive into a folder, and write nothing outside it."""
     folder.mkdir(parents=True, exist_ok=True)
     if path.suffixes[-2:] == [".tar", ".gz"]:
-        with tarfile.open(path) as archive:
+        with faults.open_tar(path) as archive:
             if astray := faults.find_astray(archive):
                 raise SettingError(f"{path} {astray}. It has not been unpacked.")
             archive.extractall(folder, filter="data")

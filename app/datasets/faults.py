@@ -7,10 +7,16 @@ import os
 import stat
 import tarfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+
+from app.machine.say import shown
 
 CHUNK_BYTES = 2**20
 MOST_UNPACKED_BYTES = 2**30  # more need not be unpacked to say why a file is not the published one
+MOST_MEMBERS = 10_000  # of an archive; the published ones have ten
+MOST_READ_BYTES = 2**20
 KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
@@ -58,9 +64,28 @@ def find_fault(path: Path, md5: str, size: int | None) -> str | None:
         return f"cannot be read: {error.strerror}"
 
 
+class _Packed(gzip.GzipFile):
+    """A packed tar, of which no more is read at once than fits into the memory, whatever length it announces."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read so many bytes."""
+        if size is None or not 0 <= size <= MOST_READ_BYTES:
+            raise tarfile.ReadError(f"it announces {size} bytes where a name should stand")
+        return super().read(size)
+
+
+@contextmanager
+def open_tar(path: Path) -> Iterator[tarfile.TarFile]:
+    """Open an archive to read it."""
+    with _Packed(path) as packed, tarfile.TarFile(fileobj=packed) as archive:
+        yield archive
+
+
 def find_astray(archive: tarfile.TarFile) -> str | None:
     """The first member that is not a plain file or folder below the folder where the archive is unpacked."""
-    for member in archive:
+    for number, member in enumerate(archive):
+        if number == MOST_MEMBERS:
+            return f"holds more than {MOST_MEMBERS:,} files and folders"
         path = PurePosixPath(member.name)
         if path.is_absolute() or ".." in path.parts:
             return f"holds {member.name!r}, a path that climbs out of the archive"
@@ -79,10 +104,10 @@ def _diagnose(path: Path) -> str:
                 if packed.tell() > MOST_UNPACKED_BYTES:
                     return "has other content"
         if path.suffixes[-2:] == [".tar", ".gz"]:
-            with tarfile.open(path) as archive:
+            with open_tar(path) as archive:
                 return find_astray(archive) or "has other content"
-    except (EOFError, tarfile.ReadError):
+    except EOFError:
         return f"has been cut off, it ends after {path.stat().st_size} bytes in the middle of its content"
-    except (gzip.BadGzipFile, zlib.error, tarfile.TarError) as error:
-        return f"has been altered or damaged, its content cannot be unpacked: {error}"
+    except (gzip.BadGzipFile, zlib.error, tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
+        return f"has been altered or damaged, its content cannot be unpacked: {shown(str(error))}"
     return "has other content"

@@ -5,15 +5,17 @@ import json
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from app.datasets import CLASSES, SIDE, SOURCES, Images, Labels, Parts, Source
 from app.datasets.archives import obtain, unpack
 from app.errors import LockstepError, SettingError
 from app.machine.folders import PREPARED, scratch_in
 from app.machine.interrupt import CleanUps
-from app.machine.say import Say
+from app.machine.say import Say, shown
 from app.settings.fields import DatasetName, ModelName, Settings
 
 PARTS = ("train", "test")
@@ -108,8 +110,10 @@ def _check(name: DatasetName, parts: Parts) -> None:
 
 
 def _intact(folder: Path) -> bool:
-    listed = folder / CHECKSUMS
-    return listed.is_file() and json.loads(listed.read_text()) == _checksums(folder)
+    try:
+        return bool(json.loads((folder / CHECKSUMS).read_bytes()) == _checksums(folder))
+    except (OSError, ValueError, RecursionError):
+        return False
 
 
 def _checksums(folder: Path) -> dict[str, str]:
@@ -141,10 +145,29 @@ def load(name: DatasetName) -> DataSet:
     folder = folder_of(name)
     if not folder.is_dir():
         raise LockstepError(f"{folder} is missing. Run `python -m app prepare` with the same settings first.")
-    parts = {
-        part: Part(
-            np.load(folder / f"{part}_images.npy", mmap_mode="r"), np.load(folder / f"{part}_labels.npy", mmap_mode="r")
-        )
-        for part in PARTS
-    }
+    parts = {part: _load_part(folder, part, SOURCES[name].channels) for part in PARTS}
     return DataSet(SOURCES[name], parts["train"], parts["test"])
+
+
+def _load_part(folder: Path, part: str, channels: int) -> Part:
+    images, labels = (_map(folder / f"{part}_{array}.npy") for array in ("images", "labels"))
+    if images.dtype != np.uint8 or images.shape[1:] != (SIDE, SIDE, channels):
+        raise _damaged(folder, f"the {part} images are {images.dtype} {images.shape}")
+    if labels.dtype != np.int64 or labels.shape != images.shape[:1]:
+        raise _damaged(folder, f"the {part} labels are {labels.dtype} {labels.shape}")
+    if not 0 <= labels.min() <= labels.max() < CLASSES:
+        raise _damaged(folder, f"the {part} labels go from {labels.min()} to {labels.max()}")
+    return Part(images, labels)
+
+
+def _map(path: Path) -> npt.NDArray[Any]:
+    """The array of a file; never one of objects, because to load those can run code."""
+    try:
+        array: npt.NDArray[Any] = np.lib.format.open_memmap(path, mode="r")  # type: ignore[no-untyped-call]
+        return array
+    except Exception as error:  # numpy's reader raises many kinds
+        raise _damaged(path, shown(str(error))) from None
+
+
+def _damaged(path: Path, reason: str) -> LockstepError:
+    return LockstepError(f"{path} was damaged: {reason}. Run `python -m app prepare`, which makes it again.")

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -9,13 +10,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from app.errors import SettingError
+from app.errors import DamagedError, SettingError
 from app.machine.interrupt import CleanUps
 
 RESULTS = Path("results")  # a folder per run; `latest` points at the newest
 DATA = Path("data")  # archives of real data sets, the user's or downloaded
 PREPARED = Path("prepared")  # what `prepare` makes and the ranks only read
 REPORT = "report.html"  # of a run, in its folder
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # never a path that leads out of results/
 RUN_FILE = PREPARED / "run.json"  # how `prepare` hands the run's name to the ranks
 
 
@@ -36,8 +38,14 @@ def handed_over() -> HandedOver:
     """What `prepare` has told."""
     if not RUN_FILE.is_file():
         raise SettingError("no run has been prepared here. Give the name of one.")
-    told = json.loads(RUN_FILE.read_text())
-    return HandedOver(told["run"], told.get("neighbours", ""))  # an earlier version told less
+    try:
+        told = json.loads(RUN_FILE.read_bytes())
+        run, neighbours = told["run"], told.get("neighbours", "")  # an earlier version told less
+        if not RUN_NAME.fullmatch(run) or not isinstance(neighbours, str):
+            raise ValueError
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise DamagedError(f"{RUN_FILE} does not name a run: it was damaged. `prepare` writes it again.") from None
+    return HandedOver(run, neighbours)
 
 
 def point_latest_at(run: str) -> None:

@@ -14,6 +14,10 @@ def say(line: str) -> None:
 
 def shown(text: str) -> str:
     """A user's text as part of a line: shortened, and with escapes for what does not print."""
-    first = text[: LONGEST_SHOWN + 1]
-    escaped = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in first)
-    return escaped if len(escaped) <= LONGEST_SHOWN else f"{escaped[:LONGEST_SHOWN]}…"
+    first = escaped(text[: LONGEST_SHOWN + 1])
+    return first if len(first) <= LONGEST_SHOWN else f"{first[:LONGEST_SHOWN]}…"
+
+
+def escaped(text: str) -> str:
+    """A text with escapes for what does not print."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -266,5 +266,5 @@ def is_complete(run_folder: Path) -> bool:
     """Whether a run's summary says that it is complete; a summary that was cut off says nothing."""
     try:
         return json.loads((run_folder / FILE).read_text())["complete"] is True
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return False

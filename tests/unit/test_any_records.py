@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from app.errors import LockstepError
 from app.records import lines as records
 from app.records.lines import Clock, Evaluation, Message, PhaseSeconds, Record, Step, Usage
+from app.records.summary import is_complete
 from app.report import comparison, tables
 from app.report.commands import compare
 from app.summary.run import Run, find
@@ -155,6 +156,35 @@ def test_any_bytes_are_others(folder: Path, name: str, data: st.DataObject) -> N
     end = data.draw(st.integers(begin, min(len(whole), begin + 9)) | st.just(len(whole)))
     path.write_bytes(whole[:begin] + data.draw(st.binary(max_size=30)) + whole[end:])
     read(folder)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inside: st.lists(inside, max_size=4) | st.dictionaries(st.text(), inside, max_size=4),
+)
+NAMES_OF_A_STEP = st.sampled_from(sorted(asdict(STEP)))
+
+
+@any_example
+@given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
+def test_the_manifest_is_anything(folder: Path, content: bytes) -> None:
+    write(folder, 0, RECORDS)
+    (folder / "manifest.json").write_bytes(content)
+    assert "manifest.json cannot be read, or is not a run's: " in (read(folder) or "")
+    (folder / "summary.json").write_bytes(content)
+    assert not is_complete(folder)
+
+
+@any_example
+@given(
+    st.binary()
+    | JSON.map(lambda value: json.dumps(value).encode())
+    | st.dictionaries(NAMES_OF_A_STEP, JSON).map(lambda given: json.dumps({"kind": "step", **given}).encode())
+)
+def test_a_line_of_the_records_is_anything(folder: Path, content: bytes) -> None:
+    (folder / "manifest.json").write_text(json.dumps(MANIFEST))
+    records.path_of(folder, 0).write_bytes(content.replace(b"\n", b"") + b"\n")
+    assert "rank-0.jsonl, line 1 " in (read(folder) or "")
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ ELSEWHERE = {
     "is not a setting that experiments take": "the message names the nearest one",
     "varies … itself": "the message names the file and the setting",
     "is no TOML": "the message names the line",
+    "… has … bytes. Allowed: at most": "the message says all: a grid file that is too long",
     "was run with …, and is now to be run with": "the message says both ways out",
     "has never been run in this version": "the message names the command",
     "was still in flight": "a defect of the program",

@@ -1,16 +1,19 @@
 """What a grid file stands for: the cells of an experiment, how often each is repeated, and what its page shows."""
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import Formatter
 
 from app.errors import SettingError
 from app.experiment.plan import grid_file
 from app.experiment.plan.cells import Cell, known, problems, world_size
 from app.experiment.plan.grid_file import Block, Choices, GridFile, Show
 from app.experiment.plan.grid_lines import LineNumbers, Place
+from app.machine.say import shown
 from app.settings.explanations import hint
 
 GRIDS = Path("experiments")  # in the image's working directory: the host's scripts/experiments
@@ -66,11 +69,12 @@ class _Cells:
     def checked(self) -> list[Cell]:
         """All of them, in the order of the file; refused if one is wrong, or two have the same name."""
         self._check_given()
-        made = list(self._made())
-        if not made:
+        number = sum(math.prod(len(each) for _, each in values.values()) for *_, values in self._blocks)
+        if not number:
             raise self._lines.refusal(("grid",), "no cell is left in the quick version.")
-        if len(made) > MOST_CELLS:
-            raise self._lines.refusal(("grid",), f"the grid has {len(made)} cells. Allowed: at most {MOST_CELLS}.")
+        if number > MOST_CELLS:
+            raise self._lines.refusal(("grid",), f"the grid has {number} cells. Allowed: at most {MOST_CELLS}.")
+        made = list(self._made())
         slugs: dict[str, Cell] = {}
         for place, cell, places in made:
             if other := slugs.get(cell.slug.lower()):
@@ -125,11 +129,15 @@ class _Cells:
             words = [chosen[name] if name == "SYNC_MODE" else f"{name.lower()} {chosen[name]}" for name in named]
             return ", ".join(words) or "all"
         try:
+            # Names alone: a width could fill the memory.
+            fields = [field for _, *field in Formatter().parse(template) if field[0] is not None]
+            if any(width or how or name not in (*chosen, "ranks") for name, width, how in fields):
+                raise ValueError
             return template.format(**chosen, ranks=world_size(chosen))
-        except (LookupError, ValueError, AttributeError):
+        except ValueError:
             raise self._lines.refusal(
                 (*place, "label"),
-                f'label = "{template}": not allowed. Allowed in braces: {", ".join(chosen)}, '
+                f'label = "{shown(template)}": not allowed. Allowed in braces: {", ".join(chosen)}, '
                 "the block's settings, and ranks.",
             ) from None
 

@@ -13,9 +13,11 @@ from app.errors import SettingError
 from app.experiment.plan.cells import NOT_IN_A_GRID, known
 from app.experiment.plan.grid_lines import LineNumbers, Place
 from app.experiment.plan.kinds import allowed
+from app.machine.say import shown
 from app.settings.explanations import hint
 
 MOST_REPEATS = 100
+MOST_BYTES = 2**18  # of a grid file; ours have 3,000 at most
 
 
 @dataclass(frozen=True)
@@ -123,12 +125,16 @@ TABLES: dict[str, type[BaseModel]] = {"grid": Block, "quick": Quick, "show": Sho
 
 def read(path: Path, shown_as: Path) -> tuple[GridFile, LineNumbers]:
     """A grid file with nothing wrong in its fields, and its lines."""
-    text = path.read_text(encoding="utf-8")
+    if (size := path.stat().st_size) > MOST_BYTES:
+        raise SettingError(f"{shown_as} has {size:,} bytes. Allowed: at most {MOST_BYTES:,}.")
+    try:
+        text = path.read_text(encoding="utf-8")
+        tables = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SettingError(f"{shown_as} is no TOML: {shown(str(error))}") from None
     lines = LineNumbers(shown_as, text)
     try:
-        file = GridFile.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise SettingError(f"{shown_as} is no TOML: {error}") from None
+        file = GridFile.model_validate(tables)
     except ValidationError as error:
         # A field that is spelled wrongly also explains the one that is missing.
         detail = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
@@ -154,8 +160,16 @@ def _explain(detail: ErrorDetails) -> str:
     if detail["type"] == "extra_forbidden":
         return f"'{name}' is no field. Allowed here: {', '.join(table.model_fields)}."
     if name not in table.model_fields:  # it is a setting, whose check has words for it
-        return _wrong_name(name) or f"{name} = {detail['input']}: not allowed. Allowed: {detail['ctx']['error']}."
+        return _wrong_name(name) or f"{name} = {_written(detail)}: not allowed. Allowed: {detail['ctx']['error']}."
     words = allowed(table.model_fields[name])
     if detail["type"] == "missing" or isinstance(detail["input"], dict | list) or detail["input"] == "":
         return f"'{name}' is missing or is not {words}."
-    return f"{name} = {detail['input']}: not allowed. Allowed: {words}."
+    return f"{name} = {_written(detail)}: not allowed. Allowed: {words}."
+
+
+def _written(detail: ErrorDetails) -> str:
+    """A refused value, in a few words."""
+    try:
+        return shown(str(detail["input"]))
+    except (ValueError, RecursionError):  # thousands of digits or of brackets
+        return "…"

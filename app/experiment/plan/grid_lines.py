@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from app.errors import SettingError
+from app.machine.say import escaped
 
 Place = tuple[str | int, ...]  # of a table: its keys, and its number where it is one of several
 
@@ -39,4 +40,4 @@ class LineNumbers:
         """An error that names file and line: of a key or a table, or of what it stands in where it has no line."""
         while place and place not in self._lines:
             place = place[:-1]
-        return SettingError(f"{self._file}, line {self._lines.get(place, 1)}: {message}")
+        return SettingError(f"{self._file}, line {self._lines.get(place, 1)}: {escaped(message)}")

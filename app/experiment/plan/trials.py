@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from app.errors import SettingError
 from app.experiment.plan.cells import Cell
 from app.experiment.plan.grid import Grid
 from app.machine import folders
+from app.records.bounds import Number, Positive
 from app.records.summary import is_complete
 
 PLAN, OUTCOMES = "plan.json", "outcomes.json"
@@ -27,12 +30,14 @@ FIRST_SEED = 1
 class Trial:
     """One run of a cell."""
 
-    name: str  # also of its folder
+    name: Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # also of its folder
     cell: str
-    round: int  # from 1
+    round: Positive
     settings: dict[str, str]
-    attempts: int = 2  # a machine that others use as well may fail a run for a moment; not one that is expected to fail
-    expected_seconds: float = 0.0
+    attempts: Positive = (
+        2  # a machine that others use as well may fail a run for a moment; not one that is expected to fail
+    )
+    expected_seconds: Number = 0.0
 
 
 @dataclass(frozen=True)
@@ -40,8 +45,13 @@ class Outcome:
     """How a trial ended, as the host saw it."""
 
     exit_code: int
-    seconds: float
-    attempts: int = 1
+    seconds: Number
+    attempts: Positive = 1
+
+
+_PLAN = TypeAdapter(list[Trial])
+_OUTCOMES = TypeAdapter(dict[str, Outcome])
+_ASKED = TypeAdapter(dict[str, dict[str, str]])
 
 
 def folder_of(name: str, *, quick: bool) -> Path:
@@ -90,7 +100,10 @@ class Plan:
             shutil.rmtree(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         _write(self.folder / PLAN, [asdict(trial) for trial in self.trials])
-        _write(self.folder / ASKED, _read(self.folder / ASKED, {}) | {each.name: each.settings for each in self.trials})
+        _write(
+            self.folder / ASKED,
+            _read(self.folder / ASKED, _ASKED, {}) | {each.name: each.settings for each in self.trials},
+        )
         # A failure is of one attempt; how long the others took is worth knowing for longer.
         done = {trial.name for trial in self.finished()}
         _write(self.folder / OUTCOMES, {name: asdict(each) for name, each in self.outcomes().items() if name in done})
@@ -99,7 +112,7 @@ class Plan:
     def read(cls, name: str, *, quick: bool) -> "Plan":
         """The plan that is there."""
         folder = folder_of(name, quick=quick)
-        return cls(folder, [Trial(**each) for each in _read(folder / PLAN, [])])
+        return cls(folder, _read(folder / PLAN, _PLAN, []))
 
     def is_finished(self, trial: Trial) -> bool:
         """Whether all of its ranks came to the end and its summary was written."""
@@ -107,7 +120,7 @@ class Plan:
 
     def outcomes(self) -> dict[str, Outcome]:
         """How the trials ended that were run, by name."""
-        return {name: Outcome(**each) for name, each in _read(self.folder / OUTCOMES, {}).items()}
+        return _read(self.folder / OUTCOMES, _OUTCOMES, {})
 
     def finished(self) -> list[Trial]:
         """Those that need not be run again."""
@@ -155,7 +168,7 @@ class Plan:
         _write(self.folder / OUTCOMES, outcomes | {trial: asdict(outcome)})
 
     def _refuse_other_settings(self) -> None:
-        before = _read(self.folder / ASKED, {})
+        before = _read(self.folder / ASKED, _ASKED, {})
         for trial in self.trials:
             old = before.get(trial.name)
             if old is None or old == trial.settings or not self.is_finished(trial):
@@ -172,11 +185,11 @@ def _words(name: str, settings: Mapping[str, str]) -> str:
     return f"{name}={settings[name]}" if name in settings else f"no {name}"
 
 
-def _read(path: Path, absent: Any) -> Any:
-    """What a file holds; one that a kill cut off counts as absent."""
+def _read[Content](path: Path, reader: TypeAdapter[Content], absent: Content) -> Content:
+    """What a file holds; one that was cut off or damaged counts as absent."""
     try:
-        return json.loads(path.read_text())
-    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
+        return reader.validate_json(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValidationError):
         return absent
 
 
