@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.cluster import registration
 from app.cluster.card import Card, Table, check_agreement, read_table, seat
 from app.cluster.identity import Identity
 from app.cluster.lines import LONGEST_REQUEST, Lines, NoSuchMessageError, unpack
@@ -48,8 +49,8 @@ def connect(registrar: Registrar) -> socket.socket:
 
 def join(registrar: Registrar, own: Card) -> Table:
     deadline = time.monotonic() + PATIENCE
-    with closing(Registration(own.name, LOCAL, registrar.port, PATIENCE, deadline)) as registration:
-        return registration.hand_in(str(own.number), own, deadline)
+    with closing(Registration(own.name, LOCAL, registrar.port, PATIENCE, deadline)) as desk:
+        return desk.hand_in(str(own.number), own, deadline)
 
 
 def everybody_joins(registrar: Registrar) -> None:
@@ -59,10 +60,10 @@ def everybody_joins(registrar: Registrar) -> None:
 
     def be(rank: int) -> None:
         deadline = time.monotonic() + PATIENCE
-        with closing(Registration(f"rank {rank}", LOCAL, registrar.port, PATIENCE, deadline)) as registration:
-            assert len(registration.hand_in(str(rank), card(rank), deadline).members) == 3
-            registration.put(f"place/{rank}", bytes([0, 10, 255, rank]), deadline)
-            read[rank] = registration.get(f"place/{3 - rank}", deadline)
+        with closing(Registration(f"rank {rank}", LOCAL, registrar.port, PATIENCE, deadline)) as desk:
+            assert len(desk.hand_in(str(rank), card(rank), deadline).members) == 3
+            desk.put(f"place/{rank}", bytes([0, 10, 255, rank]), deadline)
+            read[rank] = desk.get(f"place/{3 - rank}", deadline)
             both_have_read.wait(PATIENCE)
 
     ranks = [Thread(target=be, args=(rank,)) for rank in (1, 2)]
@@ -239,13 +240,16 @@ kept: list[socket.socket] = []
         (b'{"refused": "no"}\n', "rank 0 ended the join: no"),
     ],
 )
-def test_whatever_answers_in_rank_0_s_place_a_rank_ends_in_time_and_says_so(said: bytes, told: str) -> None:
+def test_whatever_answers_in_rank_0_s_place_a_rank_ends_in_time_and_says_so(
+    said: bytes, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "COURTESY_SECONDS", 0)
     deadline = time.monotonic() + 1
     with (
-        closing(Registration("rank 1", LOCAL, answering(said), 1, deadline)) as registration,
+        closing(Registration("rank 1", LOCAL, answering(said), 1, deadline)) as desk,
         pytest.raises(LockstepError, match=told),
     ):
-        registration.hand_in("1", card(1), deadline)
+        desk.hand_in("1", card(1), deadline)
 
 
 def test_a_machine_that_shares_no_core_is_still_a_machine() -> None:
