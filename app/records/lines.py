@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import re
 import threading
 from collections.abc import Iterable, Iterator
@@ -207,6 +208,7 @@ class Recorder:
             self._file = path.open("xb", buffering=0)
             self._lock = threading.Lock()  # usage records come from another thread
             self._rank, self._path = rank, path
+            self._names = os.fstat(self._file.fileno()).st_nlink  # some file systems do not count them
             self._error: WriteError | None = None
         except FileExistsError:
             raise LockstepError(
@@ -218,6 +220,10 @@ class Recorder:
         """Append one line; nothing follows one that did not fit."""
         rest = as_line(record).encode()
         with self._lock:
+            if self._error is None and self._was_removed():
+                self._error = WriteError(
+                    f"rank {self._rank}: {self._path} was removed while the run wrote to it. Start the run again."
+                )
             if self._error:
                 raise self._error
             try:
@@ -226,6 +232,10 @@ class Recorder:
             except OSError as error:
                 self._error = WriteError(f"rank {self._rank}: {unwritten(error, self._path)}")
                 raise self._error from None
+
+    def _was_removed(self) -> bool:
+        """Without a name the file still takes records, which nobody can ever read."""
+        return os.fstat(self._file.fileno()).st_nlink == 0 < self._names
 
     def __enter__(self) -> Self:
         return self

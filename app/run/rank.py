@@ -59,6 +59,11 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
         take_the_end()
         with _saying_what_cannot_be_written(cluster.rank):
             summary = conclude(run_folder) if cluster.rank == 0 else None
+        if cluster.rank == 0 and summary is None:
+            raise WriteError(
+                f"rank 0: {run_folder} is not there any more, and with it the records of this run. "
+                "Was it removed or renamed? Start the run again, or move it back: scripts/report makes the report."
+            )
     if summary:
         say(summary.verdict.sentences[0])
         if (advice := summary.verdict.advice) and advice.command:

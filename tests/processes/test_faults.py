@@ -4,6 +4,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -163,6 +164,28 @@ def test_a_rank_that_cannot_write_says_so_in_a_line_and_what_it_wrote_stays(fold
             assert f"it ended: rank {full[0]}: results/" in output  # and not only that it is gone
     assert all(len(rank.steps) >= 4 for rank in run_records.read(folder / "results/latest").ranks)
     assert (folder / "results/latest/report.html").is_file() is (0 not in full)
+
+
+def test_a_run_whose_folder_is_removed_ends_and_says_so(folder: Path) -> None:
+    ranks = Ranks(folder, 2, SYNC_MODE="ddp", EPOCHS=1_000_000, EVALUATE="never")
+    ranks.start()
+    run_until(ranks, 5)
+    shutil.rmtree(folder / "results")
+    for rank, (code, output) in ranks.wait().items():
+        assert code == 1, output
+        assert "Traceback" not in output, output
+        assert f"rank-{rank}.jsonl was removed while the run wrote to it" in output or named_by(rank, output), output
+
+
+def test_a_run_whose_folder_is_renamed_does_not_succeed_without_a_report(folder: Path) -> None:
+    ranks = Ranks(folder, 2, SYNC_MODE="all_reduce", MAX_STEPS=40, EPOCHS=10, EVALUATE="never", LOG_EVERY=1)
+    ranks.start()
+    run_until(ranks, 5)
+    run = (folder / "results/latest").resolve()
+    run.rename(folder / "results/mine")
+    outcomes = ranks.wait()
+    assert outcomes[0][0] == 1, outcomes
+    assert f"error: rank 0: results/{run.name} is not there any more" in outcomes[0][1]
 
 
 def lose_rank_0(cluster: Cluster, step: Callable[[Cluster], object]) -> str | None:
