@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
@@ -16,7 +16,6 @@ from app.cluster.lines import LONGEST_REQUEST, NoSuchMessageError, pack, unpack
 from app.machine.say import Say
 
 HELLO_SECONDS = 20.0  # from the connection to a whole card
-CLOSING_SECONDS = 5.0  # for those who are refused to hear of it
 STRANGERS_NAMED = 5
 SPARE_CONNECTIONS = 64  # that one address may have open, besides those of ranks
 
@@ -47,11 +46,17 @@ class Registrar:
 
     def await_cards(self, deadline: float) -> list[str]:
         """Wait until all have handed in their cards, or one of them has gone; the seats that are still missing."""
+        return self._await(lambda: bool(self.left), deadline)
 
+    def await_everyone(self, seconds: float) -> None:
+        """After a refusal: stay until all ranks have come and heard of it, or for a while."""
+        self._await(lambda: False, time.monotonic() + seconds)
+
+    def _await(self, is_enough: Callable[[], bool], deadline: float) -> list[str]:
         async def wait() -> None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(deadline - time.monotonic()):
-                    while not self.left and len(self.cards) < len(self._seats):
+                    while len(self.cards) < len(self._seats) and not is_enough():
                         self._news.clear()
                         await self._news.wait()
 
@@ -67,18 +72,6 @@ class Registrar:
                 connection.write(self._answer)
 
         self._call(send()).result()
-
-    def await_everyone(self, seconds: float) -> None:
-        """After a refusal: stay until all ranks have come and heard of it, or for a while."""
-
-        async def wait() -> None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    while len(self.cards) < len(self._seats):
-                        self._news.clear()
-                        await self._news.wait()
-
-        self._call(wait()).result()
 
     def close(self) -> None:
         """Let nobody in any more; those who are in stay."""
@@ -109,7 +102,7 @@ class Registrar:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        address = str(writer.get_extra_info("peername")[0])
+        address, *_ = writer.get_extra_info("peername") or [""]  # nothing of one that has gone already
         self._open[address] += 1
         try:
             if self._open[address] <= SPARE_CONNECTIONS + len(self._seats):

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
@@ -107,6 +108,16 @@ def test_a_crowd_of_connections_from_one_address_holds_nobody_up(registrar: Regi
             with suppress(OSError):
                 crowd.enter_context(stranger).sendall(b"\0")
         everybody_joins(registrar)
+
+
+def test_those_who_slam_the_door_leave_no_trace(registrar: Registrar, capfd: pytest.CaptureFixture[str]) -> None:
+    for said in [b"", b"\0", b"{}\n"] * 30:
+        stranger = connect(registrar)
+        stranger.sendall(said)
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        stranger.close()  # with a reset
+    everybody_joins(registrar)
+    assert capfd.readouterr() == ("", "")
 
 
 @given(said=st.binary(max_size=500))
