@@ -53,6 +53,7 @@ def join(settings: Settings, identity: Identity, say: Say, clean_ups: CleanUps) 
         table = registration.hand_in(identity.seat, card, identity.deadline)
         rank = _own_rank(table, identity)
     elif len(identity.seats) == 1:
+        _check_started(identity)
         table, rank = _assign(settings, [card]), 0
     else:
         values = registrar = _open(settings, identity, say)
