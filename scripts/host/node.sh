@@ -1,0 +1,108 @@
+# shellcheck shell=bash
+# A node of CloudLab: its disk, its Docker engine, its address on the experiment network. All of it may be there already.
+
+EXPERIMENT_PREFIX=10.10.1
+ENGINE_SETTINGS=/etc/docker/daemon.json
+ENGINE_CONDITION=/etc/systemd/system/docker.service.d/lockstep.conf
+CONTROL_INTERFACE=/var/emulab/boot/controlif
+DISK_PATIENCE_SECONDS=300
+ENGINE_PATIENCE_SECONDS_AT_BOOT=600 # others install packages then as well, and hold apt's lock
+ENGINE_PAUSE_SECONDS=15
+ADDRESS_PATIENCE_SECONDS=120
+
+# Makes this node ready, with Docker's data in a folder where a disk is mounted, or in Docker's usual place.
+make_node_ready() {
+    local disk=${1:-}
+    [[ $EUID -eq 0 ]] || refuse "this readies the whole machine, which takes root."
+    [[ -z $disk ]] || await_disk "$disk"
+    configure_engine "$disk"
+    await_engine
+    await_address
+    describe_node "$disk"
+}
+
+await_disk() {
+    local disk=$1 deadline=$((SECONDS + DISK_PATIENCE_SECONDS))
+    until mountpoint -q "$disk"; do
+        ((SECONDS < deadline)) ||
+            fail "no disk is mounted at $disk after $DISK_PATIENCE_SECONDS s. See lsblk and /etc/fstab. To keep Docker's data on the root file system instead, start this without $disk."
+        sleep 1
+    done
+}
+
+# Everything of Docker goes to the disk, images too: the newer store of containerd would keep those on the root file
+# system. Docker's own networks stay away from the experiment network.
+engine_settings() {
+    local disk=$1
+    echo '{'
+    [[ -z $disk ]] || echo "  \"data-root\": \"$disk/docker\","
+    echo '  "features": {"containerd-snapshotter": false},'
+    echo '  "default-address-pools": [{"base": "10.200.0.0/16", "size": 24}]'
+    echo '}'
+}
+
+configure_engine() {
+    local disk=$1 wanted
+    wanted=$(engine_settings "$disk")
+    if [[ -e $ENGINE_SETTINGS ]]; then
+        [[ $(<"$ENGINE_SETTINGS") != "$wanted" ]] || return 0
+        fail "$ENGINE_SETTINGS is there and has other settings, which are left untouched. Put these into it, then restart Docker and start again:
+$wanted"
+    fi
+    mkdir -p "$(dirname "$ENGINE_SETTINGS")"
+    write_condition "$disk"
+    echo "$wanted" >"$ENGINE_SETTINGS.new"
+    mv "$ENGINE_SETTINGS.new" "$ENGINE_SETTINGS"
+    restart_engine
+}
+
+# At a boot the engine can come before the disk. It would then begin again in the empty folder below the mount.
+write_condition() {
+    local disk=$1
+    [[ $disk && -d /run/systemd/system ]] || return 0
+    mkdir -p "$(dirname "$ENGINE_CONDITION")"
+    printf '[Unit]\nConditionPathIsMountPoint=%s\n' "$disk" >"$ENGINE_CONDITION"
+    systemctl daemon-reload
+}
+
+# One that was there before its settings.
+restart_engine() {
+    engine_answers || return 0
+    say 'Restarting the Docker engine with its new settings'
+    if [[ -d /run/systemd/system ]]; then systemctl restart docker; else service docker restart; fi
+}
+
+# Again and again, because at a first boot apt's lock is taken for minutes, or a mirror does not answer yet.
+await_engine() {
+    local deadline=$((SECONDS + ENGINE_PATIENCE_SECONDS_AT_BOOT))
+    until (ready_engine); do
+        ((SECONDS < deadline)) ||
+            fail "Docker is not ready after $ENGINE_PATIENCE_SECONDS_AT_BOOT s; the reason stands above."
+        say "Docker is not ready; trying again in $ENGINE_PAUSE_SECONDS s"
+        sleep "$ENGINE_PAUSE_SECONDS"
+    done
+}
+
+await_address() {
+    local deadline=$((SECONDS + ADDRESS_PATIENCE_SECONDS))
+    until [[ $(experiment_address) ]]; do
+        ((SECONDS < deadline)) ||
+            fail "no interface has an address in $EXPERIMENT_PREFIX.0/24, the experiment network, after $ADDRESS_PATIENCE_SECONDS s. 'ip address' shows what this node has, /var/emulab/boot/ifmap what it should have. Reboot it from the portal."
+        sleep 1
+    done
+}
+
+# Address and interface: "10.10.1.2 on enp6s0f0".
+experiment_address() {
+    ip -4 -oneline address show | awk -v prefix="$EXPERIMENT_PREFIX." \
+        'index($4, prefix) == 1 { sub("/.*", "", $4); print $4, "on", $2; exit }'
+}
+
+describe_node() {
+    local disk=$1 root
+    root=$(docker info --format '{{.DockerRootDir}}')
+    [[ -z $disk || $root == "$disk"/* ]] ||
+        fail "Docker keeps its data in $root, not on the disk at $disk. Restart it: sudo systemctl restart docker"
+    say "$(uname -n) is ready: Docker $(docker version --format '{{.Server.Version}}'), its data in $root ($(df -h --output=avail "$root" | sed -n '2s/ //gp') free);" \
+        "experiment network: $(experiment_address); control network: $(cat "$CONTROL_INTERFACE" 2>/dev/null || echo unknown)"
+}
