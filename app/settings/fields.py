@@ -43,6 +43,9 @@ OUTSIDE_COMPOSE = frozenset({"rank", "master_addr", "ranks_started"})
 # Compose itself needs these five, so the scripts check them before they call it.
 CONSUMED_BY_COMPOSE = ("workers", "rank_cpus", "rank_memory", "network_prefix", "data_folder")
 
+# scripts/cloudlab itself needs these two.
+CONSUMED_BY_CLOUDLAB = ("network", "experiment_network")
+
 # Ranks of one run may differ in these.
 IDENTITY = frozenset(
     {
@@ -207,6 +210,17 @@ class Settings(BaseSettings):
         exclude=True,
         description="where prepare looks for the archives of real data sets, and downloads them to: a shared folder, "
         "for example, which may be read-only if it holds them",
+    )
+
+    # No rank receives these either.
+    network: Annotated[str, AfterValidator(forms.NETWORK)] = Field(
+        "host",
+        exclude=True,
+        description="what the ranks of several machines talk over: host is the machines' own network; overlay is "
+        "Docker's, a tunnel through it, to measure what that costs",
+    )
+    experiment_network: Annotated[str, AfterValidator(forms.EXPERIMENT_NETWORK)] = Field(
+        "10.10.1.0/24", exclude=True, description="the network of several machines that the gradients cross"
     )
 
     @field_validator("*", mode="before")

@@ -49,3 +49,7 @@ DATA_FOLDER = Pattern(
     "the path of a folder that exists, beginning with /, ./, ../ or ~/",
     "(~|[.][.]?)?/[^[:cntrl:]]+",
 )
+NETWORK = Pattern.of("host|overlay", "host, overlay")
+EXPERIMENT_NETWORK = Pattern.of(
+    f"({BYTE}[.]){{3}}{BYTE}/{numerals(8, 30)}", "an IPv4 network with its length, 8 to 30, such as 10.10.1.0/24"
+)

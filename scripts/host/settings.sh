@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Settings from arguments, the environment and .env, and the checks that must come before the image is built.
-# The program generates settings.table: the names of all settings, and the rules of those that Compose itself reads.
+# The program generates settings.table: the names of all settings, and the rules of those that are checked here.
 
 NEAREST_PATIENCE_SECONDS=10
 LONGEST_SHOWN=60 # characters of a wrong value in a message
@@ -10,7 +10,7 @@ READ_BY_COMPOSE=''       # the settings in .env, as JSON, once Compose has read 
 # All names.
 known_settings() { awk -F '\t' '/^[A-Z]/ { print $1 }' scripts/host/settings.table; }
 
-# Those that Compose itself reads.
+# Those that Compose itself or a script reads.
 settings_of_compose() { awk -F '\t' '/^[A-Z]/ && NF > 1 { print $1 }' scripts/host/settings.table; }
 
 default_of() { column 2 "$1"; }

@@ -60,6 +60,11 @@ def test_every_other_argument_is_refused_without_docker(argument: str) -> None:
             "100.63.0 100.128.0 223.255.255 8.8.8 10.77 10.77.1.0 10.77.256 0.1.2 127.0.0 224.0.0 10.077.1 "
             "010.077.030 a.b.c",
         ),
+        ("NETWORK", "host overlay Host bridge hosts"),
+        (
+            "EXPERIMENT_NETWORK",
+            "10.10.1.0/24 10.10.1.1/30 192.168.1.0/8 10.10.1.0 10.10.1/24 10.10.1.0/31 10.256.1.0/24",
+        ),
         ("DATA_FOLDER", "/srv/data ./data ../data ~/data /Übungen /a:b data ~other/data C:/data -/data . .. / ./ ~"),
     ],
 )

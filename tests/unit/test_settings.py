@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app.errors import SettingError
 from app.modes import MODES
 from app.settings import environment, explanations, fields, kinds, texts
-from app.settings.fields import CONSUMED_BY_COMPOSE, Settings
+from app.settings.fields import CONSUMED_BY_CLOUDLAB, CONSUMED_BY_COMPOSE, Settings
 from app.settings.numerals import decimals, numerals
 
 ROOT = Path(__file__).parents[2]
@@ -197,7 +197,21 @@ def test_compose_passes_every_setting_and_no_other() -> None:
         "RANK_MEMORY",
         "NETWORK_PREFIX",
         "DATA_FOLDER",
+        "NETWORK",
+        "EXPERIMENT_NETWORK",
     }
+
+
+def test_the_stack_passes_what_compose_passes() -> None:
+    """But nothing that shapes a link, and the list of nodes instead of Compose's numbers."""
+    compose, stack = (
+        set(re.findall(r"\b[A-Z_]{2,}\b", re.sub(" #.*", "", block)))
+        for file in ("compose.yaml", "docker/stack.yaml")
+        for block in re.findall(r"x-settings: &settings\n(.*?\])\n", (ROOT / file).read_text(), re.DOTALL)
+    )
+    shaping = {"LINK_RATE", "LINK_RATE_BY_RANK", "LINK_DELAY", "LINK_LOSS"}
+    assert stack - compose == {"NODE", "NODES"}
+    assert compose - stack == shaping | {"WORLD_SIZE", "RANKS_STARTED"}
 
 
 def test_compose_has_the_defaults_of_the_settings() -> None:
@@ -212,7 +226,14 @@ def test_compose_has_the_defaults_of_the_settings() -> None:
 def test_what_only_compose_needs_is_in_no_record() -> None:
     """The ranks find how many they are, and may be more than WORKERS says: docker compose up --scale worker=5."""
     excluded = Settings.model_fields.keys() - Settings().model_dump()
-    assert excluded == {"ranks_started", "workers", "rank_memory", "network_prefix", "data_folder"}
+    assert excluded == {
+        "ranks_started",
+        "workers",
+        "rank_memory",
+        "network_prefix",
+        "data_folder",
+        *CONSUMED_BY_CLOUDLAB,
+    }
 
 
 def test_help_names_every_setting() -> None:

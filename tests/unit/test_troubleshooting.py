@@ -25,6 +25,7 @@ ELSEWHERE = {
     "unknown argument": "scripts/test, for contributors",
     "needed for the tests": "scripts/test, for contributors",
     "the test tools could not be installed": "scripts/test, for contributors",
+    "an SSH server is needed": "scripts/test, for contributors",
     "is no experiment": "the message lists the experiments",
     "is not a setting that experiments take": "the message names the nearest one",
     "varies … itself": "the message names the file and the setting",
