@@ -15,10 +15,12 @@ from app.machine.folders import unwritten
 from app.machine.interrupt import end_on_signal, take_the_end
 from app.machine.say import say, shown
 from app.settings import environment, explanations, texts
+from app.settings.fields import Settings
 
 COMMANDS = {
     "train": "take part in a run, as one of its ranks",
     "prepare": "check the settings, make the data set, open the run's folder; runs once, before `train`",
+    "mpi": "run another command as this rank of an MPI job: rank 0 starts all ranks through mpirun, in Compose",
     "doctor": "examine the cluster, as one of its ranks: the machines, each link, the collective programs",
     "report": "make the report of a run again, or one page that compares several runs",
     "compare": "compare runs on the terminal, the fastest first",
@@ -90,7 +92,13 @@ def _run(arguments: argparse.Namespace) -> int:
             from app.run.prepare import prepare
 
             _warn_of_misspelt(arguments.variables)
-            prepare(environment.load(), _neighbours(arguments.neighbours), say, clean_ups)
+            settings = environment.load()
+            _make_key(settings)
+            prepare(settings, _neighbours(arguments.neighbours), say, clean_ups)
+        case "mpi":
+            from app.launch.start import start
+
+            return start(environment.load(), arguments.command_line)
         case "doctor":
             clean_ups = end_on_signal()
             from app.doctor.checkup import check_up
@@ -104,6 +112,7 @@ def _run(arguments: argparse.Namespace) -> int:
             _warn_of_misspelt(arguments.variables)
             _neighbours(arguments.neighbours)
             settings = environment.load()
+            _make_key(settings)
             if arguments.with_floor:
                 from app.run.prepare import check_floor
 
@@ -194,6 +203,14 @@ def _faults(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _make_key(settings: Settings) -> None:
+    """For ranks that mpirun starts; others need none, and no wait for the library that makes it."""
+    if settings.backend == "mpi":
+        from app.launch import key
+
+        key.make_for(settings)
+
+
 def _warn_of_misspelt(variables: str) -> None:
     for warning in explanations.misspelt(variables.split(",")):
         print(f"warning: {warning}", file=sys.stderr, flush=True)
@@ -257,6 +274,8 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--variables", default="", metavar="NAMES", help=meaning)
             meaning = "other clusters that run on this machine now, as PROJECT:USER:CONTAINERS,...: say so"
             command.add_argument("--neighbours", default="", metavar="LIST", help=meaning)
+        if name == "mpi":
+            command.add_argument("command_line", nargs=argparse.REMAINDER, help="train, doctor or benchmark NAME")
         if name == "check":
             meaning = "also check the same run without synchronisation, which is to be made first"
             command.add_argument("--with-floor", action="store_true", help=meaning)

@@ -1,6 +1,5 @@
 """How the ranks find each other: all go to rank 0, rank 0 assigns ranks, and the group forms."""
 
-import os
 import secrets
 import socket
 import time
@@ -9,12 +8,13 @@ from collections.abc import Sequence
 import torch.distributed as dist
 
 from app.cluster import roll_call
+from app.cluster.backends import BACKENDS
 from app.cluster.card import Card, Table, check_agreement, seat
 from app.cluster.identity import Identity
 from app.cluster.members import Cluster, Member
 from app.cluster.registrar import Registrar
 from app.cluster.registration import Registration
-from app.cluster.rendezvous import Rendezvous, Values, form_group
+from app.cluster.rendezvous import Rendezvous, Values, within
 from app.cluster.roll_call import RollCall
 from app.cluster.sharing import who_is_who
 from app.errors import JoinError, LockstepError
@@ -32,6 +32,7 @@ def join(settings: Settings, identity: Identity, say: Say, clean_ups: CleanUps) 
 
     The clean-ups are made if the roll call has to end the process, because the training does not notice a loss.
     """
+    BACKENDS[settings.backend].check()
     try:
         datagrams = roll_call.listen(identity.address)
     except OSError as error:
@@ -40,7 +41,6 @@ def join(settings: Settings, identity: Identity, say: Say, clean_ups: CleanUps) 
             "Was the container disconnected from its network? Start the cluster again."
         ) from None
     card = Card.of(settings, identity, datagrams.getsockname()[1])
-    os.environ["GLOO_SOCKET_IFNAME"] = card.interface  # the only place where Gloo looks for it
     values: Values | None = None
     if identity.rank != 0:
         values = registration = Registration(
@@ -72,17 +72,21 @@ def _form(
     values: Values | None,
     clean_ups: CleanUps,
 ) -> Cluster:
-    """Connect with all other ranks: by Gloo for the training, and by datagrams for the roll call."""
+    """Connect with all other ranks: by the backend for the training, and by datagrams for the roll call."""
     members = table.members
     addresses = [(member.address, member.port) for member in members]
     calls = RollCall(datagrams, rank, addresses, table.password, settings.peer_timeout)
     store = Rendezvous(values) if values else dist.HashStore()
-    cluster = Cluster(rank, members, calls, settings.peer_timeout, store)
+    backend = BACKENDS[settings.backend]
+    cluster = Cluster(rank, members, calls, settings.peer_timeout, store, backend)
     calls.start(lambda loss: end_now(str(cluster.failure(loss)), clean_ups))
     clean_ups.insert(0, lambda: calls.give_up("it was told to stop"))
     deadline = max(identity.deadline, time.monotonic() + CONNECTING_SECONDS)
     try:
-        form_group(store, rank, len(members), settings.peer_timeout, deadline)
+        within(
+            deadline - time.monotonic(),
+            lambda: backend.connect(store, rank, len(members), settings.peer_timeout, cluster.me.interface),
+        )
     except (RuntimeError, OSError) as error:
         away = _named(members, calls.find_lost().lost or range(len(members)), rank)
         calls.give_up("it could not connect to all others")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from app.cluster.backends import Backend
 from app.cluster.judgement import Verdict
 from app.cluster.roll_call import RollCall
 from app.errors import LockstepError, PeerLostError
@@ -43,6 +44,7 @@ class Cluster:
     roll_call: RollCall
     peer_timeout: float
     store: dist.Store  # PyTorch asks it for each further group, and does not keep it alive
+    backend: Backend
 
     @property
     def world_size(self) -> int:
@@ -87,7 +89,7 @@ class Cluster:
         try:
             yield
         except RuntimeError as error:
-            if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+            if not self.backend.is_failure(error):
                 raise
             cause = str(error).splitlines()[0]
             raise self.failure(self.roll_call.find_lost(), f" during {operation} {moment()}", f" {cause}") from error

@@ -1,4 +1,4 @@
-"""How Gloo's processes find each other: through the connections of the join, and within a limit of our own."""
+"""How the backend's processes find each other: through the connections of the join, within a limit of our own."""
 
 import threading
 import time
@@ -47,22 +47,11 @@ class Rendezvous(dist.Store):
                 self._found[key] = self._values.get(key, deadline)
 
 
-def form_group(store: dist.Store, rank: int, world_size: int, peer_timeout: float, deadline: float) -> None:
-    """Connect this rank to all others through Gloo.
+def within(seconds: float, work: Callable[[], None]) -> None:
+    """Connect, in a thread that is left behind if it takes longer.
 
-    An error is a RuntimeError or a TimeoutError, at the deadline at the latest, whatever Gloo waits for.
+    An error is a RuntimeError or a TimeoutError, at the limit at the latest, whatever the backend waits for.
     """
-
-    def form() -> None:
-        dist.init_process_group(
-            "gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=peer_timeout)
-        )
-
-    _within(deadline - time.monotonic(), form)
-
-
-def _within(seconds: float, work: Callable[[], None]) -> None:
-    """Do it in a thread of its own, which is left behind if it takes longer."""
     errors: list[Exception] = []
 
     def run() -> None:
@@ -77,4 +66,4 @@ def _within(seconds: float, work: Callable[[], None]) -> None:
     if errors:
         raise errors[0]
     if thread.is_alive():
-        raise TimeoutError("Gloo did not connect in time")
+        raise TimeoutError("the backend did not connect in time")

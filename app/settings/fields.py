@@ -19,6 +19,7 @@ MemoryFormat = Literal["contiguous", "channels_last"]
 LearningRateScaling = Literal["none", "linear"]
 ScheduleName = Literal["constant", "cosine", "step"]
 LinkCheck = Literal["strict", "warn", "off"]
+BackendName = Literal["gloo", "mpi"]
 Shuffle = Literal["every_epoch", "once"]
 
 DEFAULT_DATASETS: dict[ModelName, DatasetName] = {"vgg11": "shapes", "lenet5": "digits", "resnet18": "shapes"}
@@ -68,6 +69,9 @@ class Settings(BaseSettings):
 
     sync_mode: Annotated[str, AfterValidator(forms.SYNC_MODE)] = Field(
         "ddp", description="how the ranks average their gradients"
+    )
+    backend: BackendName = Field(
+        "gloo", description="what carries the messages: gloo, or mpi, which is OpenMPI under mpirun"
     )
     bucket_bytes: int | None = Field(
         None, ge=1, le=2**40, description="size of DDP's buckets [PyTorch's own choice: 25 MiB, the first one 1 MiB]"

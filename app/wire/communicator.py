@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -72,7 +71,7 @@ class Communicator:
         # Messages go straight to the group: dist.isend's own checks take longer than a small message.
         self.group: dist.ProcessGroup = dist.distributed_c10d._get_default_group()
         if ranks:
-            self.group = dist.new_group(list(range(ranks)), timeout=timedelta(seconds=cluster.peer_timeout))
+            self.group = cluster.backend.group_of(range(ranks), cluster.rank, cluster.peer_timeout)
         self.traffic = Traffic()
 
     @property

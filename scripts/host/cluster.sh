@@ -94,6 +94,8 @@ run_once() {
     trap 'end_early 130' INT
     trap 'end_early 143' TERM HUP
 
+    choose_backend
+
     # So that `prepare` can refuse a rank that will not exist, and rank 0 notices a worker that died before it counted.
     RANKS_STARTED=$(number_of_ranks)
     export RANKS_STARTED
@@ -104,6 +106,11 @@ run_once() {
         remove_containers
         exit "$code"
     fi
+}
+
+# The files of the cluster, for Compose.
+choose_backend() {
+    [[ $(given BACKEND) != mpi ]] || export COMPOSE_FILE=compose.yaml:docker/compose.mpi.yaml COMPOSE_PATH_SEPARATOR=:
 }
 
 show_once() { docker logs --follow "$1"; }
