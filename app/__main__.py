@@ -16,6 +16,7 @@ from app.machine.interrupt import end_on_signal, take_the_end
 from app.machine.say import say, shown
 from app.settings import environment, explanations, texts
 from app.settings.fields import Settings
+from app.settings.launchers import OPTIONS
 
 COMMANDS = {
     "train": "take part in a run, as one of its ranks",
@@ -39,6 +40,14 @@ OF_A_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG})
 
 # Scripts hand these their arguments as they are.
 OF_RUNS = {name: f"scripts/{name}" for name in ("report", "compare")}
+
+# Ranks that nothing else tells their place, as course scripts start them.
+PLACE = {
+    "rank": ("R", "this process's rank, 0 to N - 1 [RANK]"),
+    "world_size": ("N", "number of ranks [WORLD_SIZE]"),
+    "master_addr": ("ADDRESS", "rank 0's address or name [MASTER_ADDR]"),
+    "master_port": ("PORT", "rank 0's port for the join [MASTER_PORT]"),
+}
 
 EXPERIMENT_STEPS = {
     "list": "print all experiments",
@@ -86,7 +95,7 @@ def _run(arguments: argparse.Namespace) -> int:
             clean_ups = end_on_signal()
             from app.run.rank import run
 
-            run(environment.load(), say, clean_ups)
+            run(environment.load(_place(arguments)), say, clean_ups)
         case "prepare":
             clean_ups = end_on_signal()
             from app.run.prepare import prepare
@@ -103,7 +112,7 @@ def _run(arguments: argparse.Namespace) -> int:
             clean_ups = end_on_signal()
             from app.doctor.checkup import check_up
 
-            return check_up(environment.load(), say, clean_ups)
+            return check_up(environment.load(_place(arguments)), say, clean_ups)
         case "shape-link":
             from app.link import shaping
 
@@ -139,7 +148,7 @@ def _run(arguments: argparse.Namespace) -> int:
             clean_ups = end_on_signal()
             from app.benchmark.take_part import benchmark
 
-            benchmark(arguments.name, Choice.of(arguments), environment.load(), say, clean_ups)
+            benchmark(arguments.name, Choice.of(arguments), environment.load(_place(arguments)), say, clean_ups)
         case "nearest":
             if sentence := explanations.about_name(arguments.name):
                 print(sentence)
@@ -211,6 +220,11 @@ def _make_key(settings: Settings) -> None:
         key.make_for(settings)
 
 
+def _place(arguments: argparse.Namespace) -> dict[str, str]:
+    """The settings among the options: those that say which rank this process is."""
+    return {setting: value for setting in PLACE if (value := getattr(arguments, setting)) is not None}
+
+
 def _warn_of_misspelt(variables: str) -> None:
     for warning in explanations.misspelt(variables.split(",")):
         print(f"warning: {warning}", file=sys.stderr, flush=True)
@@ -258,6 +272,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Command)
     for name, what in COMMANDS.items():
         command = commands.add_parser(name, help=what, prog=OF_RUNS.get(name))
+        if name in ("train", "doctor", "benchmark"):
+            for setting, (value, meaning) in PLACE.items():
+                command.add_argument(OPTIONS[setting], dest=setting, metavar=value, help=meaning)
         if name == "benchmark":
             _add_benchmarks(command)
         if name == "experiment":

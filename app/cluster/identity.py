@@ -1,24 +1,18 @@
-"""A process's identity before it joins the others, from the environment or from Docker's DNS."""
+"""A process's identity before it joins the others: from its settings, or from Docker's DNS."""
 
-import re
 import socket
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 
-import dns.exception
-import dns.resolver
 import psutil
 
+from app.cluster import compose
 from app.errors import JoinError, SettingError
+from app.machine.say import shown
 from app.settings.fields import Settings
 
 LOOPBACK = "127.0.0.1"
-RANK0_SERVICE = "rank0"
-WORKER_SERVICE = "worker"
-REPLICA = re.compile(rf"(?P<container>.+-(?P<service>{RANK0_SERVICE}|{WORKER_SERVICE})-(?P<number>\d+))\.")
-SINGLE = re.compile(rf".+-(?:{RANK0_SERVICE}|{WORKER_SERVICE})-run-[0-9a-f]+\.")  # by `docker compose run`
-DNS_SECONDS = 6.0
 PAUSE_SECONDS = 0.1  # before a name is looked up again
 
 
@@ -35,55 +29,60 @@ class Identity:
     master_address: str
     deadline: float  # when the join must be complete, on the clock of `time.monotonic`
     absent: tuple[str, ...] = ()  # workers that were started and are not there; only rank 0 looks
+    nodes: tuple[str, ...] = ()  # by rank, where the settings name them
 
-
-@dataclass(frozen=True)
-class Replica:
-    """A container as Compose numbers it."""
-
-    container: str
-    service: str
-    number: int
+    def title_of_seat(self, rank: int) -> str:
+        """A rank's name in messages, before it has handed in its card."""
+        where = self.nodes[rank] if self.nodes else self.seats[rank]
+        return f"rank {rank}" if where == str(rank) else f"rank {rank} ({where})"
 
 
 def identify(settings: Settings) -> Identity:
-    """Identify this process: by RANK and WORLD_SIZE if set, else by its place in Compose, else as the only rank.
+    """Identify this process: by its rank or its node if they are set, else by its place in Compose, else as alone.
 
     It waits for rank 0's name, which Docker's DNS does not know until rank 0's container runs. That is part of the
     join, and JOIN_TIMEOUT counts from here.
     """
     deadline = time.monotonic() + settings.join_timeout
-    if settings.rank is None and settings.master_addr is not None:
-        _refuse_single_container()
-    master = _address_of(settings.master_addr or LOOPBACK, deadline)
+    rank = _rank(settings)
+    if rank is None and settings.master_addr is not None:
+        compose.refuse_single_container(_own_addresses())
+    master = _address_of(_name_of_rank0(settings), deadline)
     address = _own_address(master, settings.master_port)
-    if settings.rank is not None:
-        seats = tuple(str(rank) for rank in range(settings.world_size or 1))
-        own = settings.rank
-        return Identity(own, seats, str(own), own, socket.gethostname(), address, master, deadline)
+    if rank is not None:
+        if rank == 0:
+            _check_master_is_here(settings, master, address)
+        nodes = settings.all_nodes
+        _check_way(settings, nodes[rank] if nodes else "", address, master)
+        seats = tuple(
+            nodes[each] if nodes and _is_address(nodes[each]) else str(each)
+            for each in range(settings.world_size or len(nodes) or 1)
+        )
+        name = socket.gethostname()
+        return Identity(rank, seats, seats[rank], rank, name, address, master, deadline, nodes=nodes)
     if settings.master_addr is None:
         return Identity(0, ("0",), "0", 0, socket.gethostname(), address, master, deadline)
 
-    replica = find_replica(address)
+    replica = compose.find_replica(address)
     if replica is None:
         raise JoinError(
-            f"{address} is neither {RANK0_SERVICE} nor a {WORKER_SERVICE} of a Compose project, and RANK is not set. "
-            "Outside Compose set RANK and WORLD_SIZE."
+            f"{address} is neither {compose.RANK0_SERVICE} nor a {compose.WORKER_SERVICE} of a Compose project, and "
+            "RANK is not set. Outside Compose set RANK and WORLD_SIZE."
         )
-    if replica.service == WORKER_SERVICE:
+    if replica.service == compose.WORKER_SERVICE:
         return Identity(None, (), address, replica.number, replica.container, address, master, deadline)
-    workers = find_workers()
+    workers = compose.find_workers()
     seats = (address, *workers.values())
-    absent = _absent(workers, settings.ranks_started or 0)
+    absent = compose.absent(workers, settings.ranks_started or 0)
     return Identity(0, seats, address, 0, replica.container, address, master, deadline, absent)
 
 
 def place_of(settings: Settings) -> tuple[int, str]:
     """This process's number and address as in its identity, but in Compose without a wait for rank 0."""
-    if settings.rank is None and settings.master_addr is not None:
+    if settings.rank is None and not settings.all_nodes and settings.master_addr is not None:
         for address in _own_addresses():
-            if replica := find_replica(address):
-                return (0 if replica.service == RANK0_SERVICE else replica.number), address
+            if replica := compose.find_replica(address):
+                return (0 if replica.service == compose.RANK0_SERVICE else replica.number), address
     identity = identify(settings)
     return identity.number, identity.address
 
@@ -96,66 +95,59 @@ def interface_of(address: str) -> str:
     raise JoinError(f"no network interface has the address {address} any more.")
 
 
-def find_replica(address: str) -> Replica | None:
-    """Ask Docker's DNS whose address this is.
-
-    /etc/hosts would shadow the answer, so the query goes to the DNS server itself.
-    """
-    found = next(filter(None, map(REPLICA.match, _names(address))), None)
-    return found and Replica(found["container"], found["service"], int(found["number"]))
-
-
-def find_workers() -> dict[int, str]:
-    """The workers' addresses by replica number, in order; the numbers may have gaps."""
-    if not _addresses(RANK0_SERVICE):
-        raise JoinError(f"Docker's DNS does not know '{RANK0_SERVICE}', so the workers cannot be counted.")
-    numbers = {}
-    for address in _addresses(WORKER_SERVICE):
-        replica = find_replica(address)
-        if replica is None:
-            raise JoinError(f"Docker's DNS lists {address} as a {WORKER_SERVICE} but has no name for it. Start again.")
-        numbers[replica.number] = address
-    return dict(sorted(numbers.items()))
-
-
-def _absent(workers: Mapping[int, str], started: int) -> tuple[str, ...]:
-    """The workers that are not there, of a start that makes them with the numbers from 1."""
-    return tuple(f"worker {number} (of {started - 1})" for number in range(1, started) if number not in workers)
-
-
-def _refuse_single_container() -> None:
-    """Refuse `docker compose run rank0`: such a container has no place in the cluster, and nobody would answer it."""
-    if any(SINGLE.match(name) for address in _own_addresses() for name in _names(address)):
+def _rank(settings: Settings) -> int | None:
+    """The rank that the settings give this process, if they do: by its number, or by its node's place among all."""
+    if not settings.all_nodes:
+        return settings.rank
+    named = [settings.node] if settings.node else [*_own_addresses(), socket.gethostname()]
+    places = [place for place, node in enumerate(settings.all_nodes) if node in named]
+    if len(places) != 1:
         raise SettingError(
-            "`docker compose run` starts a single container, which is no rank of a cluster. "
-            "Start them all: docker compose up."
+            f"NODES={shown(settings.nodes or '')} has {len(places)} of this machine's names and addresses: "
+            f"{', '.join(named)}. It must have one. Set NODE to this machine's entry."
         )
+    if settings.rank not in (None, places[0]):
+        raise SettingError(
+            f"RANK={settings.rank}, but this machine is {settings.all_nodes[places[0]]}, which is rank {places[0]} in "
+            f"NODES={shown(settings.nodes or '')}: they contradict each other. Unset one of them."
+        )
+    return places[0]
+
+
+def _check_master_is_here(settings: Settings, master: str, address: str) -> None:
+    """Refuse a rank 0 on a machine to which the others would not come."""
+    if address not in (master, LOOPBACK):
+        raise SettingError(
+            f"this process is rank 0, but MASTER_ADDR={_name_of_rank0(settings)} ({master}) is another machine. "
+            f"This one has: {', '.join(_own_addresses())}. Start rank 0 there, or set MASTER_ADDR to one of these."
+        )
+
+
+def _check_way(settings: Settings, node: str, address: str, master: str) -> None:
+    """Refuse a node that would reach rank 0 from another address than that by which the others expect it."""
+    if _is_address(node) and node != address:
+        raise SettingError(
+            f"this machine is {node} in NODES={shown(settings.nodes or '')}, but its way to rank 0 at {master} begins "
+            f"at {address}. NODES and MASTER_ADDR must belong to one network."
+        )
+
+
+def _is_address(node: str) -> bool:
+    try:
+        IPv4Address(node)
+    except ValueError:
+        return False
+    return True
+
+
+def _name_of_rank0(settings: Settings) -> str:
+    first = settings.all_nodes[0] if settings.all_nodes else LOOPBACK
+    return settings.master_addr or first
 
 
 def _own_addresses() -> list[str]:
     entries = [entry for each in psutil.net_if_addrs().values() for entry in each]
     return [entry.address for entry in entries if entry.family == socket.AF_INET and entry.address != LOOPBACK]
-
-
-def _names(address: str) -> list[str]:
-    """The names that the DNS has for an address."""
-    try:
-        return [str(record) for record in dns.resolver.resolve_address(address, lifetime=DNS_SECONDS)]
-    except dns.exception.DNSException:
-        return []
-
-
-def _addresses(service: str) -> list[str]:
-    """A service's addresses; none if no container of it runs.
-
-    Depending on its version, Docker forwards an unknown name, refuses it or leaves it unanswered. So every failure
-    means the same: this network has no such name.
-    """
-    try:
-        answer = dns.resolver.resolve(service, "A", search=False, lifetime=DNS_SECONDS)
-    except dns.exception.DNSException:
-        return []
-    return [str(record) for record in answer]
 
 
 def _address_of(name: str, deadline: float) -> str:

@@ -10,7 +10,8 @@ import torch.distributed as dist
 from app.cluster import roll_call
 from app.cluster.backends import BACKENDS
 from app.cluster.card import Card, Table, check_agreement, seat
-from app.cluster.identity import Identity
+from app.cluster.compose import where_to_read
+from app.cluster.identity import LOOPBACK, Identity
 from app.cluster.members import Cluster, Member
 from app.cluster.registrar import Registrar
 from app.cluster.registration import Registration
@@ -24,6 +25,10 @@ from app.settings.fields import Settings
 
 REMINDER_SECONDS = 10.0
 CONNECTING_SECONDS = 4.0  # at least, even if the last rank came at the last moment
+ONLY_HERE = (
+    f" Rank 0 listens at {LOOPBACK}, where only processes of its own machine reach it, because MASTER_ADDR means that "
+    "address there. For ranks on other machines set MASTER_ADDR to its address on their network."
+)
 FAREWELL_SECONDS = 10.0  # after a refusal, for those who have not come yet
 
 
@@ -155,14 +160,15 @@ def _check_started(identity: Identity) -> None:
 def _await_others(registrar: Registrar, settings: Settings, identity: Identity, say: Say) -> None:
     while missing := registrar.await_cards(min(identity.deadline, time.monotonic() + REMINDER_SECONDS)):
         _check_nobody_left(registrar, identity)
-        absent = [_seat_title(rank, seat) for rank, seat in enumerate(identity.seats) if seat in missing]
+        absent = [identity.title_of_seat(rank) for rank, seat in enumerate(identity.seats) if seat in missing]
         if time.monotonic() < identity.deadline:
             say(f"waiting for {', '.join(absent)}")
             continue
-        came = [_seat_title(rank, seat) for rank, seat in enumerate(identity.seats) if seat not in missing]
+        came = [identity.title_of_seat(rank) for rank, seat in enumerate(identity.seats) if seat not in missing]
         raise JoinError(
             f"the group is not complete after JOIN_TIMEOUT={settings.join_timeout:g} s. "
             f"Joined: {', '.join(came)}. Missing: {', '.join(absent)}. The output of the missing ranks says why."
+            f"{ONLY_HERE if identity.address == LOOPBACK else ''}"
         )
     _check_nobody_left(registrar, identity)
 
@@ -173,7 +179,7 @@ def _check_nobody_left(registrar: Registrar, identity: Identity) -> None:
         name = registrar.cards[seat].name
         raise JoinError(
             f"rank {identity.seats.index(seat)} ({name}) left during the join, after it had handed in its card. "
-            f"The last lines of its output say why: docker logs {name}"
+            f"The last lines of its output say why{where_to_read(name)}"
         )
 
 
@@ -185,10 +191,6 @@ def _own_rank(table: Table, identity: Identity) -> int:
     if identity.rank is not None or not mine:
         raise JoinError(f"{title_of(identity)}: rank 0's table has no place for it. Start all ranks again.")
     return mine[0]
-
-
-def _seat_title(rank: int, seat: str) -> str:
-    return f"rank {rank}" if seat == str(rank) else f"rank {rank} ({seat})"
 
 
 def title_of(identity: Identity) -> str:

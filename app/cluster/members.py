@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from app.cluster.backends import Backend
+from app.cluster.compose import where_to_read
 from app.cluster.judgement import Verdict
 from app.cluster.roll_call import RollCall
 from app.errors import LockstepError, PeerLostError
@@ -114,7 +115,7 @@ class Cluster:
         said = f" {verdict.reason}" if verdict.reason else cause or " silent for longer than PEER_TIMEOUT"
         return PeerLostError(
             f"rank {self.rank}: lost {names}{during}:{said}\n"
-            f"The last lines of its output say why: docker logs {lost[0].name}"
+            f"The last lines of its output say why{where_to_read(lost[0].name)}"
         )
 
     def _gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from app.datasets import CLASSES, SIDE, SOURCES, Images, Labels, Parts, Source
 from app.datasets.archives import obtain, unpack
 from app.errors import LockstepError, SettingError
+from app.machine import folders
 from app.machine.folders import PREPARED, scratch_in
 from app.machine.interrupt import CleanUps
 from app.machine.say import Say, shown
@@ -60,9 +61,19 @@ def folder_of(name: DatasetName) -> Path:
 
 def make(name: DatasetName, say: Say, clean_ups: CleanUps) -> bool:
     """Make the set's arrays unless they exist, whole and unaltered; return whether they were made."""
+    with folders.alone_in(PREPARED, say):
+        return not _intact(folder_of(name)) and _make(name, say, clean_ups)
+
+
+def make_if_missing(name: DatasetName, say: Say, clean_ups: CleanUps) -> None:
+    """Make the set's arrays where `prepare` has not: ranks that something else than Compose starts do it themselves."""
+    if not folder_of(name).is_dir():
+        folders.check_writable(PREPARED)
+        make(name, say, clean_ups)
+
+
+def _make(name: DatasetName, say: Say, clean_ups: CleanUps) -> bool:
     source, folder = SOURCES[name], folder_of(name)
-    if _intact(folder):
-        return False
     published = source.archives() if source.archives else []
     archives = [(archive, obtain(archive, say, clean_ups)) for archive in published]
     for stale in PREPARED.glob(f"{name}-*"):

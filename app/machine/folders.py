@@ -1,23 +1,30 @@
 """The folders of the working directory that runs read and write."""
 
 import errno
+import fcntl
 import json
+import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-from app.errors import DamagedError, SettingError
+from app.errors import DamagedError, LockstepError, SettingError
 from app.machine.interrupt import CleanUps
+from app.machine.say import Say
 
 RESULTS = Path("results")  # a folder per run; `latest` points at the newest
 DATA = Path("data")  # archives of real data sets, the user's or downloaded
 PREPARED = Path("prepared")  # what `prepare` makes and the ranks only read
 REPORT = "report.html"  # of a run, in its folder
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # never a path that leads out of results/
+LONGEST_TURN_SECONDS = 3600.0  # a slow download takes half an hour
+TURN_PAUSE_SECONDS = 0.2  # before a process looks again whether it is its turn
 RUN_FILE = PREPARED / "run.json"  # how `prepare` hands the run's name to the ranks
 
 
@@ -115,14 +122,53 @@ def unwritten(error: OSError, path: Path | str | None = None) -> str:
 
 def replace_file(path: Path, content: str | bytes) -> None:
     """Write or replace a file: whole, or not at all."""
+    with file_to_replace(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def file_to_replace(path: Path) -> Iterator[BinaryIO]:
+    """The same for a file that is written in parts."""
     half_written = path.with_name(f".{path.name}.new")
     try:
-        half_written.write_bytes(content.encode() if isinstance(content, str) else content)
+        with half_written.open("wb") as file:
+            yield file
         half_written.replace(path)
-    except OSError as error:
-        error.filename, error.filename2 = str(path), None  # a full disk is noticed where no name is known
+    except BaseException as error:
+        if isinstance(error, OSError):
+            error.filename, error.filename2 = str(path), None  # a full disk is noticed where no name is known
         half_written.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def alone_in(folder: Path, say: Say) -> Iterator[None]:
+    """Work in a folder while no other process does; one that ends, however it ends, lets the next one in."""
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        deadline = time.monotonic() + LONGEST_TURN_SECONDS
+        waiting = False
+        while not _take(lock):
+            if not waiting:
+                say(f"waiting for another process that works in {folder}/")
+            waiting = True
+            if time.monotonic() > deadline:
+                raise LockstepError(
+                    f"another process has worked in {folder}/ for {LONGEST_TURN_SECONDS / 60:.0f} minutes. "
+                    "See whether it hangs; then start again."
+                )
+            time.sleep(TURN_PAUSE_SECONDS)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _take(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextmanager

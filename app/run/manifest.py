@@ -27,7 +27,7 @@ from app.training.numerics import layout
 REVISION = Path("REVISION")  # put into the image when it is built
 
 # Given to the ranks of one run alone: another run with the same settings has its own.
-OF_ONE_START = frozenset({"rank", "world_size", "master_addr", "master_port", "run_name"})
+OF_ONE_START = frozenset({"rank", "world_size", "master_addr", "master_port", "node", "nodes", "run_name"})
 
 
 def gather(

@@ -61,6 +61,20 @@ def open_run(name: str | None) -> str:
     return run
 
 
+def find_or_open_run(settings: Settings) -> str:
+    """The run that rank 0 takes part in: the one that `prepare` has opened, or else a new one."""
+    told = folders.handed_over() if folders.RUN_FILE.is_file() else None
+    name = settings.run_name or (told and told.run)
+    if name and _is_empty(RESULTS / name):
+        return name
+    folders.check_writable(RESULTS)
+    return open_run(settings.run_name)
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
+
+
 def _taken(name: str) -> SettingError:
     return SettingError(
         f"RUN_NAME={name}: results/{name} exists already, and a run never overwrites another. "

@@ -27,6 +27,8 @@ from app.records.lines import Finished, Recorder
 from app.records.manifest import Link
 from app.report.conclusion import conclude
 from app.run import manifest
+from app.run.homecoming import bring_home
+from app.run.prepare import find_or_open_run
 from app.settings.fields import Settings
 from app.training import models
 from app.training.loop import Job, make_job, train
@@ -40,18 +42,21 @@ from app.wire.communicator import Communicator
 def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
     """Take part in a run, as one of its ranks."""
     prepared.check_fit(settings.model, settings.dataset_name)
+    prepared.make_if_missing(settings.dataset_name, say, clean_ups)
     dataset = prepared.load_for(settings)
-    run_folder = folders.RESULTS / (settings.run_name or folders.handed_over().run)
     identity = identify(settings)
+    opened = find_or_open_run(settings) if identity.rank == 0 else None
     # Only rank 0 removes the folder of a run that did not begin: others may fail while it writes the first file.
-    with folders.gone_if_empty(run_folder, clean_ups) if identity.rank == 0 else nullcontext():
+    with folders.gone_if_empty(folders.RESULTS / opened, clean_ups) if opened else nullcontext():
         cluster = join(settings, identity, say, clean_ups)
         torch.set_num_threads(cluster.me.threads)
+        run_folder = folders.RESULTS / _agreed(cluster, opened)
         if cluster.rank == 0:
             clean_ups.append(partial(conclude, run_folder))
         try:
             with cluster.until_the_end(), _saying_what_cannot_be_written(cluster.rank):
                 finished = take_part(settings, cluster, dataset, run_folder, say)
+                bring_home(cluster, run_folder)
         except BaseException:
             if cluster.rank == 0:
                 _try_to_conclude(run_folder)
@@ -72,6 +77,14 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
             f"{finished.steps} steps on {cluster.world_size} rank(s) in {finished.seconds:.1f} s. Results: {run_folder}"
         )
         say(f"Report: {run_folder / folders.REPORT}")
+
+
+def _agreed(cluster: Cluster, opened: str | None) -> str:
+    """The run's name, which rank 0 has given: other machines' folders may hold other runs."""
+    name = cluster.exchange("run", opened)[0]
+    if name is None or not folders.RUN_NAME.fullmatch(name):
+        raise LockstepError(f"rank {cluster.rank}: rank 0 has given the run no name that a folder can have.")
+    return name
 
 
 @contextmanager

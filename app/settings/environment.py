@@ -1,5 +1,6 @@
 """Reads settings: from the environment, which nothing else reads, or from given texts alone."""
 
+import os
 import re
 from collections.abc import Mapping
 
@@ -7,14 +8,19 @@ from pydantic import ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from app.errors import SettingError
+from app.settings import launchers
 from app.settings.explanations import explain
 from app.settings.fields import Settings
 
 
-def load() -> Settings:
-    """Read the environment, or refuse it with everything that is wrong in it."""
+def load(options: Mapping[str, str] | None = None) -> Settings:
+    """Read the environment, or refuse it with everything that is wrong in it.
+
+    Options are settings from the command line, in the names of the settings.
+    """
+    place = launchers.find(options or {}, os.environ)
     try:
-        return Settings()
+        return Settings(**place)  # type: ignore[arg-type]  # it reads texts
     except ValidationError as error:
         raise SettingError("\n".join(explain(detail) for detail in error.errors())) from None
 

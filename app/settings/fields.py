@@ -39,7 +39,7 @@ MOST_THREADS = 256
 ALWAYS_ALLOWED_THREADS, THREADS_PER_CPU = 16, 4
 
 # Given to each process by whatever starts it, and not by the user of Compose.
-OUTSIDE_COMPOSE = frozenset({"rank", "master_addr", "ranks_started"})
+OUTSIDE_COMPOSE = frozenset({"rank", "master_addr", "ranks_started", "node", "nodes"})
 
 # Compose itself needs these five, so the scripts check them before they call it.
 CONSUMED_BY_COMPOSE = ("workers", "rank_cpus", "rank_memory", "network_prefix", "data_folder")
@@ -55,6 +55,8 @@ IDENTITY = frozenset(
         "ranks_started",
         "master_addr",
         "master_port",
+        "node",
+        "nodes",
         "threads_per_rank",
         "run_name",
         "rank_cpus",
@@ -195,6 +197,12 @@ class Settings(BaseSettings):
         None, description="rank 0's address or name [compose.yaml gives it]"
     )
     master_port: int = Field(29500, ge=1024, le=65_535, description="rank 0's port for the join")
+    nodes: Annotated[str | None, AfterValidator(forms.NODES)] = Field(
+        None, description="all nodes in the order of their ranks, as each finds its own rank [found in Compose]"
+    )
+    node: Annotated[str | None, AfterValidator(forms.MASTER_ADDR)] = Field(
+        None, description="this node, as NODES names it [the one of NODES that is an address of this machine]"
+    )
 
     # No rank receives the next five but RANK_CPUS, so no record holds them. The number of ranks is found.
     workers: Annotated[int, BeforeValidator(forms.WORKERS)] = Field(
@@ -252,12 +260,26 @@ class Settings(BaseSettings):
             raise SettingError(
                 f"RANK={self.rank} with WORLD_SIZE={self.world_size}. Allowed: 0 to {self.world_size - 1}."
             )
+        self._check_nodes()
         if "slow_factor" in given and self.slow_rank is None:
             raise SettingError(f"SLOW_FACTOR={self.slow_factor:g} without SLOW_RANK. Set SLOW_RANK, or unset both.")
         if ranks := self.world_size or self.ranks_started:
             self.check_ranks(ranks)
         else:
             self._check_scaled_rate(world_size=1)
+
+    def _check_nodes(self) -> None:
+        if self.node is not None and self.node not in self.all_nodes:
+            raise SettingError(
+                f"NODE={self.node} is not one of NODES={shown(self.nodes or '')}. Give both, or neither inside Compose."
+            )
+        if len(set(self.all_nodes)) < len(self.all_nodes):
+            raise SettingError(f"NODES={shown(self.nodes or '')}: names a node twice. Each has one rank.")
+        if self.all_nodes and self.world_size not in (None, len(self.all_nodes)):
+            raise SettingError(
+                f"WORLD_SIZE={self.world_size}, but NODES={shown(self.nodes or '')} names {len(self.all_nodes)}. "
+                "Unset WORLD_SIZE."
+            )
 
     def check_ranks(self, world_size: int) -> None:
         """Refuse settings of ranks that do not exist, once the number of ranks is known."""
@@ -298,6 +320,11 @@ class Settings(BaseSettings):
     def dataset_name(self) -> DatasetName:
         """The data set, chosen or by model."""
         return self.dataset or DEFAULT_DATASETS[self.model]
+
+    @property
+    def all_nodes(self) -> tuple[str, ...]:
+        """The nodes by rank; none where something else tells the ranks."""
+        return tuple(self.nodes.split(",")) if self.nodes else ()
 
     def order_of(self, epoch: int) -> int:
         """The epoch whose order of the samples this one takes."""

@@ -25,10 +25,13 @@ LINK_RATE = Form(link_rates.read_rate, link_rates.RATE_WORDS)
 LINK_RATE_BY_RANK = Form(link_rates.read_rate_by_rank, link_rates.RATE_BY_RANK_WORDS)
 LINK_DELAY = Form(link_rates.read_delay, link_rates.DELAY_WORDS)
 LINK_LOSS = Form(link_rates.read_loss, link_rates.LOSS_WORDS)
+HOST = r"(?=[^,]{1,253}(,|$))[A-Za-z0-9_-]{1,63}([.][A-Za-z0-9_-]{1,63})*"
+
 MASTER_ADDR = Form(
-    re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}([.][A-Za-z0-9_-]{1,63})*").fullmatch,
+    re.compile(HOST).fullmatch,
     "a host's name or IPv4 address, of letters, digits, '.', '_' or '-'",
 )
+NODES = Form(re.compile(f"{HOST}(,{HOST})*").fullmatch, "hosts' names or IPv4 addresses, separated by commas")
 WORKERS = Pattern.of(f"{LEADING}{numerals(0, MOST_WORKERS)}", f"a whole number, 0 to {MOST_WORKERS}")
 RANK_CPUS = Pattern.of(decimals(2, MOST_CPUS), f"a number, 0.01 to {MOST_CPUS}")  # Docker refuses less than 0.01
 RANK_MEMORY = Pattern.of(

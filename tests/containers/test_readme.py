@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.containers import test_launchers
 from tests.containers.cluster import ROOT, SMALL, Clone
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -27,6 +28,7 @@ RUN_ELSEWHERE = {  # by which file of container tests
     f"{PROOF} WORKERS=0": "test_modes.py",
     "scripts/experiment ring --quick": "test_experiment.py",
     "scripts/faults --trials 2 --seed 297": "test_faults.py",
+    **dict.fromkeys(test_launchers.COMMANDS, "test_launchers.py"),
 }
 # These download archives, which no test does. Process tests train on small archives in the same layout.
 NOT_RUN = {"DATASET=cifar10 scripts/up", "DATASET=mnist MODEL=lenet5 scripts/up"}

@@ -39,7 +39,8 @@ def test_a_thin_link_makes_it_communication_and_a_slow_cpu_computation(clone: Cl
     # Threads follow the quota, and four quarters of a CPU do not slow each other down.
     assert [(rank["quota_cpus"], rank["threads"]) for rank in clone.manifest()["ranks"]] == [(0.25, 1)] * 4
     assert "so they slow each other down" not in output
-    assert headline(slow).startswith("Compute-bound: ")
+    # Quotas of one CPU in all leave the other cores free, unless other programs take them: then the page says that.
+    assert headline(slow).startswith(("Compute-bound: ", "CPU-saturated: "))
     assert any("RANK_CPUS gives each rank 0.25 CPUs" in sentence for sentence in slow["verdict"]["sentences"])
     assert max(rank["usage"]["throttled_seconds"] for rank in slow["ranks"]) > 0
     assert slow["run"]["processor"]["quota"] > thin["run"]["processor"]["quota"] == 0

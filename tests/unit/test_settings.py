@@ -193,6 +193,8 @@ def test_compose_passes_every_setting_and_no_other() -> None:
     assert len(passed) == len(set(passed))
     assert set(passed) == {name.upper() for name in Settings.model_fields} - {
         "RANK",
+        "NODE",
+        "NODES",
         "WORKERS",
         "RANK_MEMORY",
         "NETWORK_PREFIX",

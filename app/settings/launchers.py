@@ -1,0 +1,137 @@
+"""What started this process, and as which rank: the command line, the environment, torchrun, mpirun or Slurm.
+
+Whatever starts ranks tells each its place under names of its own. Here they become settings, and two that disagree are
+refused: a rank in the wrong place would wait for the others, or train on another's samples.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from app.errors import SettingError
+from app.machine.say import shown
+
+# The options of `train`, as course scripts have them, and the settings that they are.
+OPTIONS = {"rank": "--rank", "world_size": "--num-nodes", "master_addr": "--master-ip", "master_port": "--master-port"}
+
+LOOPBACK = "127.0.0.1"
+LAST_PORT = 65_535
+
+# Ports for the ranks of Slurm's steps, each step its own, below those that the kernel gives to connections.
+FIRST_PORT, PORTS = 16_384, 16_384
+BETWEEN_STEPS = 1009  # a prime, so that the steps of one job are far from those of the next
+
+GROUP = re.compile(r"[^,\[\]]*(?:\[[0-9,-]+\][^,\[\]]*)*")  # of a node list: n[01-03,7]-ib, without the comma behind it
+FIRST_NUMBER = re.compile(r"\[([0-9]+)[0-9,-]*\]")
+HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True)
+class Said:
+    """A setting's value, and where it comes from, as people write it."""
+
+    value: str
+    source: str
+
+
+Place = dict[str, Said]  # by setting
+
+
+def find(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings that say which rank this process is, where they are said at all.
+
+    Options and variables of the settings' own names come first, then the launcher that is nearest to the process.
+    """
+    given = _given(options, environment)
+    if "TORCHELASTIC_RUN_ID" in environment:  # torchrun uses the settings' own names
+        if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            given |= _beside_the_agent(given)
+    elif launcher := _of_openmpi(environment) or _of_slurm(environment):
+        _check_agreement(given, launcher)
+        given = launcher | given
+    return {setting: said.value for setting, said in given.items()}
+
+
+def _given(options: Mapping[str, str], environment: Mapping[str, str]) -> Place:
+    place: Place = {}
+    named = {name.lower(): Said(value, f"{name}={shown(value)}") for name, value in environment.items() if value}
+    for setting, option in OPTIONS.items():
+        both = [Said(options[setting], f"{option} {shown(options[setting])}")] if setting in options else []
+        both += [named[setting]] if setting in named else []
+        for each in both[1:]:
+            _refuse_unequal(both[0], each)
+        place |= {setting: both[0]} if both else {}
+    return place
+
+
+def _beside_the_agent(given: Place) -> Place:
+    """Torchrun's agent on rank 0's node listens on MASTER_PORT itself, so the join takes the port next to it."""
+    said = given.get("master_port")
+    if said is None or not said.value.isdecimal():
+        return {}
+    port = int(said.value)
+    return {"master_port": Said(str(port + 1 if port < LAST_PORT else port - 1), f"beside torchrun's {said.source}")}
+
+
+def _of_openmpi(environment: Mapping[str, str]) -> Place:
+    place = dict(_named(environment, rank=["OMPI_COMM_WORLD_RANK"], world_size=["OMPI_COMM_WORLD_SIZE"]))
+    size = place.get("world_size")
+    if size and size.value == environment.get("OMPI_COMM_WORLD_LOCAL_SIZE"):
+        place["master_addr"] = Said(LOOPBACK, f"OMPI_COMM_WORLD_LOCAL_SIZE={size.value}")
+    return place if "rank" in place else {}
+
+
+def _of_slurm(environment: Mapping[str, str]) -> Place:
+    place = dict(_named(environment, rank=["SLURM_PROCID"], world_size=["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"]))
+    if "rank" not in place:
+        return {}
+    hosts = dict(_named(environment, hosts=["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"]))
+    if said := hosts.get("hosts"):
+        place["master_addr"] = Said(first_host(said), said.source)
+    job, step = (environment.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+    if job.isdecimal():
+        number = int(job) + BETWEEN_STEPS * (int(step) if step.isdecimal() else 0)
+        place["master_port"] = Said(str(FIRST_PORT + number % PORTS), f"SLURM_JOB_ID={job}")
+    return place
+
+
+def _named(environment: Mapping[str, str], **names: list[str]) -> Iterator[tuple[str, Said]]:
+    """Each setting with the first of its variables that is set."""
+    for setting, variables in names.items():
+        for name in variables:
+            if value := environment.get(name):
+                yield setting, Said(value, f"{name}={shown(value)}")
+                break
+
+
+def first_host(said: Said) -> str:
+    """The first host of a list as Slurm writes it: n01 of n[01-03,7],m2."""
+    group = GROUP.match(said.value)
+    first = group[0] if group else ""
+    host, behind = FIRST_NUMBER.sub(r"\1", first), said.value[len(first) :]
+    if not HOST.fullmatch(host) or (behind and behind[0] != ","):
+        raise SettingError(
+            f"{said.source}: this is no list of hosts, such as n[01-03,7]. "
+            "Set MASTER_ADDR to the name or address of rank 0's host."
+        )
+    return host
+
+
+def _check_agreement(given: Place, launcher: Place) -> None:
+    """Refuse a rank or a number of ranks that differs from the launcher's.
+
+    Where a launcher has started a single process, such as a shell, ranks may be started from there by hand. Rank 0's
+    address and port may differ always: what is set is better than what was derived.
+    """
+    size = launcher.get("world_size")
+    if size is None or size.value == "1":
+        return
+    for setting in ("rank", "world_size"):
+        if setting in given and setting in launcher:
+            _refuse_unequal(given[setting], launcher[setting])
+
+
+def _refuse_unequal(one: Said, other: Said) -> None:
+    numbers = one.value.isdecimal() and other.value.isdecimal()
+    if (int(one.value) != int(other.value)) if numbers else (one.value != other.value):
+        raise SettingError(f"{one.source}, but {other.source}: they contradict each other. Unset one of them.")
