@@ -5,8 +5,8 @@ becomes rank 0, node1 is 10.10.1.2 and becomes rank 1, and so on.
 
 Instructions:
 Wait until the column *Startup* of the *List View* says *Finished* for every node, which takes a few minutes. Each node
-has then installed Docker, with its data on the disk at `/mydata`. If a node says *Failed*, see the last lines of
-`/var/log/lockstep-node.log` there: they say why, and how to try again.
+has then installed Docker, with its data on the disk at `/mydata`. If a node ends with anything else, the last
+lines of `/var/log/lockstep-node.log` there say why, and how to try again.
 
 The repository is at `/local/repository` on every node. Its `docs/cloudlab.md` says how to train on these nodes.
 """
