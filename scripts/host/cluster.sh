@@ -168,12 +168,14 @@ follow() {
         docker logs --follow "$1"
         return
     fi
-    local columns
-    columns=$(stty size </dev/tty | cut -d ' ' -f 2)
+    follow_with_bar "$1" "$(stty size </dev/tty | cut -d ' ' -f 2)"
+}
+
+follow_with_bar() {
     docker logs --follow "$1" 2>&1 |
         docker run --rm --interactive --volumes-from "$1:ro" --user "$(id -u):$(id -g)" \
             --network none --read-only --cap-drop ALL --security-opt no-new-privileges \
-            --env "COLUMNS=$columns" --env TERM --entrypoint python3 "$LOCKSTEP_IMAGE" -m app progress
+            --env "COLUMNS=$2" --env TERM --entrypoint python3 "$LOCKSTEP_IMAGE" -m app progress
 }
 
 # Runs a command. A signal to this script is answered at once, not only when the command ends.

@@ -4,7 +4,7 @@
 
 # Builds the program's image unless it is there, and lets LOCKSTEP_IMAGE name it.
 build_image() {
-    REVISION=$(git describe --always --dirty 2>/dev/null) || REVISION=''
+    [[ ${REVISION+given} ]] || REVISION=$(git describe --always --dirty 2>/dev/null) || REVISION=''
     ready_image lockstep lockstep
     export LOCKSTEP_IMAGE=$IMAGE
     docker tag "$IMAGE" lockstep # the newest, for commands by hand; nothing here depends on it
@@ -12,12 +12,17 @@ build_image() {
 
 # Sets IMAGE to a stage of the Dockerfile as these sources make it, and notes that this checkout uses it.
 ready_image() {
-    local target=$1 name=$2 own before
+    local target=$1 name=$2
     IMAGE=$name:$(number_of_sources)
     image_id "$IMAGE" >/dev/null || build "$target" "$IMAGE"
-    own=$name:of-$(project_name)
+    use_image "$IMAGE" "$name:of-$(project_name)"
+}
+
+# Gives an image this checkout's tag. The image that had it goes, unless another checkout uses it.
+use_image() {
+    local image=$1 own=$2 before
     before=$(image_id "$own") || before=''
-    docker tag "$IMAGE" "$own"
+    docker tag "$image" "$own"
     [[ -z $before || $before == "$(image_id "$own")" ]] || release_image "$before"
 }
 

@@ -11,6 +11,7 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 PROOF = "scripts/up BATCH_NORM=synchronised PRECISION=fp64 GLOBAL_BATCH_SIZE=8 MAX_STEPS=6 WARMUP_STEPS=0"
+NODES = " ".join(f"node{number}.EXPERIMENT.PROJECT.utah.cloudlab.us" for number in (0, 1))
 RUN_ELSEWHERE = {  # by which file of container tests
     "scripts/test": "test_readme.py",
     "scripts/up": "test_up.py",
@@ -29,6 +30,7 @@ RUN_ELSEWHERE = {  # by which file of container tests
     "scripts/experiment ring --quick": "test_experiment.py",
     "scripts/faults --trials 2 --seed 297": "test_faults.py",
     **dict.fromkeys(test_launchers.COMMANDS, "test_launchers.py"),
+    f"scripts/cloudlab {NODES}": "../nodes/test_cloudlab.py",
 }
 # These download archives, which no test does. Process tests train on small archives in the same layout.
 NOT_RUN = {"DATASET=cifar10 scripts/up", "DATASET=mnist MODEL=lenet5 scripts/up"}

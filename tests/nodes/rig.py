@@ -100,10 +100,10 @@ class Rig:
             raise RuntimeError(f"{machine}: {command}: exit code {result.returncode}: {result.stdout}{result.stderr}")
         return result
 
-    def at_home(self, *command: str) -> list[str]:
-        """The command line that runs a command on the user's machine, in the folder that it is started in."""
+    def at_home(self, place: Path, *command: str) -> list[str]:
+        """The command line that runs a command on the user's machine, in a folder."""
         pid = (self.folder / "names/home").read_text()
-        return ["nsenter", "--target", pid, "--mount", "--uts", "--net", f"--wdns={Path.cwd()}", *command]
+        return ["nsenter", "--target", pid, "--mount", "--uts", "--net", "--pid", f"--wdns={place}", *command]
 
     def docker(self, node: str, arguments: str) -> str:
         return self.run(node, f"docker {arguments}").stdout.strip()
@@ -265,7 +265,7 @@ def main(words: Sequence[str]) -> int:
         case "down":
             rig.down()
         case "home":
-            return subprocess.run(rig.at_home(*arguments.command), check=False).returncode
+            return subprocess.run(rig.at_home(Path.cwd(), *arguments.command), check=False).returncode
         case "status":
             for node in rig.nodes:
                 print(node, rig.docker(node, "info --format '{{.ServerVersion}}, Swarm {{.Swarm.LocalNodeState}}'"))

@@ -12,7 +12,9 @@ from tests.nodes.rig import CGROUPS, CONTROL, DOMAIN, EXPERIMENT, Rig
 
 
 def ssh(rig: Rig, host: str, command: str) -> subprocess.CompletedProcess[str]:
-    line = rig.at_home("ssh", "-F", str(rig.folder / "ssh/config"), "-o", "ConnectTimeout=10", host, command)
+    line = rig.at_home(
+        Path.cwd(), "ssh", "-F", str(rig.folder / "ssh/config"), "-o", "ConnectTimeout=10", host, command
+    )
     return subprocess.run(line, capture_output=True, text=True, timeout=60)
 
 

@@ -1,0 +1,300 @@
+# shellcheck shell=bash disable=SC2034,SC2153
+# What is done on a node of a Swarm. transport.sh sends this file there, and sets the names in capitals that are not
+# set here: PROJECT, RANKS, NUMBER, ADDRESS, ...
+
+FOLDER=/var/tmp/$PROJECT           # results and prepared data; the same path on all nodes
+SWARM_NOTE=/var/tmp/lockstep-swarm # the ID of this node in the Swarm that these scripts have made
+SWARM_PORT=2377
+SWARM_POOL=10.77.0.0/16 # for Docker's own networks in the Swarm
+CONTROL_FILE=/var/emulab/boot/controlif # where a node of CloudLab names its control interface
+LEAST_FREE_MIB=5120 # for the image, and for another one while it is replaced
+LEAST_FREE_WITH_IMAGE_MIB=1024
+START_PATIENCE_SECONDS=60
+LAST_LINES=8
+
+# Facts, one a line, and what keeps this node from taking part.
+look() {
+    local address='' interface='' control
+    read -r address interface < <(experiment_address) || true
+    control=$(control_interface)
+    if [[ ! $address ]]; then
+        echo "problem no interface has an address in $EXPERIMENT_NETWORK, the experiment network: it has $(addresses). For another network: EXPERIMENT_NETWORK=..."
+    elif [[ $interface == "$control" ]]; then
+        echo "problem $address in $EXPERIMENT_NETWORK is on $interface, the control network, which is not for gradients. For another network: EXPERIMENT_NETWORK=..."
+    fi
+    echo "address $address"
+    echo "interfaces $interface ${control:-unknown}"
+    echo "clock $(date +%s)"
+    echo "cpu $(nproc) x $(sed -n '/^model name/ { s/.*: //p; q; }' /proc/cpuinfo)"
+    look_at_engine
+    look_at_disk
+}
+
+experiment_address() {
+    local interface address
+    while read -r interface address; do
+        ! overlap "$address" "$EXPERIMENT_NETWORK" || { echo "${address%/*} $interface" && return; }
+    done < <(ip -4 -oneline address show | awk '$2 !~ /^(lo|docker|br-)/ { sub("/.*", "/32", $4); print $2, $4 }')
+}
+
+addresses() { ip -4 -oneline address show | awk '$2 != "lo" { printf "%s%s on %s", comma, $4, $2; comma = ", " }'; }
+
+control_interface() {
+    if [[ -r $CONTROL_FILE ]]; then
+        cat "$CONTROL_FILE"
+    else
+        ip -4 route show default | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -n 1
+    fi
+}
+
+look_at_engine() {
+    local version state node other
+    if ! command -v docker >/dev/null || ! reach_engine; then
+        can_be_root || echo "problem the Docker engine is missing or does not answer, and $(id -un) cannot become root without a password to install or start it"
+        ! command -v docker >/dev/null || { echo 'engine off' && return; }
+        packages_for engine "$(distribution)" >/dev/null || echo "problem Docker is missing, and cannot be installed here on $(distribution): install and start it"
+        echo 'engine missing'
+        return
+    fi
+    version=$(docker version --format '{{.Server.Version}}')
+    echo "engine $version"
+    (check_version 'Docker Engine' "$LEAST_ENGINE" "$version") 2>&1 | sed 's/^error: /problem /'
+    read -r state node < <(docker info --format '{{.Swarm.LocalNodeState}} {{.Swarm.NodeID}}')
+    [[ $state == inactive ]] || is_our_swarm "$node" ||
+        echo "problem it belongs to another Swarm ($state). If nobody needs that: docker swarm leave --force"
+    other=$(docker ps --filter label=lockstep.user --format '{{.Label "com.docker.compose.project"}}{{.Label "com.docker.stack.namespace"}} {{.Label "lockstep.user"}}' |
+        awk -v own="$PROJECT" '$1 != own { print $1 " of " ($2 ? $2 : "an unnamed user"); exit }')
+    [[ ! $other ]] || echo "problem a run goes on there: project $other. Wait for its end"
+}
+
+reach_engine() { engine_answers || use_sudo_where_it_helps; }
+
+is_our_swarm() { [[ -O $SWARM_NOTE && $(<"$SWARM_NOTE") == "$1" ]]; }
+
+look_at_disk() {
+    local place needed=$LEAST_FREE_MIB free
+    place=$(docker info --format '{{.DockerRootDir}}' 2>/dev/null) || place=''
+    [[ $place ]] || place=/var/lib/docker
+    [[ ! $(docker image ls --quiet lockstep 2>/dev/null) ]] || needed=$LEAST_FREE_WITH_IMAGE_MIB
+    until [[ -d $place ]]; do place=$(dirname "$place"); done
+    free=$(free_mib "$place")
+    echo "free $free"
+    ((free >= needed)) ||
+        echo "problem only $free MiB are free in $place, where Docker keeps its images, and $needed are needed. Free some space, or move Docker's data to a larger disk"
+}
+
+free_mib() { df --output=avail -B 1M "$1" | sed -n '2s/ *//p'; }
+
+# The engine, and the folders of this project. Only the first node builds.
+ready() {
+    if ((NUMBER == 0)) || ! reach_engine; then ready_engine; fi
+    mkdir -m 700 "$FOLDER" 2>/dev/null || true
+    [[ -O $FOLDER ]] || fail "$FOLDER belongs to someone else. Remove it there, or set another COMPOSE_PROJECT_NAME."
+    mkdir -p "$FOLDER/results" "$FOLDER/prepared" "$FOLDER/data" "$FOLDER/source"
+    reach_engine
+    clear_all # of a run that was cut off
+    docker info --format '{{.Swarm.NodeID}}'
+}
+
+# Whether this node manages a Swarm of exactly these nodes, all of them there.
+swarm_is_whole() {
+    local found
+    found=$(docker node ls --format '{{.ID}} {{.Status}}' 2>/dev/null | sort) || return 1
+    [[ $found == "$(printf '%s Ready\n' "$@" | sort)" ]]
+}
+
+leave_swarm() {
+    local state node
+    reach_engine || return 0
+    read -r state node < <(docker info --format '{{.Swarm.LocalNodeState}} {{.Swarm.NodeID}}')
+    [[ $state == inactive ]] || ! is_our_swarm "$node" || quietly docker swarm leave --force
+    rm -f "$SWARM_NOTE"
+}
+
+# All that the Swarm itself says passes over the experiment network.
+own_addresses() {
+    echo --listen-addr "$ADDRESS:$SWARM_PORT" --advertise-addr "$ADDRESS" --data-path-addr "$ADDRESS"
+}
+
+found_swarm() {
+    # shellcheck disable=SC2046
+    quietly docker swarm init $(own_addresses) --default-addr-pool "$SWARM_POOL"
+    note_swarm
+    docker swarm join-token --quiet worker
+}
+
+join_swarm() {
+    # shellcheck disable=SC2046
+    quietly docker swarm join $(own_addresses) --token "$1" "$FIRST_ADDRESS:$SWARM_PORT"
+    note_swarm
+}
+
+note_swarm() { docker info --format '{{.Swarm.NodeID}}' | tee "$SWARM_NOTE"; }
+
+# A node that is silent for less than this keeps its rank: the ranks themselves find out who is lost.
+set_heartbeat() { quietly docker swarm update --dispatcher-heartbeat "$1s"; }
+
+# Builds the image from the sources that were sent, unless it is there.
+make_image() {
+    REVISION=$1
+    cd "$FOLDER/source" || return 1
+    ready_base_image >&2
+    build_image >&2
+    echo "$IMAGE"
+}
+
+# By its name, which follows from its sources: engines of several versions give the same image several IDs.
+has_image() { image_id "$IMAGE" >/dev/null; }
+
+# To the other nodes, over the experiment network. It is not compressed: on such a network that would take longer than
+# to send it.
+serve_image() {
+    local share=$FOLDER/share port='' deadline=$((SECONDS + START_PATIENCE_SECONDS))
+    mkdir -p "$share"
+    chmod 755 "$share"
+    docker save --output "$share/image.tar" "$IMAGE"
+    as_root chmod 644 "$share/image.tar"
+    stop_serving_image keep
+    docker run --detach --name "$PROJECT-image" --network host --read-only --cap-drop ALL --user 65534:65534 \
+        --security-opt no-new-privileges --volume "$share:/share:ro" --workdir /share --entrypoint python3 \
+        "$IMAGE" -m http.server 0 --bind "$ADDRESS" >/dev/null
+    until [[ $port ]]; do
+        ((SECONDS < deadline)) || fail "the image could not be offered at $ADDRESS: $(docker logs "$PROJECT-image" 2>&1)"
+        sleep 0.1
+        port=$(docker logs "$PROJECT-image" 2>&1 | sed -n 's/^Serving HTTP .* port \([0-9]*\).*/\1/p')
+    done
+    echo "$port"
+}
+
+stop_serving_image() {
+    docker rm --force "$PROJECT-image" >/dev/null 2>&1 || true
+    [[ ${1:-} == keep ]] || as_root rm -rf "$FOLDER/share"
+}
+
+load_image() {
+    local port=$1 line
+    exec 3<>"/dev/tcp/$FIRST_ADDRESS/$port" || fail "the first node does not answer at $FIRST_ADDRESS:$port. Does a firewall stand between them?"
+    printf 'GET /image.tar HTTP/1.0\r\n\r\n' >&3
+    read -r line <&3
+    [[ $line == *' 200 '* ]] || fail "the first node does not hand out the image: $line"
+    while IFS= read -r line <&3 && [[ $line != $'\r' ]]; do :; done
+    quietly docker load <&3
+    has_image || fail "the image did not arrive whole. Start again."
+}
+
+keep_image() { use_image "$IMAGE" "lockstep:of-$PROJECT"; }
+
+# A command of the image with this node's folders and the settings of the run. Options of Docker come first.
+one_shot() {
+    docker run --rm --read-only --tmpfs /tmp --security-opt no-new-privileges --cap-drop ALL \
+        --cap-add SETUID --cap-add SETGID --cap-add SETPCAP --cap-add CHOWN --cap-add KILL --init \
+        --label "com.docker.stack.namespace=$PROJECT" \
+        --env RANKS_STARTED="$RANKS" "${PASSED[@]}" --volume "$FOLDER/results:/lockstep/results" \
+        --volume "$FOLDER/prepared:/lockstep/prepared" --volume "$FOLDER/data:/lockstep/data" "$@"
+}
+
+check_settings() { one_shot --network none "$IMAGE" check "--variables=$1"; }
+
+prepare() {
+    exec 9>"$FOLDER/lock"
+    flock --wait "$START_PATIENCE_SECONDS" 9 || fail "another process prepares data in $FOLDER. Wait for it."
+    one_shot --network bridge "$IMAGE" prepare
+}
+
+# Starts all ranks; the first one's container.
+deploy() {
+    export NODES=$1 LOCKSTEP_IMAGE=$IMAGE NODE_FOLDER=$FOLDER LOCKSTEP_USER=$2
+    if [[ $NETWORK == overlay ]]; then
+        quietly docker network create --driver overlay --internal --label "com.docker.stack.namespace=$PROJECT" "${PROJECT}_ranks"
+        export RANKS_NETWORK=${PROJECT}_ranks MASTER_ADDR=rank0 NODE='{{.Node.ID}}'
+    fi
+    quietly docker stack deploy --resolve-image never --compose-file "$FOLDER/source/docker/stack.yaml" "$PROJECT"
+    local container='' problem deadline=$((SECONDS + START_PATIENCE_SECONDS))
+    until [[ $container ]]; do
+        problem=$(docker service ps --no-trunc --format '{{.Error}}' "${PROJECT}_rank0" | sed '/^$/d' | head -n 1)
+        ((SECONDS < deadline)) || problem=${problem:-"no container within $START_PATIENCE_SECONDS s"}
+        [[ ! $problem ]] || fail "the Swarm could not start rank 0: $problem"
+        sleep 0.1
+        container=$(docker ps --all --quiet --filter "label=com.docker.swarm.service.name=${PROJECT}_rank0" --filter status=running --filter status=exited)
+    done
+    echo "$container"
+}
+
+# This node's rank.
+rank_container() { docker ps --all --quiet --filter "label=com.docker.stack.namespace=$PROJECT" --filter label=com.docker.swarm.task | head -n 1; }
+
+follow_rank0() {
+    export LOCKSTEP_IMAGE=$IMAGE
+    if [[ $2 ]]; then follow_with_bar "$1" "$2"; else docker logs --follow "$1"; fi
+}
+
+exit_code_of() { docker wait "$1"; }
+
+# How this node's rank ended, if not well.
+tell() {
+    local container state code memory
+    container=$(rank_container)
+    [[ $container ]] || { echo 'no rank was started there' && return; }
+    read -r state code memory < <(docker inspect --format '{{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}}' "$container")
+    ((code != 0)) || [[ $state == running ]] || return 0
+    if [[ $state == running ]]; then
+        echo 'its rank has not ended yet. Its last lines:'
+    elif ((code > 128)); then
+        echo "its rank was killed by $(name_of_signal $((code - 128))), with exit code $code. Its last lines:"
+    else
+        echo "its rank ended with exit code $code. Its last lines:"
+    fi
+    [[ $memory != true ]] || echo '    it ran out of memory: raise or unset RANK_MEMORY.'
+    docker logs --tail "$LAST_LINES" "$container" 2>&1 | sed 's/^/    /'
+}
+
+# The ranks whose records this node lacks.
+missing_records() {
+    local rank
+    for ((rank = 0; rank < RANKS; rank++)); do
+        [[ -s $FOLDER/results/$1/rank-$rank.jsonl ]] || echo "$rank"
+    done
+}
+
+report_run() { one_shot --network none "$IMAGE" report "$1"; }
+
+remove_stack() {
+    docker stack rm "$PROJECT" >/dev/null 2>&1 || true
+    clear_containers
+    local deadline=$((SECONDS + START_PATIENCE_SECONDS))
+    until docker network rm "${PROJECT}_ranks" >/dev/null 2>&1 || ! docker network inspect "${PROJECT}_ranks" >/dev/null 2>&1; do
+        ((SECONDS < deadline)) || return 0
+        sleep 0.2
+    done
+}
+
+# On the first node the stack, on the others what the Swarm has not ended yet.
+clear_all() {
+    if ((NUMBER == 0)); then remove_stack; else clear_containers; fi
+}
+
+# Every container of this project; looks again, because the Swarm may still be starting one.
+clear_containers() {
+    local found attempt
+    for attempt in 1 2 3; do
+        found=$(docker ps --all --quiet --filter "label=com.docker.stack.namespace=$PROJECT")
+        [[ $found ]] || return 0
+        # shellcheck disable=SC2086
+        docker rm --force $found >/dev/null 2>&1 || ((attempt < 3))
+    done
+}
+
+# What a run left on this node.
+forget_run() { rm -rf "${FOLDER:?}/results/${1:?}" "$FOLDER/results/latest"; }
+
+# Everything that these scripts have put on this node, but for Docker itself.
+remove_all() {
+    if reach_engine; then
+        docker stack rm "$PROJECT" >/dev/null 2>&1 || true
+        clear_containers
+        stop_serving_image
+        leave_swarm
+        leave_image "lockstep:of-$PROJECT"
+    fi
+    rm -rf "$FOLDER"
+}

@@ -1,0 +1,110 @@
+# shellcheck shell=bash disable=SC2034
+# The way to the nodes: functions of swarm_node.sh, run there through SSH or a command of the user's choosing.
+
+SENT=(messages engine base_image settings project image cluster network swarm_node) # to a node, each time
+LIMIT=120 # seconds that a function may take on a node; 0 for any time
+
+HOSTS=()     # as the user named them, in the order of their ranks once that is found
+ADDRESSES=() # theirs on the experiment network
+WORK=''      # a private folder for what the nodes answer
+
+# Sets TRANSPORT to what is called as `TRANSPORT HOST COMMAND...`. Where it is SSH, no question can hold it up, a node
+# that is gone ends it, and all calls to a node share one connection.
+choose_transport() {
+    WORK=$(mktemp -d /tmp/lockstep.XXXXXX) # short, because the path of a socket may have 100 characters only
+    read -r -a TRANSPORT <<<"${LOCKSTEP_RSH:-ssh}"
+    [[ ${TRANSPORT[0]##*/} == ssh ]] || return 0
+    TRANSPORT+=(-o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=10 -o ServerAliveCountMax=3
+        -o StrictHostKeyChecking=accept-new -o ControlMaster=auto -o ControlPersist=120 -o "ControlPath=$WORK/%C")
+}
+
+close_transport() {
+    local host
+    if [[ ${TRANSPORT[0]##*/} == ssh ]]; then
+        for host in "${HOSTS[@]}"; do
+            "${TRANSPORT[@]}" -O exit "$host" 2>/dev/null || true
+        done
+    fi
+    rm -rf "$WORK"
+}
+
+reach() { "${TRANSPORT[@]}" "$@"; }
+
+# A function of swarm_node.sh on one node, by its number.
+on() {
+    local number=$1
+    shift
+    {
+        echo 'set -euo pipefail'
+        printf '%s=%q\n' COMPOSE_PROJECT_NAME "$(project_name)" PROJECT "$(project_name)" \
+            EXPERIMENT_NETWORK "$(setting EXPERIMENT_NETWORK)" NETWORK "$(setting NETWORK)" \
+            RANKS "${#HOSTS[@]}" NUMBER "$number" ADDRESS "${ADDRESSES[number]:-}" FIRST_ADDRESS "${ADDRESSES[0]:-}" \
+            IMAGE "${IMAGE:-}"
+        [[ ! -e $WORK/settings ]] || cat "$WORK/settings"
+        cat "${SENT[@]/#/"$WORK/parts/"}"
+        printf '%q ' "$@"
+        echo '</dev/null' # the rest of this script is its standard input
+    } | reach "${HOSTS[number]}" timeout "$LIMIT" bash -s
+}
+
+# A function on all nodes at once, or on those with the numbers in ONLY. What each answered is in $WORK/NUMBER.out and
+# .err; $WORK/NUMBER.failed is there if it failed.
+on_all() {
+    local number failed=0 pids=()
+    rm -f "$WORK"/*.out "$WORK"/*.err "$WORK"/*.failed
+    for number in ${ONLY:-"${!HOSTS[@]}"}; do
+        on "$number" "$@" >"$WORK/$number.out" 2>"$WORK/$number.err" &
+        pids[number]=$!
+    done
+    for number in "${!pids[@]}"; do
+        wait "${pids[number]}" || {
+            echo $? >"$WORK/$number.failed"
+            failed=1
+        }
+    done
+    return "$failed"
+}
+
+# The same, and the end of this script where it fails: every node is named with its own words.
+must_on_all() {
+    local what=$1
+    shift
+    attend on_all "$@" || {
+        say "error: $what:"
+        tell_failures
+        exit 1
+    }
+}
+
+tell_failures() {
+    local number
+    for number in $(failed_ones); do
+        say "  ${HOSTS[number]}: $(words_of "$number")"
+    done
+}
+
+failed_ones() { find "$WORK" -name '*.failed' | sed 's|.*/||; s/[.]failed$//' | sort -n; }
+
+# What a node said when it failed, or that it said nothing in time.
+words_of() {
+    local number=$1 words
+    words=$(sed -e 's/^error: //' -e '2,$s/^/    /' "$WORK/$number.err" 2>/dev/null | tail -n 12)
+    [[ $words || $(<"$WORK/$number.failed") != 124 ]] || words="no answer within $LIMIT s"
+    printf '%s' "${words:-exit code $(<"$WORK/$number.failed")}"
+}
+
+# The settings that are given here, for the nodes, and the parts of the scripts that go there.
+write_settings() {
+    local name value
+    mkdir -p "$WORK/parts"
+    for name in "${SENT[@]}"; do
+        cp "scripts/host/$name.sh" "$WORK/parts/$name"
+    done
+    {
+        echo 'PASSED=()'
+        for name in $(known_settings); do
+            value=$(given "$name")
+            [[ ! $value ]] || printf 'export %s=%q\nPASSED+=(--env %s)\n' "$name" "$value" "$name"
+        done
+    } >"$WORK/settings"
+}

@@ -1,0 +1,238 @@
+"""scripts/cloudlab on four nodes: from bare engines to records at home, and each fault named."""
+
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from tests.containers.cluster import Clone, until
+from tests.nodes.rig import CONTROL, EXPERIMENT, Rig
+
+SMALL = ("MODEL=lenet5", "MAX_STEPS=6", "LINK_CHECK=off", "MEMORY_FORMAT=contiguous")
+LONG = ("MODEL=lenet5", "EPOCHS=1000", "EVALUATE=never", "LINK_CHECK=off")  # until something ends it
+MOST_CONTROL_BYTES = 100_000  # of a rank that trains; the answers to the question itself cross it as well
+
+
+def line(rig: Rig, *arguments: str) -> list[str]:
+    return ["env", f"LOCKSTEP_RSH={rig.enter}", "scripts/cloudlab", *arguments]
+
+
+def run(user: Clone, rig: Rig, *arguments: str) -> tuple[int, str]:
+    return user.run(*line(rig, *arguments))
+
+
+def bytes_of(rig: Rig, node: str, interface: str) -> int:
+    """Sent and received."""
+    counters = json.loads(rig.run(node, f"ip -statistics -json link show {interface}").stdout)[0]["stats64"]
+    return int(counters["rx"]["bytes"]) + int(counters["tx"]["bytes"])
+
+
+def containers(rig: Rig, node: str) -> list[str]:
+    return rig.docker(node, "ps --all --quiet --filter label=com.docker.swarm.task").split()
+
+
+def hashes(user: Clone) -> set[str]:
+    return {each["parameters_sha256"] for rank in range(4) for each in user.records(rank) if each["kind"] == "finished"}
+
+
+def steps_in(rig: Rig, node: str, project: str) -> int:
+    """How many steps the first rank has recorded on its node."""
+    found = rig.run(node, f"cat /var/tmp/{project}/results/*/rank-0.jsonl | grep -c '\"step\"'", check=False).stdout
+    return int(found or 0)
+
+
+def listening(rig: Rig, node: str) -> set[str]:
+    """The addresses on which a Python program of the node takes connections or datagrams."""
+    lines = rig.run(node, "ss --listening --tcp --udp --numeric --processes --no-header").stdout.splitlines()
+    return {each.split()[4] for each in lines if "python3" in each}
+
+
+def nothing_runs(rig: Rig, project: str) -> None:
+    for node in rig.nodes:
+        assert containers(rig, node) == [], node
+        assert rig.run(node, f"ls /var/tmp/{project}/results").stdout == "", node
+
+
+class Training:
+    """A run that goes on until something ends it."""
+
+    def __init__(self, user: Clone, rig: Rig, *arguments: str) -> None:
+        self.process = user.start(*line(rig, *LONG, *arguments, *rig.nodes))
+        self.lines: list[str] = []
+        self._reader = Thread(target=self._read, daemon=True)
+        self._reader.start()
+        until(lambda: self._over() or steps_in(rig, rig.nodes[0], user.project) > 5, "the first steps")
+        assert not self._over(), self.output
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        self.lines += self.process.stdout
+
+    def _over(self) -> bool:
+        return self.process.poll() is not None
+
+    @property
+    def output(self) -> str:
+        return "".join(self.lines)
+
+    def end(self) -> int:
+        code = self.process.wait(timeout=120)
+        self._reader.join(timeout=10)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return code
+
+
+@pytest.fixture
+def trained(user: Clone, rig: Rig) -> Iterator[None]:
+    """Whatever a test leaves running is ended."""
+    yield
+    if containers(rig, rig.nodes[0]):
+        run(user, rig, "--down", *rig.nodes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "no node is named"),
+        (["--fast", "node0"], "unknown option '--fast'"),
+        (["--check", "--down", "node0"], "give only one of them"),
+        (["node0; true"], "is no name of a host"),
+        (["node0", "LINK_RATE=1gbit"], "LINK_RATE=1gbit: not allowed on nodes"),
+        (["node0", "node1", "WORKERS=3"], "WORKERS=3 with 2 node(s): each node has one rank"),
+        (["node0", "NETWORK=bridge"], "NETWORK=bridge: not allowed. Allowed: host, overlay."),
+        (["node0", "SYNC_MOD=ddp"], "SYNC_MOD is not a setting"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_any_connection(user: Clone, arguments: list[str], words: str) -> None:
+    code, output = user.run("env", "LOCKSTEP_RSH=false", "scripts/cloudlab", *arguments)
+    assert (code, words in output) == (2, True), output
+
+
+def test_a_run_over_ssh_from_an_engine_that_is_off_has_the_bits_of_a_run_on_one_host(user: Clone, rig: Rig) -> None:
+    rig.stop_engine(rig.nodes[3])
+    user.up(*SMALL, RUN_NAME="here")
+    expected = hashes(user)
+    ssh = f"LOCKSTEP_RSH=ssh -F {rig.folder}/ssh/config"
+    names = [rig.full_name(node) for node in reversed(rig.nodes)]
+    command = rig.at_home(user.folder, "env", ssh, "scripts/cloudlab", *SMALL, "RUN_NAME=nodes", *names)
+    code, output = user.run(*command)
+    assert code == 0, output
+    assert hashes(user) == expected
+    assert len(expected) == 1
+    summary = user.summary()
+    assert (summary["run_name"], summary["complete"], summary["world_size"]) == ("nodes", True, 4)
+    addresses = [each["address"] for each in user.manifest()["ranks"]]
+    assert addresses == [f"{EXPERIMENT}.{number}" for number in range(1, 5)]
+    assert (user.folder / "results/nodes/report.html").stat().st_size > 0
+    nothing_runs(rig, user.project)
+
+
+def test_every_node_that_cannot_take_part_is_named_at_once(user: Clone, rig: Rig) -> None:
+    _, second, third, fourth = rig.nodes
+    rig.run(second, "ip address del 10.10.1.2/24 dev exp0")
+    rig.run(third, "mount -t tmpfs -o size=8m full /var/lib/docker")
+    rig.run(fourth, "mv /var/tmp/lockstep-swarm /root")  # as if the Swarm were someone else's
+    try:
+        code, output = run(user, rig, "--check", *rig.nodes, "nobody.exp.proj.example")
+    finally:
+        rig.run(second, "ip address add 10.10.1.2/24 dev exp0")
+        rig.run(third, "umount /var/lib/docker")
+        rig.run(fourth, "mv /root/lockstep-swarm /var/tmp")
+    assert code == 1
+    assert "\n  nobody.exp.proj.example: enter: Could not resolve hostname" in output
+    assert f"\n  {second}: no interface has an address in {EXPERIMENT}.0/24" in output
+    assert f"{CONTROL}.2/24 on ctl0" in output
+    assert re.search(rf"\n  {third}: only \d MiB are free in /var/lib/docker", output)
+    assert f"\n  {fourth}: it belongs to another Swarm" in output
+    assert f"{rig.nodes[0]}:" not in output
+    code, output = run(user, rig, "--check", *rig.nodes)
+    assert (code, output.count("Docker ")) == (0, 4), output
+
+
+def test_ranks_use_the_experiment_network_alone_and_have_no_privilege(user: Clone, rig: Rig, trained: None) -> None:
+    training = Training(user, rig, "RUN_NAME=private")
+    before = {node: (bytes_of(rig, node, "exp0"), bytes_of(rig, node, "ctl0")) for node in rig.nodes}
+    for number, node in enumerate(rig.nodes, start=1):
+        places = listening(rig, node)
+        assert places, "each rank listens for the others"
+        assert {place.rpartition(":")[0] for place in places} == {f"{EXPERIMENT}.{number}"}
+        (container,) = containers(rig, node)
+        status = rig.run(
+            node, f"docker exec {container} sh -c 'cat $(grep -l ^Name:.python3$ /proc/[0-9]*/status)'"
+        ).stdout
+        found = dict(re.findall(r"^(\w+):[ \t]*(.*?)[ \t]*$", status, re.MULTILINE))
+        assert found["NoNewPrivs"] == "1"
+        assert {found[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
+        assert rig.docker(node, f"inspect --format {{{{.HostConfig.ReadonlyRootfs}}}} {container}") == "true"
+    second = user.run(*line(rig, *SMALL, *rig.nodes))
+    assert second[0] == 2
+    assert "a run on nodes is in progress" in second[1]
+    for node in rig.nodes:
+        assert bytes_of(rig, node, "ctl0") - before[node][1] < MOST_CONTROL_BYTES
+        assert bytes_of(rig, node, "exp0") - before[node][0] > MOST_CONTROL_BYTES
+    os.killpg(training.process.pid, signal.SIGINT)
+    assert training.end() == 130, training.output
+    assert any(each["kind"] == "step" for each in user.records(3)), "what was recorded comes home all the same"
+    nothing_runs(rig, user.project)
+
+
+def test_a_killed_rank_is_named_with_its_node_and_its_records_come_home(user: Clone, rig: Rig, trained: None) -> None:
+    training = Training(user, rig, "RUN_NAME=killed")
+    victim = rig.nodes[2]
+    rig.run(victim, f"kill -KILL $(docker inspect --format {{{{.State.Pid}}}} {containers(rig, victim)[0]})")
+    assert training.end() == 1, training.output
+    assert "lost rank 2" in training.output
+    assert f"rank 2 on {victim} ({EXPERIMENT}.3): its rank was killed by SIGKILL" in training.output
+    for rank in range(4):
+        assert any(each["kind"] == "step" for each in user.records(rank)), rank
+    assert not user.summary()["complete"]
+    nothing_runs(rig, user.project)
+
+
+@pytest.mark.long
+def test_a_node_that_falls_silent_is_named_within_the_limit(user: Clone, rig: Rig, trained: None) -> None:
+    training = Training(user, rig, "RUN_NAME=silent", "PEER_TIMEOUT=5")
+    rig.link(rig.nodes[3], "exp", "down")
+    try:
+        assert training.end() == 1, training.output
+    finally:
+        rig.link(rig.nodes[3], "exp", "up")
+    assert re.search(r"lost .*rank 3", training.output), training.output
+    nothing_runs(rig, user.project)
+
+
+@pytest.mark.long
+def test_vgg11_trains_on_nodes_that_lack_the_image(user: Clone, rig: Rig) -> None:
+    for node in rig.nodes[2:]:
+        rig.run(node, "docker rmi --force $(docker image ls --quiet lockstep)")
+    code, output = run(user, rig, "MAX_STEPS=3", "TEST_SAMPLES=100", "RUN_NAME=vgg11", *rig.nodes)
+    assert code == 0, output
+    assert "Sending the image from node0 to node2, node3" in output
+    assert user.summary()["complete"]
+    assert user.manifest()["settings"]["model"] == "vgg11"
+
+
+@pytest.mark.long
+def test_ranks_on_an_overlay_network_have_addresses_of_their_own(user: Clone, rig: Rig) -> None:
+    code, output = run(user, rig, *SMALL, "NETWORK=overlay", "RUN_NAME=overlay", *rig.nodes)
+    assert code == 0, output
+    addresses = [each["address"] for each in user.manifest()["ranks"]]
+    assert len(set(addresses)) == 4
+    assert not any(address.startswith((f"{EXPERIMENT}.", f"{CONTROL}.")) for address in addresses)
+
+
+def test_down_leaves_nothing_on_the_nodes(user: Clone, rig: Rig) -> None:
+    code, output = run(user, rig, "--down", *rig.nodes)
+    assert code == 0, output
+    for node in rig.nodes:
+        assert rig.docker(node, "info --format {{.Swarm.LocalNodeState}}") == "inactive"
+        assert rig.docker(node, "ps --all --quiet") == ""
+        assert rig.run(node, "ls -A /var/tmp | grep lockstep", check=False).stdout == ""
+    assert not list(Path("/tmp").glob("lockstep.*"))  # noqa: S108
+    assert not list(user.folder.glob("results/.claim*"))
