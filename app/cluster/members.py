@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
@@ -46,6 +46,8 @@ class Cluster:
     peer_timeout: float
     store: dist.Store  # PyTorch asks it for each further group, and does not keep it alive
     backend: Backend
+    # Messages between two ranks that have not arrived. MPI ends a process that drops one, before it has said anything.
+    in_flight: set[dist.Work] = field(default_factory=set, compare=False)
 
     @property
     def world_size(self) -> int:

@@ -67,6 +67,7 @@ class Communicator:
         self._cluster = cluster
         self._moment = moment
         self._apart: list[Communicator] = []
+        self.in_flight = cluster.in_flight
         self.world_size = ranks or cluster.world_size
         # Messages go straight to the group: dist.isend's own checks take longer than a small message.
         self.group: dist.ProcessGroup = dist.distributed_c10d._get_default_group()
@@ -193,11 +194,13 @@ class Transfer:
         self._communicator, self._operation, self._work = communicator, operation, work
         self._traffic = communicator.traffic
         self._traffic.begin(sent, received)
+        communicator.in_flight.add(work)
 
     def wait(self) -> None:
         """Return when the message has left this rank, or has arrived."""
         try:
             with self._communicator.watching(self._operation):
                 self._work.wait()
+            self._communicator.in_flight.discard(self._work)
         finally:
             self._traffic.end()

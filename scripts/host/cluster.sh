@@ -241,10 +241,16 @@ remove_containers() {
     local attempt
     for attempt in 1 2 3; do
         quietly docker compose --progress quiet down --remove-orphans || ((attempt < 3))
-        [[ $(containers_left) ]] || return 0
+        if [[ ! $(containers_left) ]]; then
+            remove_key
+            return
+        fi
     done
     warn "containers of project $(project_name) are left. To remove them: scripts/down"
 }
+
+# With BACKEND=mpi a start has a volume for its key. Rank 0 empties it, unless it was killed.
+remove_key() { docker volume rm --force "$(project_name)_key" >/dev/null 2>&1 || true; }
 
 # A run that ended before its first record has left a folder with nothing in it.
 remove_empty_runs() {

@@ -58,6 +58,11 @@ def test_all_modes_train_the_same_model(used_clone: Clone) -> None:
             if messages is not None:
                 extra = (messages + BARRIER_MESSAGES) * BYTES_PER_MESSAGE
                 check_wire(rank, rank["formula_bytes_sent_per_step"] * BYTES_PER_PAYLOAD + extra)
+    used_clone.up(SYNC_MODE="ddp", BACKEND="mpi", MAX_STEPS="20", EVALUATE="never")
+    over_mpi = used_clone.summary()
+    assert used_clone.manifest()["settings"]["backend"] == "mpi"
+    assert over_mpi["replicas_identical"]
+    assert over_mpi["losses"] == pytest.approx(runs["ddp"]["losses"], rel=1e-4)
     for one, other in pairwise(SYNCHRONISING):
         assert runs[other]["losses"] == pytest.approx(runs[one]["losses"], rel=1e-4)
     assert runs["none"]["losses"] != pytest.approx(runs["ddp"]["losses"], rel=1e-4)
