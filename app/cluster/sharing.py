@@ -40,3 +40,17 @@ def oversubscription(members: Sequence[Member]) -> str | None:
                 f"RANK_CPUS={cores / len(here):.2g} gives each a fixed share."
             )
     return None
+
+
+def unlike(members: Sequence[Member]) -> str | None:
+    """A warning if the ranks run on CPUs of several models."""
+    models: dict[str, list[str]] = {}
+    for member in members:
+        models.setdefault(member.machine.cpu_model, []).append(str(member.rank))
+    if len(models) < 2:
+        return None
+    each = "; ".join(
+        f"{model or 'unnamed'}: rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}"
+        for model, ranks in models.items()
+    )
+    return f"the ranks run on different CPU models, so the slower ones hold the others up ({each})"

@@ -71,6 +71,11 @@ def payload_rate(bits_per_second: float | None, mtu_bytes: int) -> float | None:
     return bits_per_second / 8 * (mtu_bytes - HEADERS_IN_PACKET) / (mtu_bytes + HEADERS_ON_WIRE)
 
 
+def rate_of(payload_bytes_per_second: float, mtu_bytes: int) -> float:
+    """The rate of a link, in bits per second, that carries this much payload in full packets."""
+    return payload_bytes_per_second * 8 * (mtu_bytes + HEADERS_ON_WIRE) / (mtu_bytes - HEADERS_IN_PACKET)
+
+
 def deviations(links: Sequence[Link]) -> list[str]:
     """Every figure that misses the request, in words."""
     return list(chain.from_iterable(_deviations(rank, link) for rank, link in enumerate(links)))

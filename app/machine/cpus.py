@@ -13,6 +13,7 @@ from pydantic import Field
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CPU_INFO = Path("/proc/cpuinfo")
+CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 CGROUP = Path("/sys/fs/cgroup")
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # as Linux names them on x86, and the last one on Arm
 NO_LIMIT_BYTES = 2**60  # version 1 writes "no limit" as a number that no machine has
@@ -29,6 +30,8 @@ class Machine:
     memory_bytes: Annotated[int, Field(ge=0, le=2**60)]
     cpu_model: str
     bfloat16: bool  # whether the CPU has instructions for it
+    kernel: Annotated[str, Field(max_length=255)]  # its release
+    congestion_control: Annotated[str | None, Field(max_length=64)]  # of TCP; None where the kernel does not say
 
 
 def look() -> Machine:
@@ -40,6 +43,8 @@ def look() -> Machine:
         memory_bytes=int(psutil.virtual_memory().total),
         cpu_model=_cpu_info("model name") or platform.machine(),
         bfloat16=has_bfloat16(_cpu_info("flags", "Features")),
+        kernel=platform.release(),
+        congestion_control=CONGESTION_CONTROL.read_text().strip() if CONGESTION_CONTROL.is_file() else None,
     )
 
 

@@ -1,9 +1,14 @@
 """The network interfaces of this machine, as the kernel shows them."""
 
 import os
+import socket
 import weakref
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+import psutil
+from pydantic import Field
 
 from app.errors import NetworkLostError
 
@@ -15,6 +20,31 @@ LONGEST_NUMBER = 32  # bytes, more than any counter's digits
 def names() -> list[str]:
     """All their names."""
     return sorted(path.name for path in INTERFACES.iterdir() if path.is_dir())
+
+
+Count = Annotated[int, Field(ge=0)]
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What an interface has carried since it was created, for all programs, headers included."""
+
+    name: str
+    address: str
+    mtu_bytes: Count
+    sent_bytes: Count
+    received_bytes: Count
+
+
+def carried() -> list[Carried]:
+    """Of every interface with an address that leads out of this machine, so neither the loopback nor a bridge in it."""
+    counted = psutil.net_io_counters(pernic=True, nowrap=False)
+    found = []
+    for name, addresses in sorted(psutil.net_if_addrs().items()):
+        own = [entry.address for entry in addresses if entry.family == socket.AF_INET]
+        if own and name in counted and name != LOOPBACK and not (INTERFACES / name / "bridge").is_dir():
+            found.append(Carried(name, own[0], mtu_bytes(name), counted[name].bytes_sent, counted[name].bytes_recv))
+    return found
 
 
 def mtu_bytes(name: str) -> int:

@@ -17,6 +17,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from app.errors import DamagedError, LockstepError, WriteError
 from app.machine.folders import unwritten
+from app.machine.interfaces import Carried
 from app.machine.say import shown
 from app.records.bounds import (
     CLOSED,
@@ -167,6 +168,7 @@ class Finished:
     restarts: Count
     attempt: Count = 0
     at_seconds: ElapsedOrNull = None  # when it finished, on the run's clock; null in older records
+    interfaces: list[Carried] | None = None  # after the last step, as the manifest has them before the first
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from app.machine.folders import replace_file
+from app.machine.interfaces import Carried
 from app.records.bounds import MOST_NUMBER, Count, Number, NumberOrNull, Positive, SecondsOrNull, Speed
 
 FILE = "manifest.json"
@@ -78,6 +79,9 @@ class Participant:
     interface: str
     formula_bytes_sent_per_step: Number
     link: Link | None  # null where LINK_CHECK is off, and for a single rank
+    kernel: str | None = None  # its release; null, as the next two, in older records
+    congestion_control: str | None = None  # of TCP
+    interfaces: list[Carried] | None = None  # those that lead out of the machine, before the first step
 
 
 @dataclass(frozen=True)

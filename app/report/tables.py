@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from app.link.emulation import emulating
 from app.records.manifest import WAYS, Link, Participant
 from app.records.summary import Bandwidth, Epoch, Figures, LinkUse, RankFigures
 from app.report import definitions, time_tables
@@ -20,6 +21,8 @@ from app.report.table import (
     Value,
 )
 from app.report.time_tables import RANK, name_of, own
+from app.summary import networks
+from app.summary.networks import Use
 from app.summary.run import Run
 
 
@@ -32,6 +35,7 @@ def of_run(run: Run) -> list[Table]:
         _wire(run),
         _bandwidth(run),
         _links(run),
+        _networks(run),
         _scores(run),
         _usage(run),
         _ranks(run),
@@ -102,9 +106,28 @@ def _links(run: Run) -> Table:
     )
     both = zip(run.manifest.ranks, run.summary.ranks, strict=True)
     links = [_MeasuredLink(rank.rank, rank.link, own.link) for rank, own in both if rank.link]
-    return Table.of(
-        "links", "Links", columns, links, "Payload; measured before the run, while all ranks sent and received."
-    )
+    note = "Payload; measured before the run, while all ranks sent and received."
+    if settings := emulating(run.manifest):
+        note += f" To emulate these links on one host: scripts/up {settings}"
+    return Table.of("links", "Links", columns, links, note)
+
+
+def _networks(run: Run) -> Table:
+    columns: list[Column[Use]] = [
+        Column("", "rank", TEXT, lambda use: f"rank {use.rank}"),
+        Column("interface", "interface", TEXT, lambda use: f"{use.name} (the ranks')" if use.own else use.name),
+        Column("address", "address", TEXT, lambda use: use.address),
+        Column("MTU", "mtu_bytes", COUNT, lambda use: use.mtu_bytes),
+        Column("before", "before_bytes", MEGABYTES, lambda use: use.before_bytes),
+        Column("after", "after_bytes", MEGABYTES, lambda use: use.after_bytes),
+        Column("in the run", "bytes", MEGABYTES, lambda use: use.bytes),
+        Column("of the ranks' own", "share", PERCENT, lambda use: use.share),
+    ]
+    uses = networks.of(run.records)
+    if all(use.own for use in uses):  # a container has no other
+        uses = []
+    note = "What the kernel counted on each interface of each rank's machine, both ways, for all programs."
+    return Table.of("networks", "Networks", columns, uses, note)
 
 
 @dataclass(frozen=True)
@@ -163,6 +186,8 @@ def _ranks(run: Run) -> Table:
         own("quota CPUs", "quota_cpus", EXACT),
         own("fair share CPUs", "fair_share_cpus", EXACT),
         own("cpu model", "cpu_model", TEXT),
+        own("kernel", "kernel", TEXT),
+        own("TCP's congestion control", "congestion_control", TEXT),
         own("host memory", "memory_bytes", MEGABYTES),
         own("host", "host_boot_id", Unit(lambda boot_id: boot_id[:8], right=False)),
     ]

@@ -7,21 +7,20 @@ from pathlib import Path
 
 import numpy
 import torch
-from torch import nn
 
 import app
 from app import gradient_sync
 from app.cluster.members import Cluster
 from app.costs.bandwidth import LinkSpeed
 from app.costs.patterns import NOTHING, Cost, Size
-from app.datasets.prepared import DataSet
 from app.gradient_sync.contract import size_of
 from app.link.measured import speed_of
 from app.machine.cpus import fair_share
+from app.machine.interfaces import Carried
 from app.machine.source import source_sha256
 from app.modes import MODES
-from app.records.manifest import Image, Link, Manifest, ModeCost, Participant, Plan, Versions
-from app.settings.fields import Settings
+from app.records.manifest import Image, Link, Manifest, ModeCost, Participant, Versions
+from app.training.loop import Job
 from app.training.numerics import layout
 
 REVISION = Path("REVISION")  # put into the image when it is built
@@ -31,18 +30,12 @@ OF_ONE_START = frozenset({"rank", "world_size", "master_addr", "master_port", "n
 
 
 def gather(
-    run: str,
-    settings: Settings,
-    cluster: Cluster,
-    plan: Plan,
-    dataset: DataSet,
-    model: nn.Module,
-    links: Sequence[Link] | None,
-    warnings: Sequence[str],
+    run: str, job: Job, links: Sequence[Link] | None, carried: Sequence[Sequence[Carried]], warnings: Sequence[str]
 ) -> Manifest:
-    """The manifest of a run that is about to begin."""
+    """The manifest of a run that is about to begin; links and interfaces are by rank."""
+    settings, cluster, dataset = job.settings, job.cluster, job.dataset
     mode = gradient_sync.mode_class(settings.sync_mode)
-    parameters = list(model.parameters())
+    parameters = list(job.model.parameters())
     size = size_of(parameters)
     speeds = [speed_of(link) for link in links or []]
     return Manifest(
@@ -55,17 +48,17 @@ def gather(
             "train_samples": len(dataset.train),
             "test_samples": len(dataset.test),
             "memory_format": layout(settings),
-            "global_batch_size": plan.global_batch_size,
+            "global_batch_size": job.plan.global_batch_size,
             "world_size": cluster.world_size,
             "rank": None,
             "run_name": run,
         },
-        plan=plan,
+        plan=job.plan,
         dataset=dataset.source.title,
         parameters=sum(map(torch.numel, parameters)),
         gradient_bytes=size.bytes,
         sync_seconds_at_least=mode.cost.seconds_at_least(size, speeds) if speeds else None,
-        ranks=_participants(cluster, mode.cost, size, links),
+        ranks=_participants(cluster, mode.cost, size, links, carried),
         warnings=list(warnings),
         versions=Versions(
             lockstep=app.__version__,
@@ -90,7 +83,13 @@ def _modes(size: Size, speeds: Sequence[LinkSpeed]) -> dict[str, ModeCost]:
     }
 
 
-def _participants(cluster: Cluster, cost: Cost, size: Size, links: Sequence[Link] | None) -> list[Participant]:
+def _participants(
+    cluster: Cluster,
+    cost: Cost,
+    size: Size,
+    links: Sequence[Link] | None,
+    carried: Sequence[Sequence[Carried]],
+) -> list[Participant]:
     machines = [member.machine for member in cluster.members]
     return [
         Participant(
@@ -107,6 +106,9 @@ def _participants(cluster: Cluster, cost: Cost, size: Size, links: Sequence[Link
             interface=member.interface,
             formula_bytes_sent_per_step=cost.bytes_sent(size, member.rank, cluster.world_size),
             link=links[member.rank] if links else None,
+            kernel=member.machine.kernel,
+            congestion_control=member.machine.congestion_control,
+            interfaces=list(carried[member.rank]),
         )
         for member in cluster.members
     ]

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -14,13 +14,14 @@ from torch import nn
 from app.cluster.identity import identify
 from app.cluster.join import join
 from app.cluster.members import Cluster
-from app.cluster.sharing import oversubscription
+from app.cluster.sharing import oversubscription, unlike
 from app.datasets import prepared
 from app.datasets.prepared import DataSet
 from app.errors import LockstepError, WriteError
 from app.link.measured import deviations
 from app.link.measurement import describe, insist_on, measure_links
-from app.machine import folders, process
+from app.machine import folders, interfaces, process
+from app.machine.interfaces import Carried
 from app.machine.interrupt import CleanUps, take_the_end
 from app.machine.say import Say
 from app.records.lines import Finished, Recorder
@@ -112,8 +113,9 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
     job = make_job(settings, cluster, dataset, say)
     _check_same_start(cluster, job.model)
     run_folder.mkdir(parents=True, exist_ok=True)
+    everyones = cluster.exchange("interfaces", [asdict(each) for each in interfaces.carried()])
     if cluster.rank == 0:
-        _open_books(job, run_folder, links)
+        _open_books(job, run_folder, links, [[Carried(**each) for each in own] for own in everyones])
     insist_on(links, settings, cluster)
 
     # This watches what a mode sends past the communicator, such as DistributedDataParallel's first broadcast.
@@ -132,11 +134,12 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
         with UsageSampler(cluster, clock, recorder, settings.usage_interval):
             finished = train(job, recorder, clock)
         recorder.write(clock.compare(comparing))
-        recorder.write(replace(finished, at_seconds=clock.since(time.monotonic())))
+        ended = clock.since(time.monotonic())
+        recorder.write(replace(finished, at_seconds=ended, interfaces=interfaces.carried()))
     return finished
 
 
-def _open_books(job: Job, run_folder: Path, links: Sequence[Link] | None) -> None:
+def _open_books(job: Job, run_folder: Path, links: Sequence[Link] | None, carried: Sequence[Sequence[Carried]]) -> None:
     """Write the manifest, and say what readers of the figures must know."""
     said = [warning] if (warning := oversubscription(job.cluster.members)) else []  # printed at the join
     warnings = [
@@ -146,7 +149,7 @@ def _open_books(job: Job, run_folder: Path, links: Sequence[Link] | None) -> Non
     ]
     every = [*said, *warnings]
     run = run_folder.name
-    manifest.gather(run, job.settings, job.cluster, job.plan, job.dataset, job.model, links, every).write(run_folder)
+    manifest.gather(run, job, links, carried, every).write(run_folder)
     if run_folder.parent == folders.RESULTS:
         folders.point_latest_at(run)
     for line in [*([describe(links)] if links else []), *(f"warning: {warning}" for warning in warnings)]:
@@ -173,4 +176,6 @@ def _warnings(settings: Settings, cluster: Cluster) -> Iterator[str]:
     if warning := slow_bfloat16(settings.precision, cluster.members):
         yield warning
     if warning := slowed_on_purpose(settings):
+        yield warning
+    if warning := unlike(cluster.members):
         yield warning

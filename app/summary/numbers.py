@@ -20,7 +20,7 @@ from app.records.summary import (
     UsageFigures,
     Verdict,
 )
-from app.summary import neighbours, processor, scores, throughput, verdict, wall_clock
+from app.summary import neighbours, networks, processor, scores, throughput, verdict, wall_clock
 from app.summary.averages import mean, median, spread, total
 from app.summary.run_records import RankRecords, RunRecords, together, transfer_seconds
 from app.summary.straggler import find as find_straggler
@@ -58,6 +58,7 @@ def summarise(run: RunRecords) -> Summary:
             *(f"rank {rank.rank}: {fault}." for rank in ranks for fault in rank.faults),
             *verdict.warnings(summary, manifest),
             *neighbours.warnings(run),
+            *networks.warnings(run),
         ],
         verdict=verdict.reach(summary, manifest),
     )

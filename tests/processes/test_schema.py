@@ -11,6 +11,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from jsonschema import Draft202012Validator
 
+from app.machine import interfaces
 from app.modes import MODES
 from app.records import lines as records
 from app.records import manifest as manifests
@@ -29,6 +30,7 @@ CLASSES: dict[str, type] = {
     "manifest": manifests.Manifest,
     "plan": manifests.Plan,
     "member": manifests.Participant,
+    "interface": interfaces.Carried,
     "link": manifests.Link,
     "direction": manifests.Direction,
     "round_trip": manifests.RoundTrip,

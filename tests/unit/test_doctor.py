@@ -24,7 +24,9 @@ Change = Callable[[Examination], Examination]
 
 
 def healthy(world_size: int = 4) -> Examination:
-    machine = Machine("a", tuple(range(2 * world_size)), None, 64 * 2**30, "any", bfloat16=True)
+    machine = Machine(
+        "a", tuple(range(2 * world_size)), None, 64 * 2**30, "any", bfloat16=True, kernel="6", congestion_control=None
+    )
     members = [Member(rank, f"node-{rank}", f"10.0.0.{rank}", 7000, "eth0", 2, machine) for rank in range(world_size)]
     clocks = [None, *[Difference(0.0, 0.001, 0.0002)] * (world_size - 1)]
     pairs = dict.fromkeys(permutations(range(world_size), 2), GOOD)

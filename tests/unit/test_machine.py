@@ -11,7 +11,16 @@ from app.machine.folders import unwritten
 
 
 def machine(cores: range, quota: float | None = None, host: str = "a") -> Machine:
-    return Machine(host, tuple(cores), quota, memory_bytes=2**30, cpu_model="any", bfloat16=True)
+    return Machine(
+        host,
+        tuple(cores),
+        quota,
+        memory_bytes=2**30,
+        cpu_model="any",
+        bfloat16=True,
+        kernel="6",
+        congestion_control=None,
+    )
 
 
 @pytest.mark.parametrize(

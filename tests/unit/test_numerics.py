@@ -71,7 +71,10 @@ def test_what_a_cpu_says_of_bfloat16(flags: str, has: bool) -> None:
 
 
 def members(*bfloat16: bool) -> list[Member]:
-    machines = [Machine("a", (0,), None, 2**30, "Old CPU", bfloat16=each) for each in bfloat16]
+    machines = [
+        Machine("a", (0,), None, 2**30, "Old CPU", bfloat16=each, kernel="6", congestion_control=None)
+        for each in bfloat16
+    ]
     return [Member(rank, f"worker-{rank}", "10.0.0.1", 7000, "eth0", 1, each) for rank, each in enumerate(machines)]
 
 

@@ -264,5 +264,7 @@ def test_whatever_answers_in_rank_0_s_place_a_rank_ends_in_time_and_says_so(
 
 
 def test_a_machine_that_shares_no_core_is_still_a_machine() -> None:
-    nowhere = replace(card(1), machine=Machine("other", (), None, 0, "", bfloat16=False))
+    nowhere = replace(
+        card(1), machine=Machine("other", (), None, 0, "", bfloat16=False, kernel="6", congestion_control=None)
+    )
     assert [member.threads for member in seat([card(0), nowhere])][1] == 1
