@@ -16,6 +16,12 @@ class Backend(ABC):
 
     name: ClassVar[str]
 
+    bytes_in_order: ClassVar[int | None]
+    """Messages of at most so many bytes arrive one after another; None: all.
+
+    Longer ones that are under way at the same time share the connection, and end together.
+    """
+
     @abstractmethod
     def check(self) -> None:
         """Refuse a process that was not started as this backend needs it."""
@@ -37,6 +43,7 @@ class Gloo(Backend):
     """PyTorch's own backend for CPUs, over TCP."""
 
     name = "gloo"
+    bytes_in_order = None
 
     def check(self) -> None:
         """It needs nothing."""
@@ -61,6 +68,7 @@ class Mpi(Backend):
     """OpenMPI, over TCP. It has no limits of time: the roll call alone ends a wait for a silent rank."""
 
     name = "mpi"
+    bytes_in_order = 1 << 15  # sent without a request: half of OpenMPI's limit for TCP
 
     PARAMETERS: ClassVar[dict[str, str]] = {
         "btl": "self,tcp",

@@ -172,9 +172,18 @@ def _flow(communicator: Communicator, distance: int, asked: Sequence[Asked]) -> 
             expected = [min(pair) for pair in zip(rates, limits, strict=True)]
         else:
             expected = [statistics.median(rates)] * len(rates)
-        given, wanted = _pieces_for(expected[to] * seconds), _pieces_for(expected[communicator.rank] * seconds)
+        given, wanted = (
+            _pieces_for(expected[each] * seconds, _largest_piece(communicator, limits[each]))
+            for each in (to, communicator.rank)
+        )
         rate = _pass(communicator, to, given, source, wanted, at_once)
     return rate
+
+
+def _largest_piece(communicator: Communicator, limit: float) -> int:
+    """Bytes of a piece on a link that is asked to carry at most so much."""
+    in_order = communicator.bytes_in_order
+    return MOST_PIECE_BYTES if in_order is None or limit == math.inf else in_order
 
 
 def _most(asked: Sequence[Asked], *ends: int) -> float:
@@ -231,9 +240,9 @@ def _star_pieces(asked: Asked, others: int) -> Pieces:
     return _pieces_for(asked.bits_per_second / 8 * STAR_SECONDS / others)
 
 
-def _pieces_for(payload: float) -> Pieces:
+def _pieces_for(payload: float, largest: int = MOST_PIECE_BYTES) -> Pieces:
     """Pieces that add up to about this many bytes."""
-    size = int(min(max(payload / PIECES_IN_A_FLOW, LEAST_PIECE_BYTES), MOST_PIECE_BYTES))
+    size = int(min(max(payload / PIECES_IN_A_FLOW, LEAST_PIECE_BYTES), largest))
     return Pieces(max(LEAST_PIECES, int(payload / size)), size)
 
 
@@ -245,6 +254,10 @@ def _pass(communicator: Communicator, to: int, given: Pieces, source: int, wante
     pieces in the other direction as its pieces are smaller, whatever the link carries. So on a link that is asked to
     be slow all requests go `at_once`, ahead of all data. A link without a limit is as fast as the host, and there the
     few requests keep the flow in step with the work of this rank.
+
+    Where a backend keeps no order among pieces, all that were asked for end together, and after the first of them
+    nothing is left to time. So on links that are asked to be slow the pieces are small enough to arrive in order, and a
+    probe, of which all may be there at the first look, is timed from the start.
     """
     # Real memory, and more than the caches hold, as gradients are: zeros would be one page, again and again.
     outgoing = [torch.ones(given.size // ELEMENT_BYTES) for _ in range(PIECES_AHEAD)]
@@ -260,8 +273,9 @@ def _pass(communicator: Communicator, to: int, given: Pieces, source: int, wante
     ask_for(wanted.number if at_once else 0)
     communicator.wait_for_peers()
     sends = [communicator.start_send(outgoing[piece % PIECES_AHEAD], to, tag=piece) for piece in range(given.number)]
-    uncounted = wanted.number // UNCOUNTED_PART or 1
-    began = 0.0
+    from_the_start = wanted == PROBE and communicator.bytes_in_order is not None
+    uncounted = 0 if from_the_start else wanted.number // UNCOUNTED_PART or 1
+    began = time.monotonic()
     for piece in range(wanted.number):
         ask_for(piece + PIECES_AHEAD)
         receives[piece].wait()

@@ -68,6 +68,7 @@ class Communicator:
         self._moment = moment
         self._apart: list[Communicator] = []
         self.in_flight = cluster.in_flight
+        self.bytes_in_order = cluster.backend.bytes_in_order
         self.world_size = ranks or cluster.world_size
         # Messages go straight to the group: dist.isend's own checks take longer than a small message.
         self.group: dist.ProcessGroup = dist.distributed_c10d._get_default_group()
