@@ -1,6 +1,8 @@
 """The backends, and all in which they differ: how a group forms, how a lost rank is noticed, groups of some ranks."""
 
+import ctypes
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import timedelta
@@ -9,6 +11,8 @@ from typing import ClassVar
 import torch.distributed as dist
 
 from app.errors import SettingError
+
+FAREWELL_SECONDS = 5.0
 
 
 class Backend(ABC):
@@ -38,6 +42,10 @@ class Backend(ABC):
     def group_of(self, ranks: Sequence[int], rank: int, peer_timeout: float) -> dist.ProcessGroup:
         """A group of some ranks; all ranks of the cluster call this together."""
 
+    @abstractmethod
+    def leave(self) -> None:
+        """Take leave of what the backend stands on, after all ranks have finished."""
+
 
 class Gloo(Backend):
     """PyTorch's own backend for CPUs, over TCP."""
@@ -62,6 +70,9 @@ class Gloo(Backend):
         """Members connect through the store."""
         group: dist.ProcessGroup = dist.new_group(list(ranks), timeout=timedelta(seconds=peer_timeout))
         return group
+
+    def leave(self) -> None:
+        """Nothing: its connections end with the process."""
 
 
 class Mpi(Backend):
@@ -106,6 +117,12 @@ class Mpi(Backend):
             dist.ProcessGroupMPI.create(list(ranks))
         group: dist.ProcessGroup = dist.new_group(list(ranks))
         return group
+
+    def leave(self) -> None:
+        """Without MPI's own farewell, which waits for all ranks, mpirun takes the end of a rank for a failure."""
+        farewell = threading.Thread(target=ctypes.CDLL(None).MPI_Finalize, name="MPI's farewell", daemon=True)
+        farewell.start()
+        farewell.join(FAREWELL_SECONDS)
 
 
 BACKENDS: dict[str, Backend] = {each.name: each for each in (Gloo(), Mpi())}

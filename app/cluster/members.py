@@ -76,6 +76,7 @@ class Cluster:
             with self.watching("barrier", lambda: "at the end of the run"):
                 dist.barrier()
             self.roll_call.leave()
+            self.backend.leave()
         except BaseException as error:
             take_the_end()
             self.roll_call.give_up(str(error).partition("\n")[0])

@@ -1,13 +1,15 @@
-"""Ranks that something else than Compose starts: by hand, Slurm, a list of nodes; on disks of their own."""
+"""Ranks that something else than Compose starts: by hand, Slurm, mpirun, a list of nodes; on disks of their own."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from tests.processes.group import free_port, wait
-from tests.processes.program import Process, Value, start
+from tests.processes.program import PATIENCE_SECONDS, Process, Value, environment_with, start
 
 RUN: dict[str, Value] = {"MODEL": "lenet5", "MAX_STEPS": 3, "LINK_CHECK": "off", "JOIN_TIMEOUT": 60}
 
@@ -80,6 +82,21 @@ def test_slurm_starts_ranks_by_its_variables(tmp_path: Path) -> None:
     folder = machine(tmp_path)
     ended = results_of([start("train", folder, SLURM_PROCID=rank, MASTER_PORT=port, **step) for rank in range(2)])
     assert [code for code, _ in ended] == [0, 0], ended
+    assert_whole(folder, world_size=2)
+
+
+def test_mpirun_starts_ranks_that_also_talk_by_mpi(tmp_path: Path) -> None:
+    folder = machine(tmp_path)
+    mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "2"]
+    ended = subprocess.run(
+        [*mpirun, sys.executable, "-m", "app", "train"],
+        cwd=folder,
+        env=environment_with(RUN | {"BACKEND": "mpi"}),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
     assert_whole(folder, world_size=2)
 
 
