@@ -168,14 +168,17 @@ follow() {
         docker logs --follow "$1"
         return
     fi
-    follow_with_bar "$1" "$(stty size </dev/tty | cut -d ' ' -f 2)"
+    follow_with_bar "$1" "$(stty size </dev/tty | cut -d ' ' -f 2)" --volumes-from "$1:ro"
 }
 
+# Further arguments give the container that draws the bar the ranks' folders.
 follow_with_bar() {
-    docker logs --follow "$1" 2>&1 |
-        docker run --rm --interactive --volumes-from "$1:ro" --user "$(id -u):$(id -g)" \
+    local container=$1 columns=$2
+    shift 2
+    docker logs --follow "$container" 2>&1 |
+        docker run --rm --interactive "$@" --user "$(id -u):$(id -g)" \
             --network none --read-only --cap-drop ALL --security-opt no-new-privileges \
-            --env "COLUMNS=$2" --env TERM --entrypoint python3 "$LOCKSTEP_IMAGE" -m app progress
+            --env "COLUMNS=$columns" --env TERM --entrypoint python3 "$LOCKSTEP_IMAGE" -m app progress
 }
 
 # Runs a command. A signal to this script is answered at once, not only when the command ends.

@@ -224,8 +224,13 @@ deploy() {
 rank_container() { docker ps --all --quiet --filter "label=com.docker.stack.namespace=$PROJECT" --filter label=com.docker.swarm.task | head -n 1; }
 
 follow_rank0() {
-    export LOCKSTEP_IMAGE=$IMAGE
-    if [[ $2 ]]; then follow_with_bar "$1" "$2"; else docker logs --follow "$1"; fi
+    export TERM LOCKSTEP_IMAGE=$IMAGE
+    # Docker takes no volumes from a container with a tmpfs of a Swarm's making.
+    if [[ $2 ]]; then
+        follow_with_bar "$1" "$2" --volume "$FOLDER/results:/lockstep/results:ro" --volume "$FOLDER/prepared:/lockstep/prepared:ro"
+    else
+        docker logs --follow "$1"
+    fi
 }
 
 exit_code_of() { docker wait "$1"; }

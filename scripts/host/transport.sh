@@ -39,7 +39,7 @@ on() {
         printf '%s=%q\n' COMPOSE_PROJECT_NAME "$(project_name)" PROJECT "$(project_name)" \
             EXPERIMENT_NETWORK "$(setting EXPERIMENT_NETWORK)" NETWORK "$(setting NETWORK)" \
             RANKS "${#HOSTS[@]}" NUMBER "$number" ADDRESS "${ADDRESSES[number]:-}" FIRST_ADDRESS "${ADDRESSES[0]:-}" \
-            IMAGE "${IMAGE:-}"
+            IMAGE "${IMAGE:-}" TERM "${TERM:-dumb}"
         [[ ! -e $WORK/settings ]] || cat "$WORK/settings"
         cat "${SENT[@]/#/"$WORK/parts/"}"
         printf '%q ' "$@"

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,14 +122,19 @@ def test_a_run_over_ssh_from_an_engine_that_is_off_has_the_bits_of_a_run_on_one_
     ssh = f"LOCKSTEP_RSH=ssh -F {rig.folder}/ssh/config"
     names = [rig.full_name(node) for node in reversed(rig.nodes)]
     command = rig.at_home(user.folder, "env", ssh, "scripts/cloudlab", *SMALL, "RUN_NAME=nodes", *names)
-    code, output = user.run(*command)
+    on_terminal = f"stty cols 120; TERM=xterm {shlex.join(command)}"
+    code, output = user.run("script", "--quiet", "--return", "--command", on_terminal, "/dev/null")
     assert code == 0, output
+    assert "4 ranks have joined" in output
+    assert "\x1b[2Kddp " in output, "a terminal gets a progress bar"
     assert hashes(user) == expected
     assert len(expected) == 1
     summary = user.summary()
     assert (summary["run_name"], summary["complete"], summary["world_size"]) == ("nodes", True, 4)
     addresses = [each["address"] for each in user.manifest()["ranks"]]
     assert addresses == [f"{EXPERIMENT}.{number}" for number in range(1, 5)]
+    assert {"exp0", "ctl0"} <= {each["name"] for each in user.manifest()["ranks"][0]["interfaces"]}
+    assert not [warning for warning in summary["warnings"] if "ANOTHER NETWORK" in warning]
     assert (user.folder / "results/nodes/report.html").stat().st_size > 0
     nothing_runs(rig, user.project)
 

@@ -18,7 +18,7 @@ def ssh(rig: Rig, host: str, command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, capture_output=True, text=True, timeout=60)
 
 
-def test_every_node_has_two_networks_an_engine_and_the_image(rig: Rig) -> None:
+def test_every_node_has_two_networks_an_engine_and_its_images(rig: Rig) -> None:
     engines = {rig.docker(node, "info --format {{.ID}}") for node in rig.nodes}
     assert len(engines) == len(rig.nodes)
     for number, node in enumerate(rig.nodes, start=1):
@@ -27,7 +27,7 @@ def test_every_node_has_two_networks_an_engine_and_the_image(rig: Rig) -> None:
         assert addresses["exp0"] == f"{EXPERIMENT}.{number}"
         assert addresses["ctl0"] == f"{CONTROL}.{number}"
         assert rig.run(node, "ip route show default").stdout == ""
-        assert rig.docker(node, "image ls --quiet lockstep")
+        assert rig.docker(node, "image ls --quiet debian")
 
 
 def test_full_names_mean_the_control_network_and_short_names_the_experiment_network(rig: Rig) -> None:
