@@ -47,10 +47,11 @@ def steps_in(rig: Rig, node: str, project: str) -> int:
     return int(found or 0)
 
 
-def listening(rig: Rig, node: str) -> set[str]:
-    """The addresses on which a Python program of the node takes connections or datagrams."""
+def listening(rig: Rig, node: str, program: str) -> set[str]:
+    """The addresses on which a program of the node takes connections or datagrams from elsewhere."""
     lines = rig.run(node, "ss --listening --tcp --udp --numeric --processes --no-header").stdout.splitlines()
-    return {each.split()[4] for each in lines if "python3" in each}
+    places = [each.split()[4].rpartition(":")[0] for each in lines if f'"{program}"' in each]
+    return {place for place in places if place != "127.0.0.1"}
 
 
 def nothing_runs(rig: Rig, project: str) -> None:
@@ -165,9 +166,8 @@ def test_ranks_use_the_experiment_network_alone_and_have_no_privilege(user: Clon
     training = Training(user, rig, "RUN_NAME=private")
     before = {node: (bytes_of(rig, node, "exp0"), bytes_of(rig, node, "ctl0")) for node in rig.nodes}
     for number, node in enumerate(rig.nodes, start=1):
-        places = listening(rig, node)
-        assert places, "each rank listens for the others"
-        assert {place.rpartition(":")[0] for place in places} == {f"{EXPERIMENT}.{number}"}
+        for program in ("python3", "dockerd"):
+            assert listening(rig, node, program) == {f"{EXPERIMENT}.{number}"}, "each listens for the others"
         (container,) = containers(rig, node)
         status = rig.run(
             node, f"docker exec {container} sh -c 'cat $(grep -l ^Name:.python3$ /proc/[0-9]*/status)'"
