@@ -50,6 +50,7 @@ def gather(
             "memory_format": layout(settings),
             "global_batch_size": job.plan.global_batch_size,
             "world_size": cluster.world_size,
+            "network": settings.network if settings.all_nodes else None,  # Compose has one of its own
             "rank": None,
             "run_name": run,
         },

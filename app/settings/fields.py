@@ -227,7 +227,6 @@ class Settings(BaseSettings):
     # No rank receives these either.
     network: Annotated[str, AfterValidator(forms.NETWORK)] = Field(
         "host",
-        exclude=True,
         description="what the ranks of several machines talk over: host is the machines' own network; overlay is "
         "Docker's, a tunnel through it, to measure what that costs",
     )

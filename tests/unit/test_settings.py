@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app.errors import SettingError
 from app.modes import MODES
 from app.settings import environment, explanations, fields, kinds, texts
-from app.settings.fields import CONSUMED_BY_CLOUDLAB, CONSUMED_BY_COMPOSE, Settings
+from app.settings.fields import CONSUMED_BY_COMPOSE, Settings
 from app.settings.numerals import decimals, numerals
 
 ROOT = Path(__file__).parents[2]
@@ -212,7 +212,7 @@ def test_the_stack_passes_what_compose_passes() -> None:
         for block in re.findall(r"x-settings: &settings\n(.*?\])\n", (ROOT / file).read_text(), re.DOTALL)
     )
     shaping = {"LINK_RATE", "LINK_RATE_BY_RANK", "LINK_DELAY", "LINK_LOSS"}
-    assert stack - compose == {"NODE", "NODES"}
+    assert stack - compose == {"NETWORK", "NODE", "NODES"}
     assert compose - stack == shaping | {"WORLD_SIZE", "RANKS_STARTED"}
 
 
@@ -234,7 +234,7 @@ def test_what_only_compose_needs_is_in_no_record() -> None:
         "rank_memory",
         "network_prefix",
         "data_folder",
-        *CONSUMED_BY_CLOUDLAB,
+        "experiment_network",
     }
 
 
