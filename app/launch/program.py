@@ -7,7 +7,9 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 from app.launch.stand_in import PREFIXES
 
@@ -21,21 +23,27 @@ class Program:
         self._command = command
         self._place: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
         self._process: asyncio.subprocess.Process | None = None
-        self._stopped_by: signal.Signals | None = None
+        self._start = asyncio.current_task()
         self._ended = asyncio.Event()
 
-    async def listen(self) -> None:
+    async def __aenter__(self) -> Self:
         """Let the stand-in come; nobody else in this container is this user."""
         SOCKET.unlink(missing_ok=True)
-        await asyncio.start_unix_server(self._take_place, SOCKET)
+        self._server = await asyncio.start_unix_server(self._take_place, SOCKET)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop, number)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._ended.set()
+        self._server.close()
 
     async def has_place(self, deadline: float) -> bool:
         """Whether the stand-in has come by the deadline."""
-        async with asyncio.timeout_at(deadline) as limit:
-            await asyncio.shield(self._place)
-        return not limit.expired()
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await asyncio.shield(self._place)
+        return self._place.done()
 
     async def run(self) -> int:
         """Run the program to its end; its exit code, as a shell gives it."""
@@ -48,11 +56,11 @@ class Program:
         return code if code >= 0 else 128 - code
 
     def _stop(self, number: signal.Signals) -> None:
-        """The program ends by itself, with its clean-ups; before it has begun there is nothing to clean up."""
+        """The program ends by itself, with its clean-ups; before it has begun, the start ends."""
         if self._process is None:
-            print(f"stopped by {number.name}", file=sys.stderr, flush=True)
-            os._exit(128 + number)
-        if self._process.returncode is None:
+            if self._start:
+                self._start.cancel(number.name)
+        elif self._process.returncode is None:
             self._process.send_signal(number)
 
     async def _take_place(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

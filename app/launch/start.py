@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 import sys
 import time
@@ -29,29 +30,32 @@ def start(settings: Settings, command: Sequence[str]) -> int:
     identity = identify(settings)
     own = key.read()
     work = _start_all(identity, settings, command) if identity.rank == 0 else _wait(identity, settings, command, own)
-    return asyncio.run(work)
+    try:
+        return asyncio.run(work)
+    except asyncio.CancelledError as stopped:
+        name = str(stopped)
+        print(f"stopped by {name}", file=sys.stderr, flush=True)
+        return 128 + signal.Signals[name]
 
 
 async def _wait(identity: Identity, settings: Settings, command: Sequence[str], own: asyncssh.SSHKey) -> int:
     """A worker's part."""
-    program = Program(command)
-    await program.listen()
-    door = await open_door(identity.address, identity.master_address, own)
-    if not await program.has_place(_on_the_loop(identity.deadline)):
-        raise JoinError(
-            f"{identity.name}: rank 0 did not start this rank through mpirun within "
-            f"JOIN_TIMEOUT={settings.join_timeout:g} s. See what rank 0 printed."
-        )
-    door.close()
-    return await program.run()
+    async with Program(command) as program:
+        door = await open_door(identity.address, identity.master_address, own)
+        if not await program.has_place(_on_the_loop(identity.deadline)):
+            raise JoinError(
+                f"{identity.name}: rank 0 did not start this rank through mpirun within "
+                f"JOIN_TIMEOUT={settings.join_timeout:g} s. See what rank 0 printed."
+            )
+        door.close()
+        return await program.run()
 
 
 async def _start_all(identity: Identity, settings: Settings, command: Sequence[str]) -> int:
     """Rank 0's part."""
-    program = Program(command)
-    await program.listen()
     try:
-        return await _run_job(identity, settings, program)
+        async with Program(command) as program:
+            return await _run_job(identity, settings, program)
     finally:
         key.remove()
 
