@@ -21,6 +21,9 @@ LOOK_SECONDS = 0.1
 FAREWELL_SECONDS = 5.0  # for mpirun to end after its ranks
 LONGEST_COMPLAINT = 2000  # characters of mpirun's output in an error
 
+# Whoever owns results/ need not have an account in the image, where mpirun and SSH would look for name and shell.
+NO_ACCOUNT = {"LOGNAME": "rank", "SHELL": "/bin/sh"}
+
 # A lost rank is an error in the operations of the others, and not the end of the whole job.
 TOLERANT = ("--with-ft", "ulfm", "--initial-errhandler", "mpi_errors_return")
 
@@ -64,7 +67,7 @@ async def _run_job(identity: Identity, settings: Settings, program: Program) -> 
     await _insist_on_doors(identity, settings)
     mpirun = await asyncio.create_subprocess_exec(
         *_mpirun(identity), stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        stderr=asyncio.subprocess.STDOUT, env=os.environ | NO_ACCOUNT,
     )  # fmt: skip
     output = asyncio.ensure_future(mpirun.communicate())
     place = asyncio.ensure_future(program.has_place(_on_the_loop(identity.deadline)))
