@@ -18,6 +18,8 @@ RUN_ELSEWHERE = {  # by which file of container tests
     "scripts/doctor": "test_doctor.py",
     "SYNC_MODE=all_reduce scripts/up": "test_modes.py",
     "scripts/up --with-floor SYNC_MODE=ring_all_reduce LINK_RATE=100mbit MODEL=lenet5 EPOCHS=10": "test_up.py",
+    "scripts/up BACKEND=mpi MODEL=lenet5 EPOCHS=2": "test_mpi.py",
+    "BACKEND=mpi scripts/up SYNC_MODE=all_reduce MAX_STEPS=5": "test_modes.py",
     "docker compose up": "test_full_epoch.py",
     "docker compose up --scale worker=5": "test_up.py",
     "MODEL=lenet5 docker compose up --detach rank0": "test_up.py",
