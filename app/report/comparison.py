@@ -80,7 +80,7 @@ def _of_figures(column: Column[Figures]) -> Column[Run]:
 
 def differences(runs: Sequence[Run]) -> list[str]:
     """In what else than the mode the runs differ, so that nobody takes one thing's effect for another's."""
-    own = {"run_name", "sync_mode", "trace_steps"}  # the last one changes no figure
+    own = {"run_name", "sync_mode", "trace_steps", "nodes", "node", "master_addr", "master_port"}  # change no figure
     found = []
     for name in dict.fromkeys(name for run in runs for name in run.manifest.settings if name not in own):
         values = [_setting(run.manifest.settings.get(name)) for run in runs]

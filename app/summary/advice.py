@@ -1,7 +1,7 @@
 """What to try next, with the command that tries it: one thing, chosen by what bounds the run."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from app.records.manifest import Manifest, Setting
 from app.records.summary import Advice, Summary
@@ -18,6 +18,7 @@ BUCKETS_TO_HIDE_WITH = 4
 NEARLY_ALL = 0.8  # of the step
 MORE, MUCH_MORE = 2, 8  # times as many samples
 MOST_RANKS = 32  # that one command starts on a host without being asked
+WITH_FLOOR = "--with-floor"
 STEPS_LEFT = 2  # in an epoch, at least, or nothing can be measured
 
 
@@ -40,8 +41,12 @@ def advise(bound: str | None, summary: Summary, manifest: Manifest) -> Advice | 
     return None
 
 
-def command(manifest: Manifest, *options: str, **changes: Setting) -> str:
+def command(manifest: Manifest, *options: str, **changes: Setting) -> str | None:
     """The run's own settings, with some of them otherwise; None is the default."""
+    if manifest.settings.get("nodes"):
+        if WITH_FLOOR in options:
+            changes["sync_mode"] = "none"
+        return _command_on_nodes(manifest, changes)
     wanted = (manifest.given or {}) | {"workers": manifest.world_size - 1} | changes
     if {"global_batch_size", "batch_size_per_rank"} <= wanted.keys():
         del wanted["batch_size_per_rank"]
@@ -49,6 +54,15 @@ def command(manifest: Manifest, *options: str, **changes: Setting) -> str:
         del wanted["workers"]
     words = [f"{name.upper()}={value}" for name, value in wanted.items() if value is not None]
     return shlex.join(["scripts/up", *options, *words])
+
+
+def _command_on_nodes(manifest: Manifest, changes: Mapping[str, Setting]) -> str | None:
+    """The same for ranks on several machines: a node is a rank, so no setting changes their number."""
+    if "workers" in changes:
+        return None
+    wanted = (manifest.given or {}) | dict(changes)
+    words = [f"{name.upper()}={value}" for name, value in wanted.items() if value is not None]
+    return shlex.join(["scripts/cloudlab", "HOST...", *words])
 
 
 def faster_mode(summary: Summary, manifest: Manifest) -> tuple[str, float, float] | None:
@@ -239,7 +253,7 @@ def _see_the_floor(summary: Summary, manifest: Manifest) -> Advice | None:
         return None
     return Advice(
         "More or faster cores would help most. To see what synchronisation costs, compare with a run without it.",
-        command(manifest, "--with-floor"),
+        command(manifest, WITH_FLOOR),
     )
 
 

@@ -67,7 +67,7 @@ def manifest(given: dict[str, Any], cores: int, gradients: int, world_size: int)
         settings=settings,
         ranks=[runs.participant(rank) | {"cores": cores, "threads": threads} for rank in range(world_size)],
         gradient_bytes=gradients,
-        given=given,
+        given={name: value for name, value in given.items() if name != "nodes"},
         modes={name: {"sync_seconds_at_least": least, "hides": name == "ddp"} for name, least in LEAST.items()},
     )
 
@@ -132,6 +132,16 @@ def test_the_command_changes_one_thing(run: dict[str, Any], command: str | None)
     if command and command.startswith("scripts/up"):
         words = dict(word.split("=", 1) for word in shlex.split(command)[1:] if "=" in word)
         Settings.model_validate({name.lower(): value for name, value in words.items()})
+
+
+def test_ranks_on_several_machines_get_the_command_for_those() -> None:
+    nodes = {"nodes": "10.10.1.1,10.10.1.2"}
+    found = advice(COMPUTE, {"model": "lenet5"} | nodes)
+    assert found is not None
+    assert found.command == "scripts/cloudlab HOST... SYNC_MODE=none MODEL=lenet5"
+    found = advice(COMPUTE, nodes, cores=8)
+    assert found is not None
+    assert found.command is None  # more ranks are more machines
 
 
 def test_a_rank_that_a_setting_names_stays() -> None:
