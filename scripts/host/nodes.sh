@@ -23,6 +23,10 @@ ready_settings() {
         [[ ! $(given "$name") ]] ||
             refuse "$name=$(shown "$(given "$name")"): not allowed on nodes, whose links are measured as they are: it would shape the node's own interface. To emulate a network on one machine: scripts/up."
     done
+    [[ ! $(given DATA_FOLDER) ]] ||
+        refuse "DATA_FOLDER=$(shown "$(given DATA_FOLDER)"): not allowed on nodes, which have their own. Unset it, and put archives into /var/tmp/$(project_name)/data on each node."
+    [[ $(given BACKEND) != mpi ]] ||
+        refuse 'BACKEND=mpi: not allowed on nodes, where no mpirun starts the ranks. Allowed: gloo. For OpenMPI on one machine: scripts/up BACKEND=mpi.'
     RUN=$(given RUN_NAME)
     RUN=${RUN:-$(date -u +%Y%m%d-%H%M%S)}
     export RUN_NAME=$RUN

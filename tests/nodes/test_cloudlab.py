@@ -106,6 +106,8 @@ def trained(user: Clone, rig: Rig) -> Iterator[None]:
         (["--check", "--down", "node0"], "give only one of them"),
         (["node0; true"], "is no name of a host"),
         (["node0", "LINK_RATE=1gbit"], "LINK_RATE=1gbit: not allowed on nodes"),
+        (["node0", "DATA_FOLDER=/data"], "DATA_FOLDER=/data: not allowed on nodes"),
+        (["node0", "BACKEND=mpi"], "BACKEND=mpi: not allowed on nodes"),
         (["node0", "node1", "WORKERS=3"], "WORKERS=3 with 2 node(s): each node has one rank"),
         (["node0", "NETWORK=bridge"], "NETWORK=bridge: not allowed. Allowed: host, overlay."),
         (["node0", "SYNC_MOD=ddp"], "SYNC_MOD is not a setting"),
