@@ -246,7 +246,7 @@ remove_containers() {
         quietly docker compose --progress quiet down --remove-orphans || ((attempt < 3))
         if [[ ! $(containers_left) ]]; then
             remove_key
-            return
+            return 0 # a bare return in a trap would take the status from before the signal
         fi
     done
     warn "containers of project $(project_name) are left. To remove them: scripts/down"
