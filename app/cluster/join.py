@@ -19,7 +19,7 @@ from app.cluster.rendezvous import Rendezvous, Values, within
 from app.cluster.roll_call import RollCall
 from app.cluster.sharing import who_is_who
 from app.errors import JoinError, LockstepError
-from app.machine.interrupt import CleanUps, end_now
+from app.machine.interrupt import CleanUps, ask_on_signal, end_now
 from app.machine.say import Say
 from app.settings.fields import Settings
 
@@ -85,6 +85,7 @@ def _form(
     backend = BACKENDS[settings.backend]
     cluster = Cluster(rank, members, calls, settings.peer_timeout, store, backend)
     calls.start(lambda loss: end_now(str(cluster.failure(loss)), clean_ups))
+    ask_on_signal(lambda: str(cluster.failure(calls.loss)) if calls.loss else None)
     clean_ups.insert(0, lambda: calls.give_up("it was told to stop"))
     deadline = max(identity.deadline, time.monotonic() + CONNECTING_SECONDS)
     try:

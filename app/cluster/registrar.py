@@ -5,7 +5,7 @@ import base64
 import socket
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -17,7 +17,7 @@ from app.machine.say import Say
 
 HELLO_SECONDS = 20.0  # from the connection to a whole card
 STRANGERS_NAMED = 5
-SPARE_CONNECTIONS = 64  # that one address may have open, besides those of ranks
+SPARE_CONNECTIONS = 64  # that one address may have open, besides those that have handed in a card
 
 
 class Registrar:
@@ -37,7 +37,7 @@ class Registrar:
         self._answer: bytes | None = None
         self._connections: dict[str, asyncio.StreamWriter] = {}
         self._strangers: list[str] = []
-        self._open: Counter[str] = Counter()  # connections, by address
+        self._without_card: defaultdict[str, list[asyncio.StreamWriter]] = defaultdict(list)  # by address, oldest first
         self._values: dict[str, asyncio.Future[str]] = {}
         self._loop = asyncio.new_event_loop()
         self._news = asyncio.Event()
@@ -103,15 +103,22 @@ class Registrar:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         address, *_ = writer.get_extra_info("peername") or [""]  # nothing of one that has gone already
-        self._open[address] += 1
+        without_card = self._without_card[address]
+        without_card.append(writer)
+        if len(without_card) > SPARE_CONNECTIONS:
+            without_card.pop(0).transport.abort()  # the newest may be a rank, which hands in its card at once
         try:
-            if self._open[address] <= SPARE_CONNECTIONS + len(self._seats):
-                await self._attend_to(address, reader, writer)
+            await self._attend_to(address, reader, writer)
         except (OSError, NoSuchMessageError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # it has gone, or talks nonsense
         finally:
-            self._open[address] -= 1
+            self._forget(address, writer)
             writer.close()
+
+    def _forget(self, address: str, writer: asyncio.StreamWriter) -> None:
+        """It does not count any more among those that may have to go."""
+        if writer in (without_card := self._without_card[address]):
+            without_card.remove(writer)
 
     async def _attend_to(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -127,6 +134,7 @@ class Registrar:
             writer.write(pack(refusal))
             await writer.drain()
             return
+        self._forget(address, writer)
         self.cards[seat], self._connections[seat] = card, writer
         self._news.set()
         if self._answer:

@@ -18,6 +18,7 @@ PATIENCE_SECONDS = 10.0  # for the work that has begun to end by itself
 
 _first = threading.Lock()  # held by whoever ends the process: once, and until it has ended
 _by_its_work = threading.Event()
+_causes: list[Callable[[], str | None]] = []
 
 
 def end_on_signal() -> CleanUps:
@@ -31,10 +32,21 @@ def end_on_signal() -> CleanUps:
 
     def wait() -> None:
         number = signal.sigwait(SIGNALS)
+        for cause in _causes:
+            if error := cause():
+                end_now(error, clean_ups)
         _end(f"stopped by {signal.Signals(number).name}", clean_ups, 128 + number)
 
     threading.Thread(target=wait, name="signals", daemon=True).start()
     return clean_ups
+
+
+def ask_on_signal(cause: Callable[[], str | None]) -> None:
+    """When a signal comes, ask this for an error that the process ends with instead, if it knows one.
+
+    Whoever stops all ranks after a failure also stops those that were about to say what had failed.
+    """
+    _causes.append(cause)
 
 
 def end_now(error: str, clean_ups: CleanUps) -> NoReturn:

@@ -12,12 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from app.cluster.identity import identify
+from app.cluster.join import join
 from app.cluster.members import Cluster
 from app.errors import PeerLostError
+from app.machine.interrupt import end_on_signal
 from app.modes import MODES
+from app.settings.fields import Settings
 from app.summary import run_records
 from tests.processes import group
 from tests.processes.group import Ranks, run_group
+from tests.processes.program import processes
 
 SYNCHRONISING = [name for name in MODES if name != "none"]
 OPERATION = re.compile(
@@ -120,6 +125,35 @@ def hang(cluster: Cluster) -> None:
 
 def test_a_rank_that_hangs_for_another_reason_is_ended_after_a_loss() -> None:
     assert run_group(3, hang) == [None, None, None]
+
+
+def be_stopped_after_a_loss(rank: int, port: int, output: Path) -> None:
+    """As long as nothing else ends it, this rank hangs, and would be ended by the roll call a little later."""
+    os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT), 2)
+    clean_ups = end_on_signal()
+    settings = Settings(rank=rank, world_size=3, master_addr="127.0.0.1", master_port=port, join_timeout=60)
+    cluster = join(settings, identify(settings), lambda _: None, clean_ups)
+    if rank == 1:
+        cluster.roll_call.give_up("the disk is full")
+        os._exit(1)
+    while cluster.roll_call.loss is None:
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(group.PATIENCE_SECONDS)
+
+
+def test_a_rank_that_is_stopped_after_a_loss_names_it(tmp_path: Path) -> None:
+    """Whoever started the ranks stops all as soon as one of them has failed."""
+    port = group.free_port()
+    ranks = [processes.Process(target=be_stopped_after_a_loss, args=(n, port, tmp_path / str(n))) for n in range(3)]
+    for each in ranks:
+        each.start()
+    for number, each in enumerate(ranks):
+        each.join(group.PATIENCE_SECONDS)
+        assert each.exitcode == 1
+        if number != 1:
+            told = (tmp_path / str(number)).read_text()
+            assert re.fullmatch(rf"error: rank {number}: lost rank 1 .*: it ended: the disk is full\n.*\n", told), told
 
 
 @pytest.mark.parametrize("full", [[0], [1], [0, 1]])

@@ -101,10 +101,11 @@ def test_a_stranger_who_stays_holds_nobody_up(registrar: Registrar, said: bytes)
         everybody_joins(registrar)
 
 
-def test_a_crowd_of_connections_from_one_address_holds_nobody_up(registrar: Registrar) -> None:
+@pytest.mark.parametrize("address", ["127.0.0.2", LOCAL], ids=["another", "the ranks' own"])
+def test_a_crowd_of_connections_from_one_address_holds_nobody_up(registrar: Registrar, address: str) -> None:
     with ExitStack() as crowd:
         for _ in range(3 * SPARE_CONNECTIONS):
-            stranger = socket.create_connection((LOCAL, registrar.port), PATIENCE, ("127.0.0.2", 0))
+            stranger = socket.create_connection((LOCAL, registrar.port), PATIENCE, (address, 0))
             with suppress(OSError):
                 crowd.enter_context(stranger).sendall(b"\0")
         everybody_joins(registrar)
