@@ -242,8 +242,8 @@ end_ranks() {
     on_all forget_run "$RUN" || true
 }
 
-# What end_early of cluster.sh does here.
-remove_containers() { [[ ! ${STARTED:-} ]] || end_ranks; }
+# What end_early of cluster.sh does here, also in the midst of what has no limit or another one.
+remove_containers() { [[ ! ${STARTED:-} ]] || LIMIT=$USUAL_LIMIT end_ranks; }
 
 remove_empty_runs() { :; }
 

@@ -2,7 +2,9 @@
 # The way to the nodes: functions of swarm_node.sh, run there through SSH or a command of the user's choosing.
 
 SENT=(messages engine base_image settings project image cluster network swarm_node) # to a node, each time
-LIMIT=120 # seconds that a function may take on a node; 0 for any time
+USUAL_LIMIT=120 # seconds that a function may take on a node
+LIMIT=$USUAL_LIMIT # of the next one; 0 for any time
+KILL_SECONDS=10 # after the limit, for what does not heed it
 
 HOSTS=()     # as the user named them, in the order of their ranks once that is found
 ADDRESSES=() # theirs on the experiment network
@@ -44,7 +46,7 @@ on() {
         cat "${SENT[@]/#/"$WORK/parts/"}"
         printf '%q ' "$@"
         echo '</dev/null' # the rest of this script is its standard input
-    } | reach "${HOSTS[number]}" timeout "$LIMIT" bash -s
+    } | reach "${HOSTS[number]}" timeout --kill-after="$KILL_SECONDS" "$LIMIT" bash -s
 }
 
 # A function on all nodes at once, or on those with the numbers in ONLY. What each answered is in $WORK/NUMBER.out and
@@ -89,7 +91,7 @@ failed_ones() { find "$WORK" -name '*.failed' | sed 's|.*/||; s/[.]failed$//' | 
 words_of() {
     local number=$1 words
     words=$(sed -e 's/^error: //' -e '2,$s/^/    /' "$WORK/$number.err" 2>/dev/null | tail -n 12)
-    [[ $words || $(<"$WORK/$number.failed") != 124 ]] || words="no answer within $LIMIT s"
+    [[ $words || $(<"$WORK/$number.failed") != @(124|137) ]] || words="no answer within $LIMIT s"
     printf '%s' "${words:-exit code $(<"$WORK/$number.failed")}"
 }
 

@@ -18,6 +18,9 @@ PATIENCE_SECONDS = 300
 CHECKOUT = 100 + crc32(str(ROOT).encode()) % 100
 SMALL = {"MODEL": "lenet5", "MAX_STEPS": "6", "LINK_CHECK": "off"}  # a second less; some tests are about links
 
+# A shell that starts the tests in the background has made them, and all that they start, deaf to Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 Caller = tuple[int, int]  # user and group
 
 

@@ -1,6 +1,5 @@
 """Each test gets clones with projects and networks of their own, and leaves nothing behind."""
 
-import signal
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -8,9 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.containers.cluster import Caller, Clone
-
-# A shell that starts the tests in the background has made them, and all that they start, deaf to Ctrl-C.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 
 numbers = count(1)
 
