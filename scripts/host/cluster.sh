@@ -168,17 +168,16 @@ follow() {
         docker logs --follow "$1"
         return
     fi
-    follow_with_bar "$1" "$(stty size </dev/tty | cut -d ' ' -f 2)" --volumes-from "$1:ro"
+    docker logs --follow "$1" 2>&1 | with_bar "$(stty size </dev/tty | cut -d ' ' -f 2)" --volumes-from "$1:ro"
 }
 
-# Further arguments give the container that draws the bar the ranks' folders.
-follow_with_bar() {
-    local container=$1 columns=$2
-    shift 2
-    docker logs --follow "$container" 2>&1 |
-        docker run --rm --interactive "$@" --user "$(id -u):$(id -g)" \
-            --network none --read-only --cap-drop ALL --security-opt no-new-privileges \
-            --env "COLUMNS=$columns" --env TERM --entrypoint python3 "$LOCKSTEP_IMAGE" -m app progress
+# Rank 0's lines with the bar below them. Further arguments give the container that draws it the ranks' folders.
+with_bar() {
+    local columns=$1
+    shift
+    docker run --rm --interactive "$@" --user "$(id -u):$(id -g)" \
+        --network none --read-only --cap-drop ALL --security-opt no-new-privileges \
+        --env "COLUMNS=$columns" --env TERM --entrypoint python3 "$LOCKSTEP_IMAGE" -m app progress
 }
 
 # Runs a command. A signal to this script is answered at once, not only when the command ends.

@@ -4,6 +4,9 @@
 HEARTBEAT_MARGIN_SECONDS=60 # by which the Swarm's patience is longer than the ranks'
 USUAL_PEER_TIMEOUT=300
 LONG=3600                   # seconds for what downloads, builds or sends
+RECONNECT_SECONDS=600
+RETRY_SECONDS=3
+SILENCE_SECONDS=60          # after which at most a broken connection is noticed
 MOST_CLOCK_SECONDS=60       # by which the nodes' clocks may differ: the Swarm has certificates
 
 # Everything before the first connection.
@@ -187,10 +190,26 @@ run_ranks_on_nodes() {
     }
     container=$(tail -n 1 "$WORK/container")
     [[ ! -t 1 ]] || columns=$(stty size </dev/tty | cut -d ' ' -f 2)
-    LIMIT=0 attend on 0 follow_rank0 "$container" "$columns" || true
+    attend follow_to_the_end "$container" "$columns" || true
     attend on 0 exit_code_of "$container" >"$WORK/code" ||
         fail "${HOSTS[0]} cannot be reached any more, so how the run ended is not known. The ranks may still run: $0 --down ${HOSTS[*]} ends them."
     CODE=$(tail -n 1 "$WORK/code")
+}
+
+# Shows rank 0's lines until it has ended. A connection that breaks meanwhile, as when this machine was asleep, is made
+# again: the ranks need none.
+follow_to_the_end() {
+    local container=$1 columns=$2 since='' lost state
+    until LIMIT=0 on 0 follow_rank0 "$container" "$columns" "$since"; do
+        lost=$SECONDS
+        say "The connection to ${HOSTS[0]} is lost, and the ranks go on without it. Trying for $((RECONNECT_SECONDS / 60)) minutes to make it again."
+        until state=$(sleep "$RETRY_SECONDS" && on 0 state_of "$container" 2>/dev/null); do
+            ((SECONDS - lost < RECONNECT_SECONDS)) || return 1
+        done
+        [[ $state == running ]] || return 0
+        say "Connected to ${HOSTS[0]} again. The last lines may come twice:"
+        since=$((SECONDS - lost + SILENCE_SECONDS))
+    done
 }
 
 # How the ranks ended where the run failed: each node's own last lines.

@@ -223,15 +223,21 @@ deploy() {
 # This node's rank.
 rank_container() { docker ps --all --quiet --filter "label=com.docker.stack.namespace=$PROJECT" --filter label=com.docker.swarm.task | head -n 1; }
 
+# Its lines of the last so many seconds, or all, and those to come.
 follow_rank0() {
+    local container=$1 columns=$2 logs=(docker logs --follow)
+    [[ ! $3 ]] || logs+=(--since "$3s")
     export TERM LOCKSTEP_IMAGE=$IMAGE
     # Docker takes no volumes from a container with a tmpfs of a Swarm's making.
-    if [[ $2 ]]; then
-        follow_with_bar "$1" "$2" --volume "$FOLDER/results:/lockstep/results:ro" --volume "$FOLDER/prepared:/lockstep/prepared:ro"
+    if [[ $columns ]]; then
+        "${logs[@]}" "$container" 2>&1 |
+            with_bar "$columns" --volume "$FOLDER/results:/lockstep/results:ro" --volume "$FOLDER/prepared:/lockstep/prepared:ro"
     else
-        docker logs --follow "$1"
+        "${logs[@]}" "$container"
     fi
 }
+
+state_of() { docker inspect --format '{{.State.Status}}' "$1" 2>/dev/null || echo gone; }
 
 exit_code_of() { docker wait "$1"; }
 

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -21,6 +22,13 @@ MOST_CONTROL_BYTES = 100_000  # of a rank that trains; the answers to the questi
 
 def line(rig: Rig, *arguments: str) -> list[str]:
     return ["env", f"LOCKSTEP_RSH={rig.enter}", "scripts/cloudlab", *arguments]
+
+
+def line_over_ssh(user: Clone, rig: Rig, *arguments: str) -> list[str]:
+    """On the user's machine, which knows the nodes by the names of the control network."""
+    ssh = f"LOCKSTEP_RSH=ssh -F {rig.folder}/ssh/config"
+    names = [rig.full_name(node) for node in reversed(rig.nodes)]
+    return rig.at_home(user.folder, "env", ssh, "scripts/cloudlab", *arguments, *names)
 
 
 def run(user: Clone, rig: Rig, *arguments: str) -> tuple[int, str]:
@@ -63,8 +71,9 @@ def nothing_runs(rig: Rig, project: str) -> None:
 class Training:
     """A run that goes on until something ends it."""
 
-    def __init__(self, user: Clone, rig: Rig, *arguments: str) -> None:
-        self.process = user.start(*line(rig, *LONG, *arguments, *rig.nodes))
+    def __init__(self, user: Clone, rig: Rig, *arguments: str, ssh: bool = False) -> None:
+        given = (*LONG, *arguments)
+        self.process = user.start(*(line_over_ssh(user, rig, *given) if ssh else line(rig, *given, *rig.nodes)))
         self.lines: list[str] = []
         self._reader = Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -122,10 +131,7 @@ def test_a_run_over_ssh_from_an_engine_that_is_off_has_the_bits_of_a_run_on_one_
     rig.stop_engine(rig.nodes[3])
     user.up(*SMALL, RUN_NAME="here")
     expected = hashes(user)
-    ssh = f"LOCKSTEP_RSH=ssh -F {rig.folder}/ssh/config"
-    names = [rig.full_name(node) for node in reversed(rig.nodes)]
-    command = rig.at_home(user.folder, "env", ssh, "scripts/cloudlab", *SMALL, "RUN_NAME=nodes", *names)
-    on_terminal = f"stty cols 120; TERM=xterm {shlex.join(command)}"
+    on_terminal = f"stty cols 120; TERM=xterm {shlex.join(line_over_ssh(user, rig, *SMALL, 'RUN_NAME=nodes'))}"
     code, output = user.run("script", "--quiet", "--return", "--command", on_terminal, "/dev/null")
     assert code == 0, output
     assert "4 ranks have joined" in output
@@ -184,6 +190,8 @@ def test_ranks_use_the_experiment_network_alone_and_have_no_privilege(user: Clon
     for node in rig.nodes:
         assert bytes_of(rig, node, "ctl0") - before[node][1] < MOST_CONTROL_BYTES
         assert bytes_of(rig, node, "exp0") - before[node][0] > MOST_CONTROL_BYTES
+    subprocess.run(["pkill", "--full", r"^timeout --kill-after=[0-9]+ 0 bash -s$"], check=True)  # the connection breaks
+    until(lambda: f"Connected to {rig.nodes[0]} again" in training.output, "the connection to be made again")
     os.killpg(training.process.pid, signal.SIGINT)
     assert training.end() == 130, training.output
     assert any(each["kind"] == "step" for each in user.records(3)), "what was recorded comes home all the same"
@@ -213,6 +221,40 @@ def test_a_node_that_falls_silent_is_named_within_the_limit(user: Clone, rig: Ri
         rig.link(rig.nodes[3], "exp", "up")
     assert re.search(r"lost .*rank 3", training.output), training.output
     nothing_runs(rig, user.project)
+
+
+@pytest.mark.long
+def test_a_run_outlives_the_connection_to_its_first_node(user: Clone, rig: Rig, trained: None) -> None:
+    training = Training(user, rig, "RUN_NAME=asleep", ssh=True)
+    rig.link(rig.nodes[0], "ctl", "down")
+    try:
+        until(lambda: " is lost, and the ranks go on without it" in training.output, "the silence to be noticed")
+    finally:
+        rig.link(rig.nodes[0], "ctl", "up")
+    until(lambda: f"Connected to {rig.full_name(rig.nodes[0])} again" in training.output, "another connection")
+    lines = len(training.lines)
+    until(lambda: len(training.lines) > lines + 5, "rank 0's lines")
+    subprocess.run(["pkill", "--signal=INT", "--oldest", "--full", "^bash scripts/cloudlab"], check=True)
+    assert training.end() == 130, training.output
+    assert (user.folder / "results/asleep/report.html").stat().st_size > 0
+    nothing_runs(rig, user.project)
+
+
+@pytest.mark.long
+def test_ended_ranks_are_kept_if_asked_for(user: Clone, rig: Rig, trained: None) -> None:
+    code, output = run(user, rig, "--keep", *SMALL, "RUN_NAME=kept", *rig.nodes)
+    assert code == 0, output
+    assert "The ended ranks are kept" in output
+    assert user.summary()["complete"]
+    for node in rig.nodes:
+        (container,) = containers(rig, node)
+        assert "rank" in rig.docker(node, f"logs {container}") or node != rig.nodes[0]
+        assert rig.run(node, f"ls /var/tmp/{user.project}/results/kept").stdout
+    code, output = run(user, rig, *SMALL, "RUN_NAME=after", *rig.nodes)
+    assert code == 0, output
+    for node in rig.nodes:
+        assert containers(rig, node) == []
+        assert rig.run(node, f"cd /var/tmp/{user.project}/results && ls && rm -r kept").stdout == "kept\n"
 
 
 @pytest.mark.long
