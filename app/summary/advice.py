@@ -43,7 +43,7 @@ def advise(bound: str | None, summary: Summary, manifest: Manifest) -> Advice | 
 
 def command(manifest: Manifest, *options: str, **changes: Setting) -> str | None:
     """The run's own settings, with some of them otherwise; None is the default."""
-    if manifest.settings.get("nodes"):
+    if _on_nodes(manifest):
         if WITH_FLOOR in options:
             changes["sync_mode"] = "none"
         return _command_on_nodes(manifest, changes)
@@ -88,7 +88,8 @@ def _spare_the_slow_rank(summary: Summary, manifest: Manifest) -> Advice | None:
             f"Rank {straggler.rank} is slowed down on purpose. Without that, nobody waits for it.",
             command(manifest, slow_rank=None, slow_factor=None),
         )
-    return Advice(f"Find out what rank {straggler.rank}'s host lacks beside the others'.", "scripts/doctor")
+    look = "scripts/cloudlab --check HOST..." if _on_nodes(manifest) else "scripts/doctor"
+    return Advice(f"Find out what rank {straggler.rank}'s host lacks beside the others'.", look)
 
 
 def _larger_batch_for_few(summary: Summary, manifest: Manifest) -> Advice | None:
@@ -267,6 +268,10 @@ def _hiding_mode(summary: Summary, manifest: Manifest) -> str | None:
 def _uses_links(summary: Summary) -> bool:
     used = utilisation(summary)
     return used is not None and used >= HARDLY_USED
+
+
+def _on_nodes(manifest: Manifest) -> bool:
+    return bool(manifest.settings.get("nodes"))
 
 
 def _one_host(manifest: Manifest) -> bool:

@@ -142,6 +142,9 @@ def test_ranks_on_several_machines_get_the_command_for_those() -> None:
     found = advice(COMPUTE, nodes, cores=8)
     assert found is not None
     assert found.command is None  # more ranks are more machines
+    found = advice(WAITING, nodes, straggler=SLOW)
+    assert found is not None
+    assert found.command == "scripts/cloudlab --check HOST..."
 
 
 def test_a_rank_that_a_setting_names_stays() -> None:
