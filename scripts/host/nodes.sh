@@ -108,7 +108,7 @@ of_all_together() {
 # The table of what was found.
 tell_nodes() {
     local rank
-    say "${#HOSTS[@]} nodes:"
+    say "The nodes, by rank:"
     for rank in "${!HOSTS[@]}"; do
         sed -n -e 's/^interfaces \([^ ]*\) \(.*\)/on \1, logins on \2/p' -e 's/^cpu //p' -e 's/^engine /Docker /p' -e 's/^free \(.*\)/\1 MiB free/p' "$WORK/$rank.look" |
             paste -sd ';' - | sed "s/;/; /g; s|^|  rank $rank  ${HOSTS[rank]}  ${ADDRESSES[rank]} |" >&2

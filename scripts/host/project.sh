@@ -52,7 +52,8 @@ take_claim() {
     local holder
     ln -s "$$" "$CLAIM" 2>/dev/null && return
     holder=$(readlink "$CLAIM") || fail "results/ cannot be written by $(id -un). Give it to the user who runs this."
-    ! ps -p "$holder" -o args= 2>/dev/null | grep -q 'bash\|scripts/' || return 1
+    # A zombie (Z) has been killed, and nobody has waited for it yet.
+    ! ps -p "$holder" -o stat= -o args= 2>/dev/null | grep -q '^[^Z].*\(bash\|scripts/\)' || return 1
     rm -f "$CLAIM"
     ln -s "$$" "$CLAIM" 2>/dev/null
 }
