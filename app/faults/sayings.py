@@ -19,6 +19,7 @@ INCOMPLETE = (
     re.compile(r"no datagram \(UDP\) has come from (.*?)\. "),
     re.compile(r"ranks were started, and only \d+ (?:is|are) here: (.*? ended before rank 0 counted)"),
 )
+AT_ONCE = re.compile(r" left during the join| ended before rank 0 counted")
 WITHOUT_RANK_0 = re.compile(
     r"rank 0 (?:did not answer at|went away during the join|assigned no ranks within|is not to be found)"
 )
@@ -42,6 +43,11 @@ def missed_in_join(log: str) -> frozenset[int]:
     """The ranks that rank 0 missed in the join, by its own message or by what it told the others."""
     named = [part for pattern in INCOMPLETE for part in pattern.findall(log)]
     return frozenset(int(rank) for part in named for rank in (*RANK.findall(part), *WORKER.findall(part)))
+
+
+def ended_join_at_once(log: str) -> bool:
+    """Whether one rank's end was the end of the join, before anybody could miss another one that was merely silent."""
+    return AT_ONCE.search(log) is not None
 
 
 def misses_rank_0(log: str) -> bool:

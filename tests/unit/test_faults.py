@@ -198,6 +198,18 @@ def test_in_the_join_any_message_that_names_the_victim_is_right(log: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("log", "word"),
+    [(UNCOUNTED, OK), ("rank 2 (p-worker-2) left during the join", OK), (INCOMPLETE, WRONG), (names(0, 2), WRONG)],
+)
+def test_a_join_that_one_rank_ended_at_once_need_not_name_a_silent_one(log: str, word: str) -> None:
+    planned = trial(("kill", 2), ("pause", 3), moment=JOIN)
+    said = tuple(ended(rank, 1, 1.0, f"error: {log}") for rank in (0, 1))
+    woken = ended(3, 1, 5.0, "error: rank 0 is not to be found", since=WOKEN)
+    seen = Seen((*said, ended(2, 137, 0.1), woken), Left(), STRUCK, woken_at=WOKEN)
+    assert judge(planned, seen).word == word, judge(planned, seen).reasons
+
+
+@pytest.mark.parametrize(
     ("planned", "seen", "told"),
     [
         (KILL, but(AFTER_KILL, 3, ended_at=STRUCK + 18.5), "rank 3 ended 18.5 s after the fault; allowed are 18.0 s"),
