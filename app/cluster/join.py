@@ -176,11 +176,11 @@ def _await_others(registrar: Registrar, settings: Settings, identity: Identity, 
 
 def _check_nobody_left(registrar: Registrar, identity: Identity) -> None:
     if registrar.left:
-        seat = registrar.left[0]
-        name = registrar.cards[seat].name
+        names = {identity.seats.index(seat): registrar.cards[seat].name for seat in registrar.left}
+        everyone = ", ".join(f"rank {rank} ({name})" for rank, name in sorted(names.items()))
         raise JoinError(
-            f"rank {identity.seats.index(seat)} ({name}) left during the join, after it had handed in its card. "
-            f"The last lines of its output say why{where_to_read(name)}"
+            f"{everyone} left during the join, after handing in a card. "
+            f"The last lines of its output say why{where_to_read(names[min(names)])}"
         )
 
 

@@ -115,13 +115,9 @@ class Cluster:
             )
         lost = [self.members[rank] for rank in verdict.lost]
         names = ", ".join(member.title for member in lost)
-        said = (
-            f" {verdict.reason}"
-            if verdict.reason
-            else cause or f" it answers no more (PEER_TIMEOUT={self.peer_timeout:g} s)"
-        )
+        said = verdict.reason or cause.strip() or f"it answers no more (PEER_TIMEOUT={self.peer_timeout:g} s)"
         return PeerLostError(
-            f"rank {self.rank}: lost {names}{during}:{said}\n"
+            f"rank {self.rank}: lost {names}{during}: {said}\n"
             f"The last lines of its output say why{where_to_read(lost[0].name)}"
         )
 

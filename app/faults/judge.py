@@ -138,7 +138,8 @@ def _survivor(trial: Trial, seen: Seen, each: RankSeen) -> Iterator[str]:
         named = sayings.missed_in_join(each.log)
         if not named and sayings.misses_rank_0(each.log) and _rank_0_had_ended(trial, seen, each):
             return
-        if named and named < trial.victims and sayings.ended_join_at_once(each.log):
+        silent = {fault.rank for fault in trial.faults if fault.kind != "kill"}
+        if named and trial.victims - silent <= named <= trial.victims and sayings.ended_join_at_once(each.log):
             return
     if named != trial.victims:
         yield f"rank {each.rank} should name {right}, and says: {sayings.in_short(each.log)}"

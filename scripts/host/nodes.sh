@@ -206,9 +206,12 @@ follow_to_the_end() {
         until state=$(sleep "$RETRY_SECONDS" && on 0 state_of "$container" 2>/dev/null); do
             ((SECONDS - lost < RECONNECT_SECONDS)) || return 1
         done
-        [[ $state == running ]] || return 0
-        say "Connected to ${HOSTS[0]} again. The last lines may come twice:"
+        say "Connected to ${HOSTS[0]} again. Lines of rank 0 may come twice or be missing here:"
         since=$((SECONDS - lost + SILENCE_SECONDS))
+        if [[ $state != running ]]; then
+            on 0 follow_rank0 "$container" '' "$since" # its last lines
+            return
+        fi
     done
 }
 

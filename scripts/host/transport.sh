@@ -91,7 +91,10 @@ failed_ones() { find "$WORK" -name '*.failed' | sed 's|.*/||; s/[.]failed$//' | 
 words_of() {
     local number=$1 words
     words=$(sed -e 's/^error: //' -e '2,$s/^/    /' "$WORK/$number.err" 2>/dev/null | tail -n 12)
-    [[ $words || $(<"$WORK/$number.failed") != @(124|137) ]] || words="no answer within $LIMIT s"
+    case ${words:+said}$(<"$WORK/$number.failed") in
+        124) words="no answer within $LIMIT s" ;;
+        137) words="it was killed, or did not end $KILL_SECONDS s after its limit of $LIMIT s" ;;
+    esac
     printf '%s' "${words:-exit code $(<"$WORK/$number.failed")}"
 }
 

@@ -145,7 +145,10 @@ def be_stopped_after_a_loss(rank: int, port: int, output: Path) -> None:
 def test_a_rank_that_is_stopped_after_a_loss_names_it(tmp_path: Path) -> None:
     """Whoever started the ranks stops all as soon as one of them has failed."""
     port = group.free_port()
-    ranks = [processes.Process(target=be_stopped_after_a_loss, args=(n, port, tmp_path / str(n))) for n in range(3)]
+    ranks = [
+        processes.Process(target=be_stopped_after_a_loss, args=(rank, port, tmp_path / str(rank)), daemon=True)
+        for rank in range(3)
+    ]
     for each in ranks:
         each.start()
     for number, each in enumerate(ranks):

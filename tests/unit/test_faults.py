@@ -207,6 +207,8 @@ def test_a_join_that_one_rank_ended_at_once_need_not_name_a_silent_one(log: str,
     woken = ended(3, 1, 5.0, "error: rank 0 is not to be found", since=WOKEN)
     seen = Seen((*said, ended(2, 137, 0.1), woken), Left(), STRUCK, woken_at=WOKEN)
     assert judge(planned, seen).word == word, judge(planned, seen).reasons
+    both_killed = trial(("kill", 2), ("kill", 3), moment=JOIN)
+    assert judge(both_killed, but(seen, 3, exit_code=137)).word == WRONG, "a rank that has ended is not merely silent"
 
 
 @pytest.mark.parametrize(
