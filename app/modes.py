@@ -6,6 +6,8 @@ MODES = {
     "gather_scatter": "GatherScatter",
     "send_recv": "SendRecv",
     "all_reduce": "AllReduce",
+    "flat_all_reduce": "FlatAllReduce",
     "ring_all_reduce": "RingAllReduce",
     "ddp": "Ddp",
+    "bucketed_all_reduce": "BucketedAllReduce",
 }

@@ -24,6 +24,7 @@ ROUNDS = 15
 WARM_UP = 2
 
 FLAT = "the backend's all-reduce of one flat buffer"
+PACKED = "packed, the backend's all-reduce, unpacked"
 FLAT_RING = "ring_all_reduce of one flat buffer"
 
 # What each mode is compared with, on the same gradients.
@@ -31,9 +32,11 @@ YARDSTICKS = {
     "gather_scatter": ["plain gather and scatter"],
     "send_recv": ["plain send and recv"],
     "all_reduce": ["plain all-reduce per parameter"],
+    "flat_all_reduce": [FLAT, PACKED],
     FLAT_RING: [FLAT],
-    "ring_all_reduce": [FLAT, "packed, the backend's all-reduce, unpacked", "plain ring of whole chunks, packed"],
+    "ring_all_reduce": [FLAT, PACKED, "plain ring of whole chunks, packed"],
     "ddp": ["DistributedDataParallel as it comes"],
+    "bucketed_all_reduce": ["DistributedDataParallel as it comes"],
 }
 
 
@@ -142,7 +145,7 @@ def _contenders(settings: Settings, cluster: Cluster, like: Sequence[torch.Tenso
         "plain send and recv": Synchronisation(Gradients(like), plain.send_recv),
         "plain all-reduce per parameter": Synchronisation(Gradients(like), plain.all_reduce),
         FLAT: FlatBuffer(like),
-        "packed, the backend's all-reduce, unpacked": Synchronisation(Gradients(like), plain.packed_all_reduce),
+        PACKED: Synchronisation(Gradients(like), plain.packed_all_reduce),
         "plain ring of whole chunks, packed": Synchronisation(Gradients(like), plain.packed_ring),
         "DistributedDataParallel as it comes": Backward(DistributedDataParallel(Gradients(like))),
     }

@@ -1,7 +1,7 @@
 """What each mode promises, and what it may count on."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -90,7 +90,12 @@ def mean_of(everyones: Sequence[torch.Tensor]) -> torch.Tensor:
     return mean.div_(len(everyones))
 
 
+def learned_of(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    """The parameters that are not frozen."""
+    return [parameter for parameter in parameters if parameter.requires_grad]
+
+
 def size_of(parameters: Sequence[nn.Parameter]) -> Size:
     """Size of the gradients that these parameters get."""
-    learned = [parameter for parameter in parameters if parameter.requires_grad]
+    learned = learned_of(parameters)
     return Size(sum(parameter.numel() for parameter in learned), sum(parameter.nbytes for parameter in learned))

@@ -76,7 +76,11 @@ class Settings(BaseSettings):
         "gloo", description="what carries the messages: gloo, or mpi, which is OpenMPI under mpirun"
     )
     bucket_bytes: int | None = Field(
-        None, ge=1, le=2**40, description="size of DDP's buckets [PyTorch's own choice: 25 MiB, the first one 1 MiB]"
+        None,
+        ge=1,
+        le=2**40,
+        description="size of the buckets of ddp and bucketed_all_reduce [4 MiB; for ddp PyTorch's own choice, 25 MiB "
+        "and the first one 1 MiB]",
     )
     model: ModelName = Field("vgg11", description="the network to train")
     dataset: DatasetName | None = Field(

@@ -31,8 +31,10 @@ def messages_per_step(mode: str, rank: int) -> int | None:
         "gather_scatter": star,
         "send_recv": star,
         "all_reduce": LENET5_PARAMETERS * all_reduce,
+        "flat_all_reduce": all_reduce,
         "ring_all_reduce": 2 * (RANKS - 1),
         "ddp": all_reduce,
+        "bucketed_all_reduce": all_reduce,
     }.get(mode)
 
 

@@ -17,11 +17,21 @@ from app.modes import MODES
 from app.settings.fields import Settings
 from app.wire.communicator import Communicator
 from tests.processes.conftest import GroupOf
-from tests.processes.contract import MODELS, STEPS, Model, Parameter, Weighted, check_mode, coefficients, synchronise
+from tests.processes.contract import (
+    MODELS,
+    STEPS,
+    Model,
+    Parameter,
+    Weighted,
+    check_means,
+    check_mode,
+    coefficients,
+    synchronise,
+)
 
 SYNCHRONISING = [name for name in MODES if name != "none"]
 STAR = ["gather_scatter", "send_recv"]
-RING = ["all_reduce", "ring_all_reduce", "ddp"]
+RING = [mode for mode in SYNCHRONISING if mode not in STAR]
 WORLD_SIZES = range(1, 6)
 
 
@@ -32,6 +42,14 @@ def test_gradients_become_the_mean_at_the_price_of_the_formula(
     group_of: GroupOf, mode: str, model: Model, world_size: int
 ) -> None:
     check_mode(group_of(world_size), mode_class(mode), model)
+
+
+@pytest.mark.parametrize("mode", [mode for mode in SYNCHRONISING if mode != "ddp"])  # which refuses such a model
+def test_a_parameter_without_a_gradient_holds_nobody_up(group_of: GroupOf, mode: str) -> None:
+    """The model's output does not depend on the second one; as many buckets as parameters, where there are buckets."""
+    parts = (Parameter((3, 5)), Parameter((20,), unused=True), Parameter((11,)))
+    model = Model(parts, bucket_bytes=1)
+    check_means(group_of(3).run(synchronise, mode_class(mode), model), model)
 
 
 PARAMETER = st.builds(
@@ -107,20 +125,24 @@ class CountsAllReduces(Communicator):
         return super().start_all_reduce(tensor)
 
 
-def count_buckets(cluster: Cluster, model: Model) -> int:
+def count_buckets(cluster: Cluster, mode: str, model: Model) -> int:
     communicator = CountsAllReduces(cluster)
-    replica = mode_class("ddp")(communicator, Settings(bucket_bytes=model.bucket_bytes)).attach(Weighted(model))
+    replica = mode_class(mode)(communicator, Settings(bucket_bytes=model.bucket_bytes)).attach(Weighted(model))
     for step in range(STEPS):
+        replica.zero_grad()
         communicator.all_reduces = 0
         replica(*coefficients(model, cluster.rank, step)).backward()
     return communicator.all_reduces
 
 
+@pytest.mark.parametrize("mode", ["ddp", "bucketed_all_reduce"])
 @pytest.mark.parametrize(("bucket_bytes", "buckets"), [(None, 1), (1, 3), (6000, 2)])
-def test_the_size_of_ddps_buckets_is_the_settings(group_of: GroupOf, bucket_bytes: int | None, buckets: int) -> None:
+def test_the_size_of_buckets_is_the_settings(
+    group_of: GroupOf, mode: str, bucket_bytes: int | None, buckets: int
+) -> None:
     """Parameters of 3200, 2400 and 4000 bytes; a bucket is closed as soon as it has its size."""
     model = replace(MODELS["many buckets"], bucket_bytes=bucket_bytes)
-    assert group_of(2).run(count_buckets, model) == [buckets] * 2
+    assert group_of(2).run(count_buckets, mode, model) == [buckets] * 2
 
 
 def test_none_sends_nothing_and_changes_nothing(group_of: GroupOf) -> None:

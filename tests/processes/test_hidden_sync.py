@@ -75,10 +75,10 @@ def phases(step: Step) -> list[float]:
     return [step.data_seconds, step.forward_seconds, step.backward_seconds, exposed, step.optimiser_seconds]
 
 
-@pytest.mark.parametrize("bucket_bytes", [None, 100_000])
-def test_every_message_is_seen_and_the_phases_add_up(tmp_path: Path, bucket_bytes: int | None) -> None:
+@pytest.mark.parametrize(("mode", "bucket_bytes"), [("ddp", None), ("ddp", 100_000), ("bucketed_all_reduce", 100_000)])
+def test_every_message_is_seen_and_the_phases_add_up(tmp_path: Path, mode: str, bucket_bytes: int | None) -> None:
     buckets = {} if bucket_bytes is None else {"BUCKET_BYTES": bucket_bytes}
-    group.run(tmp_path, 3, SYNC_MODE="ddp", MAX_STEPS=6, GLOBAL_BATCH_SIZE=96, **buckets)
+    group.run(tmp_path, 3, SYNC_MODE=mode, MAX_STEPS=6, GLOBAL_BATCH_SIZE=96, **buckets)
     for rank in read(tmp_path / "results/latest").ranks:
         for step in rank.steps:
             assert step.buckets is not None
