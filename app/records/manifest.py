@@ -131,6 +131,7 @@ class Manifest:
     image: Image
     given: dict[str, Setting] | None = None  # settings of rank 0 that were not left to their defaults
     modes: dict[str, ModeCost] | None = None  # by name, all that synchronise; null where the links were not measured
+    layout_cpu_seconds: dict[str, Number] | None = None  # of a small step; null where no memory layout was measured
 
     @classmethod
     def read(cls, run_folder: Path) -> "Manifest":

@@ -20,8 +20,8 @@ from app.machine.interfaces import Carried
 from app.machine.source import source_sha256
 from app.modes import MODES
 from app.records.manifest import Image, Link, Manifest, ModeCost, Participant, Versions
+from app.training import layout_choice
 from app.training.loop import Job
-from app.training.numerics import layout
 
 REVISION = Path("REVISION")  # put into the image when it is built
 
@@ -47,7 +47,7 @@ def gather(
             "dataset": settings.dataset_name,
             "train_samples": len(dataset.train),
             "test_samples": len(dataset.test),
-            "memory_format": layout(settings),
+            "memory_format": job.numerics.memory_format,
             "global_batch_size": job.plan.global_batch_size,
             "world_size": cluster.world_size,
             "network": settings.network if settings.all_nodes else None,  # Compose has one of its own
@@ -71,6 +71,7 @@ def gather(
         image=Image(git_revision=_revision(), source_sha256=source_sha256(), system=_system()),
         given=settings.model_dump(mode="json", include=settings.model_fields_set - OF_ONE_START),
         modes=_modes(size, speeds) if speeds else None,
+        layout_cpu_seconds=layout_choice.measured(settings),
     )
 
 

@@ -13,6 +13,7 @@ from app.machine.say import Say
 from app.modes import MODES
 from app.settings import environment
 from app.settings.fields import Settings
+from app.training import layout_choice
 
 FLOOR_MODE, FLOOR_ENDING = "none", "-floor"  # as scripts/host/cluster.sh sets them
 
@@ -27,6 +28,7 @@ def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps) 
     if prepared.make(settings.dataset_name, say, clean_ups):
         say(f"made the data set {settings.dataset_name} in {time.monotonic() - began:.1f} s")
     prepared.load_for(settings)  # refuses more samples than there are
+    layout_choice.make(settings, say)
     run = open_run(settings.run_name)
     folders.hand_over(HandedOver(run, neighbours))
     say(f"results/{run}: {settings.model} on {SOURCES[settings.dataset_name].title}, SYNC_MODE={settings.sync_mode}")

@@ -1,5 +1,6 @@
 """One rank's life: join, build, train, leave; and what rank 0 does for all."""
 
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,7 @@ from app.run import manifest
 from app.run.homecoming import bring_home
 from app.run.prepare import find_or_open_run
 from app.settings.fields import Settings
-from app.training import models
+from app.training import layout_choice, models
 from app.training.loop import Job, make_job, train
 from app.training.numerics import slow_bfloat16
 from app.training.straggler import slowed_on_purpose
@@ -46,6 +47,8 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
     prepared.make_if_missing(settings.dataset_name, say, clean_ups)
     dataset = prepared.load_for(settings)
     identity = identify(settings)
+    if identity.rank == 0 and os.access(folders.PREPARED, os.W_OK):
+        layout_choice.make(settings, say)  # where `prepare` has not done it
     opened = find_or_open_run(settings) if identity.rank == 0 else None
     # Only rank 0 removes the folder of a run that did not begin: others may fail while it writes the first file.
     with folders.gone_if_empty(folders.RESULTS / opened, clean_ups) if opened else nullcontext():

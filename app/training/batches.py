@@ -24,7 +24,7 @@ def load_batch(
     numerics: Numerics = FP32,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The samples' images, normalised, as (n, channels, 32, 32), and their labels."""
-    dtype, memory_format = numerics.dtype, numerics.memory_format
+    dtype, memory_format = numerics.dtype, numerics.layout.large
     images = part.images[samples]
     if augmentation is not None:
         images = augmentation.apply(images, samples)

@@ -10,15 +10,17 @@ from torch.nn.functional import cross_entropy
 
 from app import gradient_sync
 from app.cluster.members import Cluster
+from app.costs.bandwidth import CENTRE
 from app.datasets.prepared import DataSet
 from app.gradient_sync.contract import GradientSync
 from app.machine.say import Say
 from app.records.lines import Finished, Recorder, Step, training_score
 from app.records.manifest import Plan
 from app.settings.fields import Settings
-from app.training import batches, models
+from app.training import batches, layout_choice, models
 from app.training.batch_norm import LocalBatchNorm2d, SynchronisedBatchNorm2d
 from app.training.batches import Augmentation, Indices
+from app.training.convolution import arrange
 from app.training.evaluation import EVALUATIONS
 from app.training.meter import Meter, Outcome, StepMeter
 from app.training.models import parameters_sha256
@@ -56,12 +58,14 @@ class Job:
 
 
 def make_job(settings: Settings, cluster: Cluster, dataset: DataSet, say: Say) -> Job:
-    """Build the model, and all that trains it."""
+    """Build the model, and all that trains it; all ranks call this together."""
     communicator = Communicator(cluster)
     statistics = communicator.apart() if settings.batch_norm == "synchronised" else None
     batch_norm = LocalBatchNorm2d if statistics is None else partial(SynchronisedBatchNorm2d, communicator=statistics)
-    numerics = Numerics.of(settings)
+    everyones = cluster.exchange("memory layout", layout_choice.memory_format(settings))
+    numerics = Numerics.of(settings, everyones[CENTRE])  # the same on machines that would choose differently
     model = models.build(settings.model, settings.seed, numerics.dtype, batch_norm)
+    arrange(model, numerics.layout)
     return Job(
         settings,
         make_plan(settings, len(dataset.train), cluster.world_size),

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -21,16 +22,13 @@ class Vgg11(nn.Module):
         super().__init__()
         layers: list[nn.Module] = []
         channels = 3
-        for width in VGG11_LAYERS:
+        for width, following in pairwise((*VGG11_LAYERS, None)):
             if isinstance(width, int):
-                layers += [
-                    nn.Conv2d(channels, width, kernel_size=3, padding=1),
-                    batch_norm(width),
-                    nn.ReLU(inplace=True),
-                ]
+                layers += [nn.Conv2d(channels, width, kernel_size=3, padding=1), batch_norm(width)]
+                if following == "M":  # before ReLU, which then has a quarter of the work and gives the same, to the bit
+                    layers.append(nn.MaxPool2d(2))
+                layers.append(nn.ReLU(inplace=True))
                 channels = width
-            else:
-                layers.append(nn.MaxPool2d(2))
         self.features = nn.Sequential(*layers)
         self.classifier = nn.Linear(channels, CLASSES)
 

@@ -9,7 +9,7 @@ from tests.containers.cluster import Clone
 
 ROUNDS = 3
 LENET = {"MODEL": "lenet5", "EPOCHS": "12", "EVALUATE": "never", "LINK_CHECK": "warn"}
-VGG = {**LENET, "MODEL": "vgg11", "GLOBAL_BATCH_SIZE": "64", "TRAIN_SAMPLES": "1000"}
+VGG = {**LENET, "MODEL": "vgg11", "MEMORY_FORMAT": "mixed", "GLOBAL_BATCH_SIZE": "64", "TRAIN_SAMPLES": "1000"}
 
 SITUATIONS = {
     "a slow link": LENET | {"SYNC_MODE": "all_reduce", "LINK_RATE_BY_RANK": "2=20mbit"},

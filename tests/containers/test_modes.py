@@ -71,7 +71,7 @@ def test_all_modes_train_the_same_model(used_clone: Clone) -> None:
     assert runs["none"]["run"]["bytes_sent_per_step"] == 0
 
 
-VGG_11 = {"MODEL": "vgg11", "GLOBAL_BATCH_SIZE": "16", "MAX_STEPS": "3", "EVALUATE": "never"}
+VGG_11 = {"MODEL": "vgg11", "MEMORY_FORMAT": "mixed", "GLOBAL_BATCH_SIZE": "16", "MAX_STEPS": "3", "EVALUATE": "never"}
 
 
 def run_of_vgg_11(clone: Clone, **settings: str) -> dict[str, Any]:

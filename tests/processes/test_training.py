@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -20,6 +20,7 @@ from app.run.rank import take_part
 from app.settings.fields import DatasetName, ModelName, Settings
 from app.summary import numbers, run_records
 from app.training import batches
+from app.training.convolution import LAYOUTS
 from tests import published
 from tests.processes import group
 from tests.processes.conftest import GroupOf
@@ -197,12 +198,10 @@ def test_bfloat16_with_synchronised_batch_normalisation_is_close_to_fp32(train_o
 
 def test_layout_changes_rounding_and_nothing_else(train_on: TrainOn) -> None:
     values = {"model": "vgg11", "precision": "fp64", "global_batch_size": 4, "max_steps": 3, "evaluate": "never"}
-    losses = [
-        [step["loss"] for step in train_on(2, **values, memory_format=layout)[0][:-1]]
-        for layout in ("contiguous", "channels_last")
-    ]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-9)
-    assert losses[0] != losses[1]  # it is another layout
+    losses = [[step["loss"] for step in train_on(2, **values, memory_format=layout)[0][:-1]] for layout in LAYOUTS]
+    for first, second in pairwise(losses):
+        assert first == pytest.approx(second, rel=1e-9)
+        assert first != second  # it is another layout
 
 
 def test_training_scores_are_printed_and_recorded_for_each_rank_and_epoch(tmp_path: Path) -> None:

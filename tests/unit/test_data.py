@@ -12,9 +12,10 @@ from app.datasets import SOURCES, digits, prepared, shapes
 from app.datasets.prepared import DataSet, Part
 from app.errors import LockstepError, SettingError
 from app.machine.folders import PREPARED
-from app.settings.fields import DatasetName, ModelName, Settings
+from app.settings.fields import DatasetName, MemoryFormat, ModelName, Settings
 from app.training import batches
 from app.training.batches import Augmentation
+from app.training.convolution import LAYOUTS
 from app.training.numerics import Numerics
 
 
@@ -84,16 +85,14 @@ def test_crops_and_flips_are_spread_over_all_that_is_possible() -> None:
     assert 0.45 < drawn.flip.mean() < 0.55
 
 
-@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-def test_batches_are_normalised_as_the_course_has_it(memory_format: torch.memory_format) -> None:
-    whole = dataset(3)
-    images, labels = batches.load_batch(
-        whole, whole.train, np.array([2, 0]), numerics=Numerics(memory_format=memory_format)
-    )
+@pytest.mark.parametrize("memory_format", LAYOUTS)
+def test_batches_are_normalised_as_the_course_has_it(memory_format: MemoryFormat) -> None:
+    whole, numerics = dataset(3), Numerics(memory_format=memory_format)
+    images, labels = batches.load_batch(whole, whole.train, np.array([2, 0]), numerics=numerics)
     mean, deviation = torch.tensor([125.3, 123.0, 113.9]), torch.tensor([63.0, 62.1, 66.7])
     pixels = torch.from_numpy(whole.train.images[[2, 0]]).to(torch.float32)
     torch.testing.assert_close(images, ((pixels - mean) / deviation).permute(0, 3, 1, 2))
-    assert images.is_contiguous(memory_format=memory_format)
+    assert images.is_contiguous(memory_format=numerics.layout.large)
     assert labels.tolist() == [2, 0]
 
 

@@ -1,7 +1,12 @@
 """The networks are the documents', to the parameter."""
 
+import copy
+from itertools import pairwise
+
 import pytest
 import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
 
 from app.settings.fields import ModelName
 from app.training import models
@@ -42,3 +47,24 @@ def test_resnet_18_keeps_small_images_large() -> None:
         model.get_submodule(name).register_forward_hook(lambda _, __, output: sides.append(output.shape[-1]))
     model(torch.zeros(1, 3, 32, 32))
     assert sides == [32, 16, 8, 4]
+
+
+def test_pooling_before_relu_is_the_course_s_order_to_the_bit() -> None:
+    """The course has ReLU first. Outputs and gradients are the same, signs of zero included."""
+    ours = models.build("vgg11", seed=1)
+    assert isinstance(ours, models.Vgg11)
+    course = copy.deepcopy(ours)
+    layers = list(course.features)
+    for place, (layer, following) in enumerate(pairwise(layers)):
+        if isinstance(layer, nn.MaxPool2d) and isinstance(following, nn.ReLU):
+            layers[place : place + 2] = [nn.ReLU(), layer]
+    course.features = nn.Sequential(*layers)
+    images = torch.randn(6, 3, 32, 32, generator=torch.Generator().manual_seed(2))
+    images[0] = 0  # whole windows alike
+    assert torch.equal(ours(images), course(images))
+    for model in (ours, course):
+        cross_entropy(model(images), torch.arange(6)).backward()  # type: ignore[no-untyped-call]
+    for one, other in zip(ours.parameters(), course.parameters(), strict=True):
+        assert one.grad is not None
+        assert other.grad is not None
+        assert torch.equal(one.grad, other.grad)

@@ -6,9 +6,10 @@ from torch.nn.functional import cross_entropy
 
 from app.cluster.members import Member
 from app.machine.cpus import Machine, has_bfloat16
-from app.settings.fields import MemoryFormat, ModelName, Precision, Settings
+from app.settings.fields import ModelName, Precision, Settings
 from app.training import models
-from app.training.numerics import Numerics, layout, slow_bfloat16
+from app.training.convolution import arrange
+from app.training.numerics import Numerics, slow_bfloat16
 
 
 @pytest.mark.parametrize("name", models.MODELS)
@@ -20,12 +21,13 @@ def test_parameters_gradients_and_losses_have_one_type(
 ) -> None:
     numerics = Numerics.of(Settings(model=name, precision=precision))
     model = models.build(name, 1, numerics.dtype)
+    arrange(model, numerics.layout)
     inside = set()
     for layer in model.modules():
         if isinstance(layer, torch.nn.Conv2d):
             layer.register_forward_hook(lambda _, __, output: inside.add(output.dtype))
     channels = 1 if name == "lenet5" else 3
-    images = torch.zeros(2, channels, 32, 32, dtype=kept).contiguous(memory_format=numerics.memory_format)
+    images = torch.zeros(2, channels, 32, 32, dtype=kept).contiguous(memory_format=numerics.layout.large)
     loss = cross_entropy(numerics.forward(model, images), torch.arange(2))
     loss.backward()  # type: ignore[no-untyped-call]
     assert inside == {torch.bfloat16 if precision == "bf16" else kept}
@@ -35,25 +37,6 @@ def test_parameters_gradients_and_losses_have_one_type(
         assert parameter.grad is not None
         assert parameter.grad.dtype == kept
         assert parameter.grad.is_contiguous()
-
-
-@pytest.mark.parametrize(
-    ("precision", "asked", "got"),
-    [
-        ("fp32", None, "channels_last"),
-        ("bf16", None, "channels_last"),
-        ("fp64", None, "contiguous"),
-        ("fp32", "contiguous", "contiguous"),
-        ("fp64", "channels_last", "channels_last"),
-    ],
-)
-def test_the_layout_is_the_one_asked_for_or_the_faster(
-    precision: Precision, asked: MemoryFormat | None, got: MemoryFormat
-) -> None:
-    settings = Settings(precision=precision, memory_format=asked)
-    assert layout(settings) == got
-    assert layout(Settings(precision=precision, memory_format=asked, model="lenet5")) == (asked or "contiguous")
-    assert Numerics.of(settings).memory_format == getattr(torch, {"contiguous": "contiguous_format"}.get(got, got))
 
 
 @pytest.mark.parametrize(

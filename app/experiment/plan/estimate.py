@@ -17,6 +17,7 @@ from app.settings import environment
 from app.settings.fields import ModelName, Settings
 from app.settings.link_rates import read_rate
 from app.training import models
+from app.training.convolution import arrange
 from app.training.loop import make_plan
 from app.training.numerics import Numerics
 
@@ -69,8 +70,9 @@ def _image_cpu_seconds(name: ModelName, numerics: Numerics) -> float:
     """One image, forward and backward, on one CPU, in the run's own numbers: the quicker of two tries."""
     torch.set_num_threads(1)
     model = models.build(name, FIRST_SEED).to(numerics.dtype)
+    arrange(model, numerics.layout)
     images = torch.randn(TRIED_IMAGES, MODEL_CHANNELS[name], SIDE, SIDE, dtype=numerics.dtype)
-    images = images.to(memory_format=numerics.memory_format)
+    images = images.to(memory_format=numerics.layout.large)
     labels = torch.randint(CLASSES, (TRIED_IMAGES,))
     tries = []
     for _ in range(2):
