@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from app.benchmark.choice import Choice
 from app.errors import LockstepError, SettingError
+from app.machine import compiler
 from app.machine.folders import unwritten
 from app.machine.interrupt import end_on_signal, take_the_end
 from app.machine.say import say, shown
@@ -90,6 +91,7 @@ def main() -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     # Each command imports what it needs: only those that compute wait for torch.
+    compiler.leave_out()
     match arguments.command:
         case "train":
             clean_ups = end_on_signal()

@@ -1,18 +1,21 @@
 """What is made of a run's records when it has ended, well or not: the summary, the trace and the report."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app.records import manifest
-from app.records.summary import Summary
-from app.summary.run import Run
+
+if TYPE_CHECKING:
+    from app.records.summary import Summary
 
 
-def conclude(run_folder: Path) -> Summary | None:
+def conclude(run_folder: Path) -> "Summary | None":
     """The summary, once everything is written; None where the run had not begun."""
     if not (run_folder / manifest.FILE).is_file():
         return None
-    # What draws is loaded when there is something to draw: the ranks start without it, and all but one end without it.
+    # What sums up and draws is loaded when there is something to: the ranks start without it, all but one end without it.
     from app.report import page, trace
+    from app.summary.run import Run
 
     run = Run(run_folder)
     run.summary.write(run_folder)
