@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from app.benchmark.choice import Choice
+from app.benchmark.choice import Choice, ReportChoice
+from app.benchmark.setups import StepChoice
 from app.errors import LockstepError, SettingError
 from app.machine import compiler
 from app.machine.folders import unwritten
@@ -30,7 +31,7 @@ COMMANDS = {
     "faults": "plan faults in real runs, judge what happened; scripts/faults injects them",
     "benchmark": "time a part of the program against plain code, as one of the cluster's ranks",
     "shape-link": "shape this rank's link as the LINK_ settings request; as root, before another command",
-    "check": "check the settings, and a command line if one follows; do nothing else",
+    "check": "check the settings, and a command line if one follows; make what that needs",
     "progress": "follow a run on a terminal: rank 0's lines on standard input, a bar below them",
     "nearest": "print a sentence about a name that is not a setting, such as the nearest one",
     "env-example": "print the text of .env.example",
@@ -67,9 +68,13 @@ FAULT_STEPS = {
 }
 
 BENCHMARKS = {
+    "step": "whole training steps of every set-up against an ordinary course script's",
     "sync": "every mode against the plainest correct code of its pattern",
     "collectives": "collective operations over a range of sizes, through the communicator and without it",
     "overhead": "a training step with and without measurements, and what those cost",
+    "report": "the making of a long run's summary and pages, by itself, against plain reading",
+    "table": "print the rows of the README's table from a result of `step`",
+    "compare": "say which ratios of a result of `step` got worse than the kept ones",
 }
 
 
@@ -129,7 +134,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
                 check_floor(settings)
             if arguments.command_line:
-                _parse(arguments.command_line)
+                following = _parse(arguments.command_line)
+                if following.command == "benchmark" and following.name == "step":
+                    StepChoice.of(following).ready(settings, say)
         case "report":
             from app.report.commands import report
 
@@ -147,10 +154,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
             follow(sys.stdin)
         case "benchmark":
-            clean_ups = end_on_signal()
-            from app.benchmark.take_part import benchmark
-
-            benchmark(arguments.name, Choice.of(arguments), environment.load(_place(arguments)), say, clean_ups)
+            return _benchmark(arguments)
         case "nearest":
             if sentence := explanations.about_name(arguments.name):
                 print(sentence)
@@ -158,6 +162,27 @@ def _run(arguments: argparse.Namespace) -> int:
             print(texts.env_example(), end="")
         case "settings-table":
             print(texts.settings_table(), end="")
+    return 0
+
+
+def _benchmark(arguments: argparse.Namespace) -> int:
+    match arguments.name:
+        case "table" | "compare":
+            from app.benchmark import kept
+
+            if arguments.name == "compare":
+                return kept.compare(arguments.file, arguments.keep, say)
+            kept.show_table(arguments.file, say)
+        case "report":
+            clean_ups = end_on_signal()
+            from app.benchmark.reporting import time_report
+
+            time_report(ReportChoice.of(arguments), say, clean_ups)
+        case _:
+            clean_ups = end_on_signal()
+            from app.benchmark.take_part import benchmark
+
+            benchmark(arguments.name, arguments, environment.load(_place(arguments)), say, clean_ups)
     return 0
 
 
@@ -354,6 +379,16 @@ def _add_benchmarks(command: argparse.ArgumentParser) -> None:
         benchmark = names.add_parser(name, help=what)
         if name == "collectives":
             Choice.add_options(benchmark)
+        if name == "step":
+            StepChoice.add_options(benchmark)
+        if name == "report":
+            ReportChoice.add_options(benchmark)
+        if name in ("table", "compare"):
+            benchmark.add_argument(
+                "file", nargs="?", metavar="FILE", help="its name in results/benchmarks/ [the newest]"
+            )
+        if name == "compare":
+            benchmark.add_argument("--keep", action="store_true", help="keep its ratios from now on, instead")
 
 
 if __name__ == "__main__":

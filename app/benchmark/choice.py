@@ -1,9 +1,13 @@
-"""What `benchmark collectives` is to time. This module does not import torch."""
+"""What `benchmark collectives` and `benchmark report` are to time. This module does not import torch."""
 
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
+
+from app.machine.say import shown
+from app.settings.fields import MOST_RANKS
 
 SMALLEST, LARGEST = 1 << 10, 256 << 20
 SIZE_STEP = 4
@@ -22,11 +26,15 @@ def message_size(text: str) -> int:
     return size
 
 
-def number_of_ranks(text: str) -> int:
-    """At least two."""
-    if not re.fullmatch(r"\d{1,5}", text) or int(text) < 2:
-        raise ArgumentTypeError(f"{text}: not allowed. Allowed: a whole number, 2 or more")
-    return int(text)
+def whole_number(least: int, most: int) -> Callable[[str], int]:
+    """Reads one within these bounds."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"\d{1,6}", text, re.ASCII) or not least <= int(text) <= most:
+            raise ArgumentTypeError(f"{shown(text)}: not allowed. Allowed: a whole number from {least} to {most}")
+        return int(text)
+
+    return read
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,12 @@ class Choice:
         parser.add_argument("--smallest", type=message_size, default=SMALLEST, metavar="SIZE", help="[1k]")
         parser.add_argument("--largest", type=message_size, default=LARGEST, metavar="SIZE", help="[256M]")
         parser.add_argument(
-            "--ranks", nargs="+", type=number_of_ranks, default=(), metavar="N", help="[2, 4, 8 and so on, and all]"
+            "--ranks",
+            nargs="+",
+            type=whole_number(2, MOST_RANKS),
+            default=(),
+            metavar="N",
+            help="[2, 4, 8 and so on, all]",
         )
 
     @classmethod
@@ -78,3 +91,26 @@ class Choice:
             return sorted({ranks for ranks in self.ranks if ranks <= world_size})
         powers = [1 << power for power in range(1, world_size.bit_length())]
         return sorted({*(power for power in powers if power < world_size), world_size} - {1})
+
+
+@dataclass(frozen=True)
+class ReportChoice:
+    """How long a run's report is to be made, and how often."""
+
+    ranks: int = 8
+    steps: int = 10_000
+    rounds: int = 5
+
+    @classmethod
+    def add_options(cls, parser: ArgumentParser) -> None:
+        """Add its options to a command line."""
+        for name, most in (("ranks", 100), ("steps", 100_000), ("rounds", 1000)):
+            default = getattr(cls, name)
+            parser.add_argument(
+                f"--{name}", type=whole_number(1, most), default=default, metavar="N", help=f"[{default}]"
+            )
+
+    @classmethod
+    def of(cls, options: Namespace) -> Self:
+        """The choice that a command line makes."""
+        return cls(options.ranks, options.steps, options.rounds)

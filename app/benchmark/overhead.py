@@ -15,13 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from app.benchmark.images import noise
 from app.cluster.members import Cluster
-from app.datasets import CLASSES, SIDE, SOURCES
-from app.datasets.prepared import DataSet, Part
 from app.machine.say import Say
 from app.records.lines import Recorder, Usage
 from app.records.manifest import Plan
-from app.settings.fields import DEFAULT_DATASETS, Settings
+from app.settings.fields import Settings
 from app.training import batches
 from app.training.loop import Job, Steps, make_job
 from app.training.meter import Meter, Outcome, StepMeter
@@ -243,13 +242,5 @@ def _row(name: str, seconds: float, step: float) -> str:
 def _job(settings: Settings, cluster: Cluster) -> Job:
     """A job as in a run, but without a prepared set, which a benchmark's ranks do not have."""
     batch, steps = settings.global_batch(cluster.world_size), 2 * (WARM_UP + ROUNDS)
-    job = make_job(settings, cluster, _noise(settings, batch), lambda _: None)
+    job = make_job(settings, cluster, noise(settings, batch), lambda _: None)
     return replace(job, plan=Plan(1, steps, steps, batch))
-
-
-def _noise(settings: Settings, samples: int) -> DataSet:
-    """Random images and labels, the same on all ranks, in the form of the model's usual set."""
-    source, random = SOURCES[DEFAULT_DATASETS[settings.model]], np.random.default_rng(settings.seed)
-    images = random.integers(0, 256, (samples, SIDE, SIDE, source.channels), dtype=np.uint8)
-    part = Part(images, random.integers(0, CLASSES, samples))
-    return DataSet(source, part, part)

@@ -1,10 +1,14 @@
 """A benchmark, as each rank runs it: join, measure the links, time, leave."""
 
+from argparse import Namespace
+
 import torch
 
 from app.benchmark.choice import Choice
 from app.benchmark.collectives import compare_collectives
 from app.benchmark.overhead import compare_measuring
+from app.benchmark.setups import StepChoice
+from app.benchmark.step import compare_steps
 from app.benchmark.sync import compare_modes
 from app.cluster.identity import identify
 from app.cluster.join import join
@@ -15,7 +19,7 @@ from app.settings.fields import Settings
 from app.wire.communicator import Communicator
 
 
-def benchmark(name: str, choice: Choice, settings: Settings, say: Say, clean_ups: CleanUps) -> None:
+def benchmark(name: str, options: Namespace, settings: Settings, say: Say, clean_ups: CleanUps) -> None:
     """Take part in a benchmark, as one of the cluster's ranks."""
     cluster = join(settings, identify(settings), say, clean_ups)
     torch.set_num_threads(cluster.me.threads)
@@ -25,9 +29,11 @@ def benchmark(name: str, choice: Choice, settings: Settings, say: Say, clean_ups
             say(describe(links))
         insist_on(links, settings, cluster)
         match name:
+            case "step":
+                compare_steps(settings, cluster, links, StepChoice.of(options), say, clean_ups)
             case "sync":
                 compare_modes(settings, cluster, say)
             case "collectives":
-                compare_collectives(settings, cluster, choice, say)
+                compare_collectives(settings, cluster, Choice.of(options), say)
             case "overhead":
                 compare_measuring(settings, cluster, say)

@@ -16,6 +16,18 @@ CPU_INFO = Path("/proc/cpuinfo")
 CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 CGROUP = Path("/sys/fs/cgroup")
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # as Linux names them on x86, and the last one on Arm
+FAST_FLAGS = (
+    "avx2",
+    "avx512f",
+    "avx512_vnni",
+    "avx512_bf16",
+    "amx_tile",
+    "amx_bf16",
+    "amx_int8",
+    "asimd",
+    "sve",
+    "bf16",
+)
 NO_LIMIT_BYTES = 2**60  # version 1 writes "no limit" as a number that no machine has
 
 
@@ -126,6 +138,12 @@ def threads(machine: Machine, ranks: Sequence[Machine]) -> int:
 def has_bfloat16(flags: str) -> bool:
     """Whether a CPU with these flags computes in bfloat16 itself."""
     return not BFLOAT16_FLAGS.isdisjoint(flags.split())
+
+
+def instructions() -> list[str]:
+    """Those of the CPU's instruction sets that decide on the speed of a training."""
+    flags = set(_cpu_info("flags", "Features").split())
+    return [flag for flag in FAST_FLAGS if flag in flags]
 
 
 def _cpu_info(*names: str) -> str:

@@ -1,7 +1,9 @@
-"""A fingerprint of the program as it runs, even if its revision is unknown or had uncommitted edits."""
+"""The program as it runs: its revision, and a fingerprint even if that is unknown or had uncommitted edits."""
 
 import hashlib
 from pathlib import Path
+
+REVISION = Path("REVISION")  # put into the image when it is built
 
 
 def source_sha256() -> str:
@@ -11,3 +13,8 @@ def source_sha256() -> str:
     for path in sorted(folder.rglob("*.py")):
         digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+def git_revision() -> str | None:
+    """The revision that the image was built from; None where it is not known."""
+    return (REVISION.read_text().strip() or None) if REVISION.is_file() else None

@@ -3,7 +3,6 @@
 import platform
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy
 import torch
@@ -17,13 +16,11 @@ from app.gradient_sync.contract import size_of
 from app.link.measured import speed_of
 from app.machine.cpus import fair_share
 from app.machine.interfaces import Carried
-from app.machine.source import source_sha256
+from app.machine.source import git_revision, source_sha256
 from app.modes import MODES
 from app.records.manifest import Image, Link, Manifest, ModeCost, Participant, Versions
 from app.training import layout_choice
 from app.training.loop import Job
-
-REVISION = Path("REVISION")  # put into the image when it is built
 
 # Given to the ranks of one run alone: another run with the same settings has its own.
 OF_ONE_START = frozenset({"rank", "world_size", "master_addr", "master_port", "node", "nodes", "run_name"})
@@ -36,7 +33,7 @@ def gather(
     settings, cluster, dataset = job.settings, job.cluster, job.dataset
     mode = gradient_sync.mode_class(settings.sync_mode)
     parameters = list(job.model.parameters())
-    size = size_of(parameters, settings.wire_precision)
+    size = size_of(parameters)
     speeds = [speed_of(link) for link in links or []]
     return Manifest(
         run=run,
@@ -68,7 +65,7 @@ def gather(
             numpy=numpy.__version__,
             kernel=platform.release(),
         ),
-        image=Image(git_revision=_revision(), source_sha256=source_sha256(), system=_system()),
+        image=Image(git_revision=git_revision(), source_sha256=source_sha256(), system=_system()),
         given=settings.model_dump(mode="json", include=settings.model_fields_set - OF_ONE_START),
         modes=_modes(size, speeds) if speeds else None,
         layout_cpu_seconds=layout_choice.measured(settings),
@@ -114,10 +111,6 @@ def _participants(
         )
         for member in cluster.members
     ]
-
-
-def _revision() -> str | None:
-    return (REVISION.read_text().strip() or None) if REVISION.is_file() else None
 
 
 def _system() -> str | None:

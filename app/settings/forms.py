@@ -17,9 +17,9 @@ BYTE = numerals(0, 255)  # of an address
 
 SYNC_MODE = OneOf(tuple(MODES))
 RUN_NAME = Form(
-    re.compile(r"(?!(?:latest|comparisons|experiments|faults)$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}").fullmatch,
-    "at most 100 letters, digits, '.', '_' or '-', a letter or digit first, and not 'latest', 'comparisons', "
-    "'experiments' or 'faults'",
+    re.compile(r"(?!(?:latest|benchmarks|comparisons|experiments|faults)$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}").fullmatch,
+    "at most 100 letters, digits, '.', '_' or '-', a letter or digit first, and not 'latest', 'benchmarks', "
+    "'comparisons', 'experiments' or 'faults'",
 )
 LINK_RATE = Form(link_rates.read_rate, link_rates.RATE_WORDS)
 LINK_RATE_BY_RANK = Form(link_rates.read_rate_by_rank, link_rates.RATE_BY_RANK_WORDS)

@@ -1,15 +1,24 @@
 """The benchmarks run, and tell of everything; their figures are for reading, and no test asserts them."""
 
+import json
+import os
 import re
+import signal
+import time
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
+import torch
 
+from app.benchmark import child, course
 from app.benchmark.choice import OPERATION_NAMES
 from app.benchmark.collectives import OPERATIONS
 from app.cluster.members import Cluster
 from app.modes import MODES
 from app.settings.fields import Settings
+from app.training import models
 from app.wire.communicator import Communicator
 from tests.processes import group
 from tests.processes.conftest import GroupOf
@@ -32,7 +41,7 @@ def test_every_mode_is_timed_beside_plain_code(tmp_path: Path) -> None:
 def test_a_wrong_name_is_refused(tmp_path: Path) -> None:
     code, output = group.wait(group.start("benchmark synk", tmp_path))
     assert code == 2
-    assert "invalid choice: 'synk' (choose from sync, collectives, overhead)" in output
+    assert "invalid choice: 'synk' (choose from step, sync, collectives, overhead, report, table, compare)" in output
 
 
 COST = re.compile(r"^(?P<part>\w[\w .,]*?) +(?P<milliseconds>[\d.]+|-) +(?:[\d.]+%|-)$")
@@ -105,3 +114,107 @@ def test_numbers_that_did_not_come_are_counted_as_wrong(group_of: GroupOf, name:
     for door in (0, 1):
         assert sum(outcome[door][0] for outcome in outcomes) > 0
         assert [outcome[door][1] for outcome in outcomes] == [0, 0]
+
+
+# Whole steps, against the course script
+
+SETUPS = ["course_one_node", "one_node", "all_reduce", "none", "all_reduce+PRECISION=bf16", "tuned_ddp"]
+
+
+def results(folder: Path, benchmark: str) -> dict[str, Any]:
+    [path] = (folder / "results/benchmarks").glob(f"*-{benchmark}.json")
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
+
+
+def test_every_setup_takes_its_turn_beside_the_course_script(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    ranks = Ranks(tmp_path, 2, f"benchmark step --rounds 5 --steps 1 --only {' '.join(SETUPS)}", GLOBAL_BATCH_SIZE=8)
+    ranks.start()
+    outcomes = ranks.wait()
+    assert [code for code, _ in outcomes.values()] == [0, 0], outcomes
+    assert outcomes[1][1] == ""
+    outcome = results(tmp_path, "step")
+    assert list(outcome["setups"]) == SETUPS
+    for name, each in outcome["setups"].items():
+        assert len(each["seconds"]) == len(each["cpu_seconds"]) == 5
+        assert min(each["seconds"]) > 0
+        assert (each["phases"] is None) == name.startswith(("course", "tuned"))
+    assert outcome["setups"]["all_reduce"]["replicas_identical"]
+    assert len(outcome["setups"]["one_node"]["phases"]) == 1
+    pairs = {(each["of"], each["against"]) for each in outcome["ratios"]}
+    assert {("one_node", "course_one_node"), ("all_reduce", "none")} <= pairs
+    assert ("all_reduce+PRECISION=bf16", "none") not in pairs  # which computes in fp32
+    assert all(each["low"] <= each["value"] <= each["high"] for each in outcome["ratios"])
+    code, rows = group.wait(group.start("benchmark table", tmp_path))
+    assert code == 0
+    assert [row.split("|")[1].strip() for row in rows.splitlines()[2:]] == [
+        "`one_node`", "`all_reduce`", "`none`", "`all_reduce PRECISION=bf16`"
+    ]  # fmt: skip
+
+
+def test_a_course_script_that_dies_ends_the_benchmark_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, 2, "benchmark step --rounds 1000 --only course_all_reduce", GLOBAL_BATCH_SIZE=8)
+    ranks.start()
+    scripts = [script_of(ranks, rank) for rank in (0, 1)]
+    processes = [process for script in scripts for process in (script, *script.children(recursive=True))]
+    os.kill(scripts[1].pid, signal.SIGKILL)
+    outcomes = ranks.wait()
+    assert [code for code, _ in outcomes.values()] == [1, 1], outcomes
+    for _, output in outcomes.values():
+        assert "rank 1: the course script course_all_reduce has left the benchmark: it was killed by SIGKILL" in output
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    assert not alive, alive
+
+
+def script_of(ranks: Ranks, rank: int) -> psutil.Process:
+    """A rank's course script, once it has taken turns."""
+    deadline = time.monotonic() + group.PATIENCE_SECONDS
+    benchmark = psutil.Process(ranks.processes[rank].pid)
+    while time.monotonic() < deadline:
+        scripts = benchmark.children()
+        if any(script.children() for script in scripts):  # it has begun to load batches
+            return scripts[0]
+        time.sleep(0.1)
+    raise TimeoutError(f"rank {rank} started no course script")
+
+
+def averaged(cluster: Cluster, name: str) -> list[list[float]]:
+    """Gradients as the course script averages them, and what the mean is."""
+    parameters = [torch.nn.Parameter(torch.zeros(shape)) for shape in ((3, 2), (5,))]
+    for number, parameter in enumerate(parameters):
+        parameter.grad = torch.full_like(parameter, float(cluster.rank * 10 + number))
+    course.AVERAGES[name](parameters)
+    return [parameter.grad.flatten().tolist() for parameter in parameters if parameter.grad is not None]
+
+
+@pytest.mark.parametrize("name", course.AVERAGES)
+def test_the_course_script_averages_gradients(group_of: GroupOf, name: str) -> None:
+    for outcome in group_of(3).run(averaged, name):
+        assert outcome == [[10.0] * 6, [11.0] * 5]
+
+
+def test_the_course_scripts_model_is_ours() -> None:
+    """The same parameters give the same numbers."""
+    for name in ("vgg11", "lenet5"):
+        ours, theirs = models.build(name, 1), course.MODELS[name]()
+        for own, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            other.data.copy_(own.data)
+        images = torch.randn(1, 1 if name == "lenet5" else 3, 32, 32)
+        torch.testing.assert_close(theirs.eval()(images), ours.eval()(images))
+
+
+def test_a_plain_script_gets_nothing_that_the_image_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GLIBC_TUNABLES", "OMP_NUM_THREADS", "PYTHONUNBUFFERED", "SYNC_MODE"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("LANG", "C")
+    plain = child.plain_environment()
+    assert plain["LANG"] == "C"
+    assert not {"GLIBC_TUNABLES", "OMP_NUM_THREADS", "PYTHONUNBUFFERED", "SYNC_MODE"} & plain.keys()
+
+
+def test_the_report_of_a_long_run_is_timed(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    code, output = group.wait(group.start("benchmark report --ranks 2 --steps 20 --rounds 1", tmp_path))
+    assert code == 0, output
+    assert set(results(tmp_path, "report")["seconds"]) == {"plain reading", "summary", "trace", "page", "all"}
