@@ -11,3 +11,6 @@ MODES = {
     "ddp": "Ddp",
     "bucketed_all_reduce": "BucketedAllReduce",
 }
+
+# Those that WIRE_PRECISION applies to: they average buffers through `wire_of`. (`none` has nothing to send.)
+ANY_WIRE_PRECISION = ("none", "flat_all_reduce", "ring_all_reduce", "ddp", "bucketed_all_reduce")

@@ -10,6 +10,7 @@ from torch import nn
 from app.costs.patterns import ALL_REDUCE
 from app.gradient_sync.contract import GradientSync, Overlap, learned_of
 from app.gradient_sync.gradient_buffer import GradientBuffer
+from app.gradient_sync.wire_precision import Averaged, wire_of
 from app.settings.fields import Settings
 from app.wire.communicator import Communicator
 
@@ -26,7 +27,7 @@ class BucketedAllReduce(GradientSync):
     Bytes per rank and step: 2(N-1)/N * S for gradients of S bytes.
     Messages: one all-reduce per bucket, which is a ring in Gloo: 2(N-1) rounds, each of two messages or more.
     Equivalent to `ddp`, within rounding; but each rank keeps its own buffers (batch normalisation's running
-    statistics), as in the explicit modes.
+    statistics), as in the explicit modes. WIRE_PRECISION applies as in `flat_all_reduce`.
     """
 
     cost = ALL_REDUCE
@@ -34,17 +35,18 @@ class BucketedAllReduce(GradientSync):
 
     def __init__(self, communicator: Communicator, settings: Settings) -> None:
         super().__init__(communicator, settings)
+        self._wire = wire_of(communicator, settings)
         self._bucket_bytes = settings.bucket_bytes or BUCKET_BYTES
         self._buckets: list[Bucket] = []
         self._bucket_of: dict[nn.Parameter, Bucket] = {}
-        self._started: list[torch.futures.Future[torch.Tensor]] = []
+        self._started: list[Averaged] = []
         self._in_backward = False
 
     def attach(self, model: nn.Module) -> nn.Module:
         """Lay out the buckets, and let backward fill them."""
         learned = learned_of(model.parameters())[::-1]
         if learned and self._communicator.world_size > 1:
-            self._buffer = GradientBuffer(learned, self._communicator.world_size)
+            self._buffer = GradientBuffer(learned, self._wire.share)
             self._cut(learned)
             for parameter in learned:
                 parameter.register_post_accumulate_grad_hook(self._take)  # type: ignore[no-untyped-call]
@@ -78,7 +80,7 @@ class BucketedAllReduce(GradientSync):
             self._start_next()
 
     def _start_next(self) -> None:
-        self._started.append(self._communicator.start_all_reduce(self._buckets[len(self._started)].values))
+        self._started.append(self._wire.start(self._buckets[len(self._started)].values))
 
     def _finish(self) -> None:
         while len(self._started) < len(self._buckets):

@@ -10,8 +10,10 @@ from torch import nn
 
 from app.costs.bandwidth import LinkSpeed
 from app.costs.patterns import Cost, Size
-from app.settings.fields import Settings
+from app.settings.fields import Settings, WirePrecision
 from app.wire.communicator import Communicator, Passage
+
+HALF_BYTES = 2  # of a number in bf16 or fp16
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,11 @@ class GradientSync(ABC):
             raise ValueError(f"{type(self).__name__} remembers nothing, and was given {', '.join(state)}")
 
     @classmethod
-    def bytes_sent_per_step(cls, parameters: Sequence[nn.Parameter], rank: int, world_size: int) -> float:
+    def bytes_sent_per_step(
+        cls, parameters: Sequence[nn.Parameter], rank: int, world_size: int, wire_precision: WirePrecision = "fp32"
+    ) -> float:
         """Payload that this rank sends in a step to average these parameters' gradients, by the formula."""
-        return cls.cost.bytes_sent(size_of(parameters), rank, world_size)
+        return cls.cost.bytes_sent(size_of(parameters, wire_precision), rank, world_size)
 
     @classmethod
     def seconds_at_least(cls, parameters: Sequence[nn.Parameter], links: Sequence[LinkSpeed]) -> float:
@@ -95,7 +99,9 @@ def learned_of(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
     return [parameter for parameter in parameters if parameter.requires_grad]
 
 
-def size_of(parameters: Sequence[nn.Parameter]) -> Size:
-    """Size of the gradients that these parameters get."""
+def size_of(parameters: Sequence[nn.Parameter], wire_precision: WirePrecision = "fp32") -> Size:
+    """Size on the wire of the gradients that these parameters get: as they are, or in half precision."""
     learned = learned_of(parameters)
-    return Size(sum(parameter.numel() for parameter in learned), sum(parameter.nbytes for parameter in learned))
+    elements = sum(parameter.numel() for parameter in learned)
+    whole = sum(parameter.nbytes for parameter in learned)
+    return Size(elements, whole if wire_precision == "fp32" else HALF_BYTES * elements)

@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from app.costs.patterns import ALL_REDUCE
 from app.gradient_sync.contract import GradientSync, Overlap
+from app.gradient_sync.wire_precision import Averaged, wire_of
 from app.settings.fields import Settings
 from app.wire.communicator import Communicator
 
@@ -24,6 +25,7 @@ class Ddp(GradientSync):
     Messages: one all-reduce per bucket, which is a ring in Gloo: 2(N-1) rounds, each of two messages or more.
     Equivalent to `all_reduce`, within rounding. Before each forward pass rank 0's buffers (batch
     normalisation's running statistics) go to all ranks as well; those bytes are not gradients and are counted apart.
+    WIRE_PRECISION applies as in `flat_all_reduce`.
     """
 
     cost = ALL_REDUCE
@@ -32,6 +34,7 @@ class Ddp(GradientSync):
     def __init__(self, communicator: Communicator, settings: Settings) -> None:
         super().__init__(communicator, settings)
         self._apart = communicator.apart()
+        self._wire = wire_of(communicator, settings)
         self._bucket_bytes = settings.bucket_bytes
 
     def attach(self, model: nn.Module) -> nn.Module:
@@ -39,7 +42,9 @@ class Ddp(GradientSync):
         if not any(parameter.requires_grad for parameter in model.parameters()):
             return model  # DistributedDataParallel refuses a model that has nothing to learn
         mebibytes = None if self._bucket_bytes is None else self._bucket_bytes / MEBIBYTE
-        wrapped = DistributedDataParallel(model, bucket_cap_mb=mebibytes, broadcast_buffers=False)
+        wrapped = DistributedDataParallel(
+            model, bucket_cap_mb=mebibytes, broadcast_buffers=False, gradient_as_bucket_view=True
+        )
         wrapped.register_comm_hook(None, self._average)
         wrapped.register_forward_pre_hook(self._share_buffers)  # as DDP itself would, but where it can be timed
         return wrapped
@@ -62,6 +67,10 @@ class Ddp(GradientSync):
             for buffer, part in zip(same, torch.split(flat, [buffer.numel() for buffer in same]), strict=True):
                 buffer.view(-1).copy_(part)
 
-    def _average(self, state: None, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """DDP's own recipe, divide and then sum: the results match DDP's to the bit."""
-        return self._communicator.start_all_reduce(bucket.buffer().div_(self._communicator.world_size))
+    def _average(self, state: None, bucket: GradBucket) -> Averaged:
+        """DDP's own recipe, divide and then sum: the results match DDP's to the bit.
+
+        Half precision sums first.
+        """
+        shares = bucket.buffer()
+        return self._wire.start(shares if self._wire.share == 1 else shares.mul_(self._wire.share))

@@ -10,12 +10,13 @@ class GradientBuffer:
     """The gradients of these parameters, in their order; each has a place of its parameter's shape.
 
     Backward makes each gradient in fresh memory. A hook that takes it at once finds it in the processor's cache, and
-    frees its memory for the next one. The division by the number of ranks comes with that copy, because a pass of its
-    own over all gradients takes as long as the copy itself.
+    frees its memory for the next one. What each is multiplied by comes with that copy, because a pass of its own over
+    all gradients takes as long as the copy itself.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], world_size: int) -> None:
-        self._share = 1 / world_size
+    def __init__(self, parameters: Sequence[nn.Parameter], share: float) -> None:
+        """Each gradient is multiplied by this share on its way into its place."""
+        self._share = share
         self.values = parameters[0].new_zeros(sum(map(torch.numel, parameters)))
         self._places: dict[nn.Parameter, torch.Tensor] = {}
         start = 0

@@ -11,6 +11,7 @@ from torch import nn
 
 from app.costs.patterns import RING, cut
 from app.gradient_sync.contract import GradientSync, gradients_of
+from app.gradient_sync.wire_precision import DTYPES, add, rounding
 from app.settings.fields import Settings
 from app.wire.communicator import Communicator, Transfer
 
@@ -32,6 +33,9 @@ class RingAllReduce(GradientSync):
     Where N does not divide, chunks differ by one element, and so do the ranks.
     Messages per rank and step: 2(N-1) * the pieces of a chunk, whatever the number of parameters.
     Equivalent to `all_reduce`, within rounding.
+
+    With WIRE_PRECISION=bf16 or fp16, S is half as large. What arrives is added in fp32, and rounded again to be sent:
+    a chunk is rounded N times on its way, and the rank that finishes it keeps the rounded mean as all others do.
     """
 
     cost = RING
@@ -41,7 +45,8 @@ class RingAllReduce(GradientSync):
 
     def __init__(self, communicator: Communicator, settings: Settings) -> None:
         super().__init__(communicator, settings)
-        self._buffer = torch.empty(0)
+        self._precision, self._log_every = settings.wire_precision, settings.log_every
+        self._buffer = self._rounded = torch.empty(0)
         self._places: list[torch.Tensor] = []
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -50,47 +55,52 @@ class RingAllReduce(GradientSync):
         gradients = [gradient.view(-1) for gradient in gradients_of(learned)]
         if not gradients or self._communicator.world_size == 1:
             return
+        if self._precision != "fp32" and self._communicator.step % self._log_every == 0:
+            for gradient in gradients:
+                self._communicator.traffic.note_rounding(*rounding(gradient, DTYPES[self._precision]))
         buffer = self._buffer_for(gradients)
-        self._average(gradients, buffer)
+        self._average(gradients, buffer, self._wire_for(buffer))
         for parameter, mean in zip(learned, torch.split(buffer, list(map(len, gradients))), strict=True):
             parameter.grad = mean.view(parameter.shape)
 
-    def _average(self, gradients: Sequence[torch.Tensor], buffer: torch.Tensor) -> None:
+    def _average(self, gradients: Sequence[torch.Tensor], buffer: torch.Tensor, wire: torch.Tensor) -> None:
         rank, world_size = self._communicator.rank, self._communicator.world_size
         ring = Ring(self._communicator)
-        chunks = [self._pieces(chunk, gradients, buffer) for chunk in cut(range(len(buffer)), world_size)]
+        chunks = [self._pieces(chunk, gradients, buffer, wire) for chunk in cut(range(len(buffer)), world_size)]
         reducing, steps = world_size - 1, 2 * (world_size - 1)
         upcoming = iter((step, piece) for step in range(steps) for piece in chunks[(rank - 1 - step) % world_size])
-        places = cycle(self._landing_places(buffer))
+        places = cycle(self._landing_places(wire))
         landing: deque[tuple[int, Piece, torch.Tensor, Transfer]] = deque()
 
         def expect_next() -> None:
             for step, piece in islice(upcoming, 1):
-                place = next(places)[: len(piece.values)] if step < reducing else piece.values
+                place = next(places)[: len(piece.wire)] if step < reducing else piece.wire
                 landing.append((step, piece, place, ring.start_receive(place)))
 
         for _ in range(self.receives_ahead):
             expect_next()
         for piece in chunks[rank]:
             piece.pack()
-            ring.start_send(piece.values)
+            ring.start_send(piece.wire)
         while landing:
             step, piece, place, transfer = landing.popleft()
             transfer.wait()
             if step < reducing:
-                piece.pack_with(place)
-            if step == reducing - 1:
-                piece.values.div_(world_size)
+                piece.pack_with(place, 1 / world_size if step == reducing - 1 else 1)
             if step < steps - 1:
-                ring.start_send(piece.values)
+                ring.start_send(piece.wire)
+            if step >= reducing - 1:
+                piece.unround()
             expect_next()
         ring.finish()
 
-    def _pieces(self, chunk: range, gradients: Sequence[torch.Tensor], buffer: torch.Tensor) -> "list[Piece]":
-        count = -(-len(chunk) * buffer.element_size() // self.piece_bytes)
-        return [Piece.of(buffer, gradients, stretch) for stretch in cut(chunk, count)]
+    def _pieces(
+        self, chunk: range, gradients: Sequence[torch.Tensor], buffer: torch.Tensor, wire: torch.Tensor
+    ) -> "list[Piece]":
+        count = -(-len(chunk) * wire.element_size() // self.piece_bytes)
+        return [Piece.of(buffer, wire, gradients, stretch) for stretch in cut(chunk, count)]
 
-    # Both kinds of memory are kept from step to step, because fresh memory costs as much time as an addition.
+    # All memory is kept from step to step, because fresh memory costs as much time as an addition.
 
     def _buffer_for(self, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
         """A single gradient is a buffer already."""
@@ -101,11 +111,19 @@ class RingAllReduce(GradientSync):
             self._buffer = gradients[0].new_empty(length)
         return self._buffer
 
-    def _landing_places(self, buffer: torch.Tensor) -> list[torch.Tensor]:
+    def _wire_for(self, buffer: torch.Tensor) -> torch.Tensor:
+        """What travels: the buffer itself, or its numbers rounded."""
+        if self._precision == "fp32":
+            return buffer
+        if len(self._rounded) != len(buffer):
+            self._rounded = torch.empty(len(buffer), dtype=DTYPES[self._precision])
+        return self._rounded
+
+    def _landing_places(self, wire: torch.Tensor) -> list[torch.Tensor]:
         """Memory for received pieces, before they are added."""
-        longest = min(len(buffer), self.piece_bytes // buffer.element_size() + 1)
+        longest = min(len(wire), self.piece_bytes // wire.element_size() + 1)
         if not self._places or len(self._places[0]) < longest:
-            self._places = [buffer.new_empty(longest) for _ in range(self.receives_ahead)]
+            self._places = [wire.new_empty(longest) for _ in range(self.receives_ahead)]
         return self._places
 
 
@@ -114,10 +132,11 @@ class Piece:
     """A stretch of the buffer, and the stretches of this rank's gradients that belong there."""
 
     values: torch.Tensor
+    wire: torch.Tensor  # what travels: the same memory, or the values rounded
     own: list[tuple[torch.Tensor, torch.Tensor]]  # place in the buffer, part of a gradient
 
     @classmethod
-    def of(cls, buffer: torch.Tensor, gradients: Sequence[torch.Tensor], stretch: range) -> Self:
+    def of(cls, buffer: torch.Tensor, wire: torch.Tensor, gradients: Sequence[torch.Tensor], stretch: range) -> Self:
         """A stretch of the buffer, in which all gradients lie end to end."""
         own, start = [], 0
         for gradient in gradients:
@@ -125,19 +144,33 @@ class Piece:
             if first < end:
                 own.append((buffer[first:end], gradient[first - start : end - start]))
             start += len(gradient)
-        return cls(buffer[stretch.start : stretch.stop], own)
+        values = buffer[stretch.start : stretch.stop]
+        return cls(values, values if wire is buffer else wire[stretch.start : stretch.stop], own)
 
     def pack(self) -> None:
         """Put this rank's gradients into the buffer."""
         for place, gradient in self.own:
             place.copy_(gradient)
+        self._round()
 
-    def pack_with(self, others: torch.Tensor) -> None:
-        """Put their sum with the received values into the buffer, in one pass over the memory."""
+    def pack_with(self, others: torch.Tensor, factor: float) -> None:
+        """Put their sum with the received values into the buffer, in one pass over the memory; then scale it."""
         start = 0
         for place, gradient in self.own:
-            torch.add(gradient, others[start : start + len(place)], out=place)
+            add(gradient, others[start : start + len(place)], out=place)
             start += len(place)
+        if factor != 1:
+            self.values.mul_(factor)
+        self._round()
+
+    def unround(self) -> None:
+        """Take what has travelled, or will."""
+        if self.wire is not self.values:
+            self.values.copy_(self.wire)
+
+    def _round(self) -> None:
+        if self.wire is not self.values:
+            self.wire.copy_(self.values)
 
 
 class Ring:

@@ -99,6 +99,7 @@ class Step:
     cpu_seconds: PhaseSeconds | None = None  # of all threads; null in older records
     no_core_seconds: PhaseSeconds | None = None  # ready to run while others had the cores; null if the kernel is silent
     quota_seconds: PhaseSeconds | None = None  # ready to run while the CPU quota had run out
+    wire_rounding_error: NumberOrNull = None  # of this rank's gradient, norm by norm; null where it was not measured
 
 
 @dataclass(frozen=True)

@@ -146,6 +146,7 @@ class GroupFigures(Figures):
     clock_uncertainty_seconds: float | None
     bandwidth: Bandwidth | None  # null where nothing was sent
     buckets_per_step: float | None  # null in a mode that hides nothing
+    wire_rounding_error: float | None = None  # null where nothing was rounded for the wire
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def gather(
     settings, cluster, dataset = job.settings, job.cluster, job.dataset
     mode = gradient_sync.mode_class(settings.sync_mode)
     parameters = list(job.model.parameters())
-    size = size_of(parameters)
+    size = size_of(parameters, settings.wire_precision)
     speeds = [speed_of(link) for link in links or []]
     return Manifest(
         run=run,

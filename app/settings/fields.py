@@ -7,6 +7,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.errors import SettingError
 from app.machine.say import shown
+from app.modes import ANY_WIRE_PRECISION
 from app.settings import forms, kinds
 from app.settings.link_rates import read_rate_by_rank
 
@@ -15,6 +16,7 @@ DatasetName = Literal["shapes", "digits", "cifar10", "mnist"]
 Evaluation = Literal["sharded", "every_rank", "never"]
 BatchNormName = Literal["local", "synchronised"]
 Precision = Literal["fp32", "bf16", "fp64"]
+WirePrecision = Literal["fp32", "bf16", "fp16"]
 MemoryFormat = Literal["mixed", "contiguous", "channels_last"]
 LearningRateScaling = Literal["none", "linear"]
 ScheduleName = Literal["constant", "cosine", "step"]
@@ -137,6 +139,11 @@ class Settings(BaseSettings):
         "fp32",
         description="number format: bf16 computes layers in bfloat16 and keeps parameters and gradients in fp32; "
         "fp64 is for proofs",
+    )
+    wire_precision: WirePrecision = Field(
+        "fp32",
+        description=f"number format of gradients on the wire, for {', '.join(ANY_WIRE_PRECISION[1:])}: bf16 and fp16 "
+        "send half the bytes, and add up in fp32",
     )
     memory_format: MemoryFormat | None = Field(
         None,
@@ -265,6 +272,7 @@ class Settings(BaseSettings):
                 f"RANK={self.rank} with WORLD_SIZE={self.world_size}. Allowed: 0 to {self.world_size - 1}."
             )
         self._check_nodes()
+        self._check_wire()
         if "slow_factor" in given and self.slow_rank is None:
             raise SettingError(f"SLOW_FACTOR={self.slow_factor:g} without SLOW_RANK. Set SLOW_RANK, or unset both.")
         if ranks := self.world_size or self.ranks_started:
@@ -283,6 +291,27 @@ class Settings(BaseSettings):
             raise SettingError(
                 f"WORLD_SIZE={self.world_size}, but NODES={shown(self.nodes or '')} names {len(self.all_nodes)}. "
                 "Unset WORLD_SIZE."
+            )
+
+    def _check_wire(self) -> None:
+        """Refuse half precision on the wire where it could not be, or would spoil what is asked for."""
+        if self.wire_precision == "fp32":
+            return
+        if self.sync_mode not in ANY_WIRE_PRECISION:
+            allowed = ", ".join(ANY_WIRE_PRECISION[1:])
+            raise SettingError(
+                f"WIRE_PRECISION={self.wire_precision} with SYNC_MODE={self.sync_mode}: not allowed, this mode sends "
+                f"gradients as they are. Allowed: WIRE_PRECISION=fp32, or SYNC_MODE={allowed}."
+            )
+        if self.precision == "fp64":
+            raise SettingError(
+                f"WIRE_PRECISION={self.wire_precision} with PRECISION=fp64: not allowed, rounding on the wire would "
+                "spoil the proofs that fp64 is for. Allowed: WIRE_PRECISION=fp32, or PRECISION=fp32, bf16."
+            )
+        if self.backend == "mpi":
+            raise SettingError(
+                f"WIRE_PRECISION={self.wire_precision} with BACKEND=mpi: not allowed, PyTorch's MPI carries no numbers "
+                "of 16 bits. Allowed: WIRE_PRECISION=fp32, or BACKEND=gloo."
             )
 
     def check_ranks(self, world_size: int) -> None:

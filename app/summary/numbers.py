@@ -78,6 +78,7 @@ def _group_figures(run: RunRecords, sync_seconds: float | None) -> GroupFigures:
         clock_uncertainty_seconds=max(uncertainties, default=None),
         bandwidth=_bandwidth(sync_seconds, run.manifest),
         buckets_per_step=mean(len(step.buckets) for rank in run.ranks for step in rank.steps if step.buckets),
+        wire_rounding_error=mean(step.wire_rounding_error for rank in run.ranks for step in rank.steps),
     )
 
 

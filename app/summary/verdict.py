@@ -64,6 +64,7 @@ def _sentences(bound: str | None, summary: Summary, manifest: Manifest) -> Itera
         yield from _about_links(summary, shares, manifest)
         yield from _about_other_modes(summary, shares, manifest)
         yield from _about_bytes(summary)
+        yield from _about_rounding(summary, manifest)
         yield from _about_quota(summary, manifest)
     yield from _about_learning(summary)
 
@@ -214,6 +215,15 @@ def _about_bytes(summary: Summary) -> Iterator[str]:
     size = f"{amounts[0] / 1e6:.2f}" if len(amounts) == 1 else f"{amounts[0] / 1e6:.2f} to {amounts[-1] / 1e6:.2f}"
     kernel = f"; the kernel counted at most {percent(max(excess), 1)} more" if excess else ""
     yield f"Each rank sends as many bytes as the formula says, {size} MB a step{kernel}."
+
+
+def _about_rounding(summary: Summary, manifest: Manifest) -> Iterator[str]:
+    error = summary.run.wire_rounding_error
+    if error is not None:
+        yield (
+            f"WIRE_PRECISION={manifest.settings.get('wire_precision')} sends half the bytes of fp32, and its rounding "
+            f"moves a rank's gradient by {percent(error, 3)} of its size."
+        )
 
 
 def _about_quota(summary: Summary, manifest: Manifest) -> Iterator[str]:

@@ -155,6 +155,7 @@ class StepMeter:
             cpu_seconds=self._processor.used(),
             no_core_seconds=self._processor.lost_to_others(),
             quota_seconds=self._processor.lost_to_quota(),
+            wire_rounding_error=traffic.rounding_error,
         )
 
 

@@ -1,8 +1,9 @@
 """The only way to the wire: it counts all payload, limits every wait, and names the lost rank if one fails."""
 
+import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ class Traffic:
         self.sent = 0.0
         self.received = 0.0
         self.passages: list[Passage] = []  # the operations that computation may hide
+        self._rounding: tuple[float, float] | None = None
         self._seconds = 0.0
         self._under_way = 0
         self._since = 0.0
@@ -47,6 +49,18 @@ class Traffic:
             if self._under_way == 0:
                 self._since = time.monotonic()
             self._under_way += 1
+
+    def note_rounding(self, error: float, norm: float) -> None:
+        """Add to the squares of two norms: of what rounding for the wire has changed, and of what it was given."""
+        with self._lock:
+            errors, norms = self._rounding or (0.0, 0.0)
+            self._rounding = (errors + error, norms + norm)
+
+    @property
+    def rounding_error(self) -> float | None:
+        """How far rounding for the wire has moved this rank's gradients, relative to them; None if not measured."""
+        error, norm = self._rounding or (0.0, 0.0)
+        return math.sqrt(error / norm) if norm else None
 
     def end(self) -> None:
         """Count an operation that ends now."""
@@ -75,6 +89,7 @@ class Communicator:
         if ranks:
             self.group = cluster.backend.group_of(range(ranks), cluster.rank, cluster.peer_timeout)
         self.traffic = Traffic()
+        self.step = 0
 
     @property
     def rank(self) -> int:
@@ -90,7 +105,7 @@ class Communicator:
     def begin_step(self, step: int) -> None:
         """Count from zero again, and name this step in errors; end here if the roll call has found a loss."""
         self._cluster.insist_on_all()
-        self._moment = f"at step {step}"
+        self._moment, self.step = f"at step {step}", step
         self.traffic = Traffic()
         for other in self._apart:
             other.begin_step(step)
@@ -98,25 +113,34 @@ class Communicator:
     def all_reduce(self, tensor: torch.Tensor) -> None:
         """Replace the tensor, on every rank, by the sum over all ranks."""
         share = all_reduce_share(tensor.nbytes, self.world_size)
-        with self._passing(f"all-reduce of {tensor.nbytes} bytes", share, share):
+        with self.passing(f"all-reduce of {tensor.nbytes} bytes", share, share):
             dist.all_reduce(tensor, group=self.group)
 
     def start_all_reduce(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         """Start to replace the tensor by the sum over all ranks; the future returns the tensor."""
-        traffic, share = self.traffic, all_reduce_share(tensor.nbytes, self.world_size)
-        passage = Passage(tensor.nbytes, time.monotonic())
+
+        def start() -> torch.futures.Future[list[torch.Tensor]]:
+            future: torch.futures.Future[list[torch.Tensor]]
+            future = dist.all_reduce(tensor, group=self.group, async_op=True).get_future()
+            return future
+
+        return self.behind(tensor.nbytes, start).then(lambda done: done.value()[0])
+
+    def behind[Result](
+        self, size: int, start: Callable[[], torch.futures.Future[Result]]
+    ) -> torch.futures.Future[Result]:
+        """Start an all-reduce of `size` bytes that runs behind other work."""
+        traffic, share = self.traffic, all_reduce_share(size, self.world_size)
+        passage = Passage(size, time.monotonic())
         traffic.passages.append(passage)
         traffic.begin(share, share)
 
-        def finish(done: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+        def finish(done: torch.futures.Future[Result]) -> Result:
             passage.ended = time.monotonic()
             traffic.end()
-            return done.value()[0]
+            return done.value()
 
-        reduced: torch.futures.Future[torch.Tensor] = (
-            dist.all_reduce(tensor, group=self.group, async_op=True).get_future().then(finish)
-        )
-        return reduced
+        return start().then(finish)
 
     def broadcast(self, tensor: torch.Tensor) -> None:
         """Replace the tensor, on every rank, by rank 0's; the backend decides which rank forwards it to which."""
@@ -124,7 +148,7 @@ class Communicator:
         sent, received = (others, 0) if self.rank == CENTRE else (0, tensor.nbytes)
         passage = Passage(tensor.nbytes, time.monotonic())
         self.traffic.passages.append(passage)
-        with self._passing(f"broadcast of {tensor.nbytes} bytes", sent, received):
+        with self.passing(f"broadcast of {tensor.nbytes} bytes", sent, received):
             dist.broadcast(tensor, CENTRE, group=self.group)
         passage.ended = time.monotonic()
 
@@ -132,7 +156,7 @@ class Communicator:
         """Every rank's tensor, by rank, on every rank."""
         others = (self.world_size - 1) * tensor.nbytes
         everyones = [torch.empty_like(tensor) for _ in range(self.world_size)]
-        with self._passing(f"all-gather of {tensor.nbytes} bytes from each rank", others, others):
+        with self.passing(f"all-gather of {tensor.nbytes} bytes from each rank", others, others):
             dist.all_gather(everyones, tensor, group=self.group)
         return everyones
 
@@ -142,7 +166,7 @@ class Communicator:
         central = self.rank == CENTRE
         everyones = [torch.empty_like(tensor) for _ in range(self.world_size)] if central else []
         sent, received = (0, others) if central else (tensor.nbytes, 0)
-        with self._passing(f"gather of {tensor.nbytes} bytes from each rank", sent, received):
+        with self.passing(f"gather of {tensor.nbytes} bytes from each rank", sent, received):
             dist.gather(tensor, everyones if central else None, dst=CENTRE, group=self.group)
         return everyones
 
@@ -151,7 +175,7 @@ class Communicator:
         others = (self.world_size - 1) * tensor.nbytes
         central = self.rank == CENTRE
         sent, received = (others, 0) if central else (0, tensor.nbytes)
-        with self._passing(f"scatter of {tensor.nbytes} bytes to each rank", sent, received):
+        with self.passing(f"scatter of {tensor.nbytes} bytes to each rank", sent, received):
             dist.scatter(tensor, list(parts) if central else None, src=CENTRE, group=self.group)
 
     def start_send(self, tensor: torch.Tensor, to: int, tag: int = 0) -> "Transfer":
@@ -178,7 +202,8 @@ class Communicator:
         return self._cluster.watching(operation, lambda: self._moment)
 
     @contextmanager
-    def _passing(self, operation: str, sent: float, received: float) -> Iterator[None]:
+    def passing(self, operation: str, sent: float, received: float) -> Iterator[None]:
+        """Count so many bytes while an operation runs, and explain its failure."""
         traffic = self.traffic
         traffic.begin(sent, received)
         try:

@@ -86,9 +86,16 @@ def run_of_vgg_11(clone: Clone, **settings: str) -> dict[str, Any]:
     return run
 
 
-@pytest.mark.parametrize("mode", ["send_recv", "all_reduce"])  # ddp: test_full_epoch.py; the others: next test
-def test_vgg_11_puts_the_bytes_of_the_formula_on_the_wire(used_clone: Clone, mode: str) -> None:
-    run_of_vgg_11(used_clone, SYNC_MODE=mode)
+@pytest.mark.parametrize(
+    ("mode", "wire_precision", "megabytes"), [("all_reduce", "fp32", 55.39), ("flat_all_reduce", "bf16", 27.69)]
+)  # ddp: test_full_epoch.py; the star and the ring: next test
+def test_vgg_11_puts_the_bytes_of_the_formula_on_the_wire(
+    used_clone: Clone, mode: str, wire_precision: str, megabytes: float
+) -> None:
+    run = run_of_vgg_11(used_clone, SYNC_MODE=mode, WIRE_PRECISION=wire_precision)
+    assert run["run"]["bytes_sent_per_step"] == pytest.approx(megabytes * 1e6, rel=0.001)
+    said = [each for each in run["verdict"]["sentences"] if "WIRE_PRECISION=bf16" in each]
+    assert (run["run"]["wire_rounding_error"] is None) is (not said) is (wire_precision == "fp32")
 
 
 def sync_seconds(run: dict[str, Any]) -> float:

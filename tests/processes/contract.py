@@ -11,11 +11,14 @@ from torch import nn
 
 from app.cluster.members import Cluster
 from app.gradient_sync.contract import GradientSync
-from app.settings.fields import Settings
+from app.settings.fields import Settings, WirePrecision
 from app.wire.communicator import Communicator
 from tests.processes.group import Group
 
 STEPS = 2  # so that what a mode keeps from one step to the next is used
+
+# What is sent in half precision is rounded up to N times, each time by half of what separates 1 from the next number.
+TOLERANCES: dict[WirePrecision, float] = {"bf16": 4 * 2**-7, "fp16": 4 * 2**-10}
 
 Gradients = list[npt.NDArray[np.float64]]
 
@@ -37,6 +40,7 @@ class Model:
     parameters: tuple[Parameter, ...]
     precision: type[np.floating] = np.float64
     bucket_bytes: int | None = None
+    wire_precision: WirePrecision = "fp32"
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ def synchronise(cluster: Cluster, mode: type[GradientSync], model: Model) -> Out
     communicator = Communicator(cluster)
     module = Weighted(model)
     parameters = list(module.parameters())
-    sync = mode(communicator, Settings(bucket_bytes=model.bucket_bytes))
+    sync = mode(communicator, Settings(bucket_bytes=model.bucket_bytes, wire_precision=model.wire_precision))
     replica = sync.attach(module)
     steps: list[Gradients] = []
     for step in range(STEPS):
@@ -104,14 +108,14 @@ def synchronise(cluster: Cluster, mode: type[GradientSync], model: Model) -> Out
             loss.backward()
         sync.synchronise(parameters)
         steps.append([parameter.grad.numpy().copy() for parameter in parameters if parameter.grad is not None])
-    formula = sync.bytes_sent_per_step(parameters, cluster.rank, cluster.world_size)
+    formula = sync.bytes_sent_per_step(parameters, cluster.rank, cluster.world_size, model.wire_precision)
     traffic = communicator.traffic
     return Outcome(steps, traffic.sent, traffic.received, formula, traffic.seconds)
 
 
 def check_means(outcomes: Sequence[Outcome], model: Model) -> None:
     """The mean over the ranks, bitwise the same on all."""
-    tolerance = 1e-12 if model.precision is np.float64 else 1e-5
+    tolerance = TOLERANCES.get(model.wire_precision, 1e-12 if model.precision is np.float64 else 1e-5)
     learned = [index for index, each in enumerate(model.parameters) if not each.frozen and not each.unused]
     for step in range(STEPS):
         everyones = [coefficients(model, rank, step) for rank in range(len(outcomes))]

@@ -13,8 +13,8 @@ from app.cluster.members import Cluster
 from app.costs.bandwidth import all_reduce_share
 from app.gradient_sync import mode_class
 from app.gradient_sync.ring_all_reduce import RingAllReduce
-from app.modes import MODES
-from app.settings.fields import Settings
+from app.modes import ANY_WIRE_PRECISION, MODES
+from app.settings.fields import Settings, WirePrecision
 from app.wire.communicator import Communicator
 from tests.processes.conftest import GroupOf
 from tests.processes.contract import (
@@ -42,6 +42,32 @@ def test_gradients_become_the_mean_at_the_price_of_the_formula(
     group_of: GroupOf, mode: str, model: Model, world_size: int
 ) -> None:
     check_mode(group_of(world_size), mode_class(mode), model)
+
+
+HALF = [
+    ("odd shapes", "bf16", 1),
+    ("many buckets", "bf16", 2),
+    ("many pieces", "fp16", 3),
+    ("some frozen", "bf16", 4),
+    ("none with a gradient", "fp16", 2),
+    ("fewer elements than ranks", "fp16", 5),
+]
+
+
+@pytest.mark.parametrize(("name", "wire_precision", "world_size"), HALF)
+@pytest.mark.parametrize("mode", ANY_WIRE_PRECISION[1:])
+def test_half_precision_on_the_wire_sends_half_the_bytes(
+    group_of: GroupOf, mode: str, name: str, wire_precision: WirePrecision, world_size: int
+) -> None:
+    """The contract as ever, but for the tolerance; what a single rank does not send is not rounded."""
+    whole = replace(MODELS[name], precision=np.float32)
+    halves = check_mode(group_of(world_size), mode_class(mode), replace(whole, wire_precision=wire_precision))
+    exact = group_of(world_size).run(synchronise, mode_class(mode), whole)
+    for half, one in zip(halves, exact, strict=True):
+        assert half.sent == one.sent / 2
+        for rounded, gradients in zip(half.gradients, one.gradients, strict=True):
+            same = all(np.array_equal(left, right) for left, right in zip(rounded, gradients, strict=True))
+            assert same is (world_size == 1 or not gradients)
 
 
 @pytest.mark.parametrize("mode", [mode for mode in SYNCHRONISING if mode != "ddp"])  # which refuses such a model

@@ -152,6 +152,9 @@ def test_all_wrong_settings_are_told_at_once(monkeypatch: pytest.MonkeyPatch) ->
         {"GLOBAL_BATCH_SIZE": "8", "BATCH_SIZE_PER_RANK": "2"},
         {"RANK": "0"},
         {"RANK": "4", "WORLD_SIZE": "4"},
+        {"WIRE_PRECISION": "bf16", "SYNC_MODE": "all_reduce"},
+        {"WIRE_PRECISION": "fp16", "PRECISION": "fp64"},
+        {"WIRE_PRECISION": "bf16", "BACKEND": "mpi"},
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(

@@ -211,6 +211,14 @@ def test_waiting_without_a_straggler_has_its_reason(undecided: bool, told: str) 
     assert told in " ".join(verdict.reach(runs.summary(figures, [rank(0), rank(1)]), MANIFEST).sentences)
 
 
+def test_what_rounding_for_the_wire_costs_is_said_where_it_was_measured() -> None:
+    rounded = runs.manifest(world_size=2, settings={"wire_precision": "bf16"})
+    for error, told in ((None, []), (0.00166, ["a rank's gradient by 0.166 % of its size."])):
+        figures = runs.summary(group((0.0, 0.5, 0.4, 0.0, 0.1, 0.0), wire_rounding_error=error), [rank(0), rank(1)])
+        said = [each for each in verdict.reach(figures, rounded).sentences if "WIRE_PRECISION" in each]
+        assert [each.partition(" moves ")[2] for each in said] == told
+
+
 def test_bytes_that_are_not_the_formulas_are_said() -> None:
     ranks = [rank(0), rank(1, bytes_sent_per_step=90.0)]
     wrong = runs.summary(group((0.0, 0.5, 0.5, 0.0, 0.0, 0.0)), ranks)
