@@ -20,14 +20,13 @@ BUCKET_BYTES = 4 << 20
 class BucketedAllReduce(GradientSync):
     """One buffer for all gradients, the last parameter's first, cut into buckets that are averaged behind backward.
 
-    A hook divides each gradient by N on its way into the buffer. A bucket starts once it is complete and all before it
-    have started: in the same order on every rank. What then lacks a gradient starts when backward has made them all.
+    A bucket starts once it is complete and all before it have started: in the same order on every rank. What lacks a
+    gradient starts when backward has made them all. WIRE_PRECISION applies as in `flat_all_reduce`.
 
     Formula: grad = sum over the ranks of grad/N, bucket by bucket.
     Bytes per rank and step: 2(N-1)/N * S for gradients of S bytes.
     Messages: one all-reduce per bucket, which is a ring in Gloo: 2(N-1) rounds, each of two messages or more.
-    Equivalent to `ddp`, within rounding; but each rank keeps its own buffers (batch normalisation's running
-    statistics), as in the explicit modes. WIRE_PRECISION applies as in `flat_all_reduce`.
+    Equivalent to `ddp`, within rounding; but each rank keeps its own buffers, as in the explicit modes.
     """
 
     cost = ALL_REDUCE
@@ -60,14 +59,13 @@ class BucketedAllReduce(GradientSync):
         return Overlap(self._communicator.traffic.passages, [])
 
     def _cut(self, parameters: Sequence[nn.Parameter]) -> None:
-        first = end = gradients = 0
+        first = end = gradients = 0  # of the bucket that is being filled
         for parameter in parameters:
             end, gradients = end + parameter.numel(), gradients + 1
             values = self._buffer.values[first:end]
             if values.nbytes >= self._bucket_bytes or parameter is parameters[-1]:
                 self._buckets.append(Bucket(values, gradients, missing=gradients))
-                members = parameters[len(self._bucket_of) :][:gradients]
-                self._bucket_of.update(dict.fromkeys(members, self._buckets[-1]))
+                self._bucket_of.update(dict.fromkeys(parameters[len(self._bucket_of) :][:gradients], self._buckets[-1]))
                 first, gradients = end, 0
 
     def _take(self, parameter: nn.Parameter) -> None:
@@ -89,8 +87,7 @@ class BucketedAllReduce(GradientSync):
             with self._communicator.watching(f"all-reduce of {bucket.values.nbytes} bytes"):
                 averaged.wait()
             bucket.missing = bucket.gradients
-        self._started.clear()
-        self._in_backward = False
+        self._started, self._in_backward = [], False
 
 
 @dataclass

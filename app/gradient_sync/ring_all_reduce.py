@@ -40,7 +40,7 @@ class RingAllReduce(GradientSync):
 
     cost = RING
 
-    piece_bytes: ClassVar[int] = 4 << 20  # smaller ones cost more wake-ups than their overlap saves
+    piece_bytes: ClassVar[int] = 8 << 20  # smaller ones cost more wake-ups than their overlap saves
     receives_ahead: ClassVar[int] = 4  # the sender then never waits for a place for the next piece
 
     def __init__(self, communicator: Communicator, settings: Settings) -> None:
@@ -154,13 +154,11 @@ class Piece:
         self._round()
 
     def pack_with(self, others: torch.Tensor, factor: float) -> None:
-        """Put their sum with the received values into the buffer, in one pass over the memory; then scale it."""
+        """Put their sum with the received values, times a factor, into the buffer, in one pass over the memory."""
         start = 0
         for place, gradient in self.own:
-            add(gradient, others[start : start + len(place)], out=place)
+            add(gradient, others[start : start + len(place)], place, factor)
             start += len(place)
-        if factor != 1:
-            self.values.mul_(factor)
         self._round()
 
     def unround(self) -> None:

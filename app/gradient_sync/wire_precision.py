@@ -93,8 +93,8 @@ class Halves:
             leaving.append(group.send([rounded[other]], other, 0))
         for other, arrival in zip(others, arriving, strict=True):
             arrival.wait()
-            add(chunks[rank], landed[other], out=chunks[rank])
-        rounded[rank].copy_(chunks[rank].mul_(1 / world_size))
+            add(chunks[rank], landed[other], chunks[rank], 1 / world_size if other == others[-1] else 1)
+        rounded[rank].copy_(chunks[rank])
         for departure in leaving:
             departure.wait()
 
@@ -142,16 +142,20 @@ class Line:
             self._given.get().set_result(None)  # which does the work here, and gives a failure to whoever waits for it
 
 
-def add(values: torch.Tensor, others: torch.Tensor, out: torch.Tensor) -> None:
-    """Add; numbers of another type block by block, as PyTorch's own mixed addition takes three times as long."""
-    if others.dtype == values.dtype:
+def add(values: torch.Tensor, others: torch.Tensor, out: torch.Tensor, factor: float = 1.0) -> None:
+    """Add numbers that may be of another type, and multiply the sum by a factor.
+
+    Block by block: PyTorch's own mixed addition takes three times as long, and a product of its own another pass over
+    the memory.
+    """
+    if others.dtype == values.dtype and factor == 1:
         torch.add(values, others, out=out)
         return
     exact = values.new_empty(min(BLOCK, len(values)))
-    for block, other, place in zip(
-        torch.split(values, BLOCK), torch.split(others, BLOCK), torch.split(out, BLOCK), strict=True
-    ):
-        torch.add(block, exact[: len(block)].copy_(other), out=place)
+    for block, other, place in zip(*(torch.split(each, BLOCK) for each in (values, others, out)), strict=True):
+        torch.add(block, other if other.dtype == block.dtype else exact[: len(block)].copy_(other), out=place)
+        if factor != 1:
+            place *= factor
 
 
 def rounding(values: torch.Tensor, dtype: torch.dtype) -> tuple[float, float]:
