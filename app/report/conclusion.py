@@ -13,7 +13,7 @@ def conclude(run_folder: Path) -> "Summary | None":
     """The summary, once everything is written; None where the run had not begun."""
     if not (run_folder / manifest.FILE).is_file():
         return None
-    # What sums up and draws is loaded when there is something to: the ranks start without it, all but one end without it.
+    # What sums up and draws is loaded only here: the ranks start without it, and all but one end without it.
     from app.report import page, trace
     from app.summary.run import Run
 
