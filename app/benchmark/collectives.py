@@ -3,14 +3,16 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from app.benchmark import results
 from app.benchmark.choice import Choice
+from app.benchmark.ratios import Middle
 from app.cluster.members import Cluster
 from app.costs.bandwidth import CENTRE, LinkSpeed, all_reduce_seconds, gather_seconds, scatter_seconds
 from app.gradient_sync.ring_all_reduce import RingAllReduce
@@ -71,12 +73,16 @@ class Timing:
 def compare_collectives(settings: Settings, cluster: Cluster, choice: Choice, say: Say) -> None:
     """Time all that was chosen; rank 0 prints a table for each number of ranks, line by line."""
     speak = say if cluster.rank == 0 else _keep_silent
+    cells: list[dict[str, Any]] = []
     for ranks in choice.numbers_of_ranks(cluster.world_size):
         bench = Bench(settings, cluster, Communicator(cluster, "in the benchmark", ranks))
         speak(_heading(ranks, bench.measure()))
         for name in choice.operations:
             for size in choice.sizes():
                 speak(f"{name:<16} {size:>11}  {bench.row(OPERATIONS[name], size)}")
+                cells.append({"operation": name, "bytes": size, "ranks": ranks, **bench.samples})
+    if cluster.rank == 0:
+        results.write("collectives", {"cells": cells}, say, settings, cluster)
 
 
 class Bench:
@@ -86,6 +92,7 @@ class Bench:
         self._settings, self._cluster, self._communicator = settings, cluster, communicator
         self._taking_part = cluster.rank < communicator.world_size
         self._links: list[LinkSpeed] = []
+        self.samples: dict[str, Any] = {}  # of the last row, for the file
 
     def measure(self) -> list[LinkSpeed]:
         """What the links carry now; empty if they are not measured."""
@@ -96,11 +103,20 @@ class Bench:
     def row(self, operation: Operation, size: int) -> str:
         """One line of the table."""
         least = operation.seconds_at_least(size, self._links) if self._links else None
+        self.samples = {"seconds": None, "straight_seconds": None, "ratio": None, "seconds_at_least": least}
         if least is not None and least > LONGEST_SECONDS:
             return f"left out: each would take at least {least:.0f} s on these links"
         ours, straight = self._time(operation.doors(self._communicator, self._settings, size), size)
         factor = operation.bus_factor(self._communicator.world_size)
         least = operation.seconds_at_least(size, self._links) if self._links else None
+        self.samples = {
+            "seconds": ours.seconds,
+            "straight_seconds": straight.seconds,
+            "ratio": vars(Middle.of_ratios(ours.seconds, straight.seconds)),
+            "seconds_at_least": least,
+            "wrong": ours.wrong,
+            "straight_wrong": straight.wrong,
+        }
         return (
             f"{len(ours.seconds):>3} {ours.columns(size, factor, least)}   {straight.columns(size, factor, least)}   "
             f"{ours.median / straight.median:>6.2f}"

@@ -121,9 +121,8 @@ class House:
         """The least time of a step's messages on these links; None where they were not measured."""
         if not links:
             return None
-        return type(self.job.sync).cost.seconds_at_least(
-            size_of(list(self.job.model.parameters())), [speed_of(link) for link in links]
-        )
+        size = size_of(list(self.job.model.parameters()), self.job.settings.wire_precision)
+        return type(self.job.sync).cost.seconds_at_least(size, [speed_of(link) for link in links])
 
     def fingerprint(self) -> str:
         """Of its parameters."""

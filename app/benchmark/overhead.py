@@ -15,7 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from app.benchmark import results
 from app.benchmark.images import noise
+from app.benchmark.ratios import Middle
 from app.cluster.members import Cluster
 from app.machine.say import Say
 from app.records.lines import Recorder, Usage
@@ -203,7 +205,11 @@ def compare_measuring(settings: Settings, cluster: Cluster, say: Say) -> None:
             f"{settings.global_batch(cluster.world_size)} images: a step takes "
             f"{median(pair.unmeasured for pair in pairs):.4f} s without measuring (median of {ROUNDS})"
         )
-        say(table(pairs, _together(costs), settings.usage_interval))
+        together = _together(costs)
+        say(table(pairs, together, settings.usage_interval))
+        ratio = Middle.of([pair.measured / pair.unmeasured for pair in pairs])
+        outcome = {"pairs": [pair._asdict() for pair in pairs], "costs": together, "ratio": vars(ratio)}
+        results.write("overhead", outcome, say, settings, cluster)
 
 
 def _together(costs: Sequence[Sequence[Costs]]) -> Costs:

@@ -43,7 +43,7 @@ def write(
     name: str, content: dict[str, Any], say: Say, settings: Settings | None = None, cluster: Cluster | None = None
 ) -> Path:
     """Write a file of its own, named after the time and the benchmark."""
-    FOLDER.mkdir(exist_ok=True)
+    FOLDER.mkdir(parents=True, exist_ok=True)
     folders.check_writable(FOLDER)
     whole: dict[str, Any] = {
         "benchmark": name,

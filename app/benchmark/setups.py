@@ -31,7 +31,7 @@ COUNTERPARTS = {ours: course for course, ours in COURSE.items()}
 
 # Settings that change the numbers on the way: set-ups with them are no match for exact ones.
 INEXACT = ("precision", "wire_precision")
-FASTEST = {"bf16": ("ddp", "flat_all_reduce", "bucketed_all_reduce")}  # with these, where the CPU has instructions
+FASTEST = ("flat_all_reduce", "bucketed_all_reduce")  # modes that are tried in bf16 as well, where the CPU has it
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,14 @@ def setup(text: str) -> Setup:
             "such as ddp+PRECISION=bf16"
         )
     for each in given:
-        setting, equals, value = each.partition("=")
+        setting, equals, _ = each.partition("=")
         if not equals or setting.lower() not in Settings.model_fields:
             raise ArgumentTypeError(f"{shown(text)}: {shown(each)} is not a setting with its value")
-        for problem in environment.problems({setting: value}).values():
+    own = Setup(text)
+    if own.of_the_house:
+        for problem in environment.problems({"SYNC_MODE": own.mode} | own.given).values():
             raise ArgumentTypeError(problem)
-    return Setup(text)
+    return own
 
 
 def usual(bfloat16: bool) -> list[Setup]:
@@ -102,12 +104,9 @@ def usual(bfloat16: bool) -> list[Setup]:
     for mode in MODES:
         if mode != FLOOR:
             names += [COUNTERPARTS[mode], mode] if mode in COUNTERPARTS else [mode]
-    names.append(TUNED)
-    if "wire_precision" in Settings.model_fields:
-        names += [f"{mode}+WIRE_PRECISION=bf16" for mode in FASTEST["bf16"] if mode in MODES]
+    names += [TUNED, *(f"{mode}+WIRE_PRECISION=bf16" for mode in FASTEST)]
     if bfloat16:
-        both = "+WIRE_PRECISION=bf16" if "wire_precision" in Settings.model_fields else ""
-        names += [f"{mode}+PRECISION=bf16{both}" for mode in FASTEST["bf16"] if mode in MODES]
+        names += ["ddp+PRECISION=bf16", *(f"{mode}+PRECISION=bf16+WIRE_PRECISION=bf16" for mode in FASTEST)]
     return [Setup(name) for name in names]
 
 

@@ -10,7 +10,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from app.benchmark import plain
+from app.benchmark import plain, results
+from app.benchmark.ratios import Middle
 from app.cluster.members import Cluster
 from app.gradient_sync import mode_class
 from app.machine.say import Say
@@ -137,6 +138,12 @@ def compare_modes(settings: Settings, cluster: Cluster, say: Say) -> None:
         size = sum(each.nbytes for each in like)
         say(f"\n{settings.model}: {size / 1e6:.1f} MB of gradients, {cluster.world_size} ranks")
         say(table(seconds))
+        ratios = [
+            {"of": mode, "against": other, **vars(Middle.of_ratios(seconds[mode], seconds[other]))}
+            for mode in _modes()
+            for other in YARDSTICKS.get(mode, [FLAT])
+        ]
+        results.write("sync", {"bytes": size, "seconds": seconds, "ratios": ratios}, say, settings, cluster)
 
 
 def _contenders(settings: Settings, cluster: Cluster, like: Sequence[torch.Tensor]) -> dict[str, Contender]:
