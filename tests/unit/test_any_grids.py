@@ -99,6 +99,7 @@ def test_any_bytes_are_others(place: Path, begin: int, length: int, other: bytes
 
 @any_example
 @given(st.sampled_from(KEYS), VALUES)
+@example(next(number for number in KEYS if LINES[number].startswith("label")), '"' + "x" * 10_000 + '"')
 def test_any_value_is_another(place: Path, number: int, value: str) -> None:
     changed = [*LINES[:number], f"{LINES[number].partition(' = ')[0]} = {value}", *LINES[number + 1 :]]
     read(place, "\n".join(changed).encode(errors="surrogatepass"))

@@ -21,6 +21,7 @@ SHOWN_AS = Path("scripts/experiments")  # how users know it
 
 Values = dict[str, tuple[Place, list[str]]]  # of each setting, where it stands and what it can be
 
+LONGEST_NAME = 150  # of a cell
 MOST_CELLS = 1000
 
 
@@ -79,7 +80,9 @@ class _Cells:
         for place, cell, places in made:
             if other := slugs.get(cell.slug.lower()):
                 raise self._lines.refusal(
-                    place, f"two cells are called '{other.name}' and '{cell.name}'. Give the blocks labels that differ."
+                    place,
+                    f"two cells are called '{shown(other.name)}' and '{shown(cell.name)}'. "
+                    "Give the blocks labels that differ.",
                 )
             slugs[cell.slug.lower()] = cell
             for name, message in problems(cell.settings).items():
@@ -122,6 +125,12 @@ class _Cells:
                 chosen = {**dict(zip(values, point, strict=True)), **self._given}
                 varied = {name: chosen[name] for name in self._varied if name in chosen}
                 name = self._label(place, block.label, chosen, several or list(varied))
+                if len(name) > LONGEST_NAME:
+                    raise self._lines.refusal(
+                        place,
+                        f"a cell is called '{shown(name)}', with {len(name):,} characters. Allowed: at most "
+                        f"{LONGEST_NAME}, because a folder gets that name. Give the block a shorter label.",
+                    )
                 yield place, Cell(name, chosen, varied, block.may_fail), {n: where for n, (where, _) in values.items()}
 
     def _label(self, place: Place, template: str | None, chosen: Mapping[str, str], named: Sequence[str]) -> str:
