@@ -22,7 +22,7 @@ ready_cluster() {
 check_against_engine() {
     local cpus has
     cpus=$(setting RANK_CPUS)
-    has=$(docker info --format '{{.NCPU}}')
+    has=$(engine_cpus)
     if [[ $cpus ]] && awk "BEGIN { exit !($cpus > $has) }"; then
         refuse "RANK_CPUS=$cpus: not allowed. Allowed: more than 0 and at most $has, the CPUs that this engine has."
     fi
@@ -78,7 +78,9 @@ run_ranks() {
     local code
     export RANK_COMMAND=$2
     touch -h "$CLAIM" # what this run writes is newer
-    run_once "$1"
+    begin_once "$1"
+    start --no-start worker rank0 # most of what it takes to start them, while `prepare` is at work
+    end_once
     start worker rank0
     attend follow "$(container_of rank0)" || true
     code=$(docker wait "$(container_of rank0)")
@@ -89,7 +91,11 @@ run_ranks() {
 
 # A command of the image that runs once, before the ranks. If it fails, this ends with its exit code.
 run_once() {
-    local code
+    begin_once "$1"
+    end_once
+}
+
+begin_once() {
     export PREPARE_COMMAND=$1
     trap 'end_early 130' INT
     trap 'end_early 143' TERM HUP
@@ -100,6 +106,10 @@ run_once() {
     RANKS_STARTED=$(number_of_ranks)
     export RANKS_STARTED
     start prepare
+}
+
+end_once() {
+    local code
     attend show_once "$(container_of prepare)"
     code=$(docker wait "$(container_of prepare)")
     if ((code != 0)); then
@@ -130,9 +140,9 @@ start() {
     return "$found"
 }
 
-up() { attend quietly docker compose --progress quiet up --detach --no-build --no-deps "$@"; }
+up() { attend quietly docker compose --progress quiet up --detach --no-build --no-deps --no-recreate "$@"; }
 
-container_of() { docker compose ps --all --quiet "$1"; }
+container_of() { containers --all --filter "label=com.docker.compose.service=$1"; }
 
 # A command of the image over finished runs, whose folders may be given as paths on the host or in the image.
 read_runs() {

@@ -17,23 +17,30 @@ docker() {
     fi
 }
 
+# Asks the engine once for all that is to be known of it: a program of Docker takes a tenth of a second to answer.
 ready_engine() {
-    engine_answers || use_sudo_where_it_helps || true
-    if ! engine_answers; then
-        if [[ ${DOCKER_HOST:-} ]]; then
-            fail "no Docker engine answers at DOCKER_HOST=$DOCKER_HOST. Start it, or unset DOCKER_HOST to use this machine's."
-        fi
-        check_rights
-        [[ $(uname -s) == Linux ]] || explain_installation
-        command -v dockerd >/dev/null || install_packages engine
-        start_engine
-        engine_answers || use_sudo_where_it_helps ||
-            fail "the Docker engine does not answer. Its log: journalctl -u docker, or /var/log/docker.log."
+    engine_answers || { use_sudo_where_it_helps && engine_answers; } || get_engine
+    check_version 'Docker Engine' "$LEAST_ENGINE" "${ENGINE%% *}"
+    [[ $(version_of_plugin compose) ]] || add_plugin compose
+    check_version 'Docker Compose' "$LEAST_COMPOSE" "$(version_of_plugin compose)"
+    [[ $(version_of_plugin buildx) ]] || add_plugin buildx
+}
+
+get_engine() {
+    if [[ ${DOCKER_HOST:-} ]]; then
+        fail "no Docker engine answers at DOCKER_HOST=$DOCKER_HOST. Start it, or unset DOCKER_HOST to use this machine's."
     fi
-    check_version 'Docker Engine' "$LEAST_ENGINE" "$(docker version --format '{{.Server.Version}}')"
-    docker compose version >/dev/null 2>&1 || install_packages compose
-    check_version 'Docker Compose' "$LEAST_COMPOSE" "$(docker compose version --short)"
-    docker buildx version >/dev/null 2>&1 || install_packages buildx
+    check_rights
+    [[ $(uname -s) == Linux ]] || explain_installation
+    command -v dockerd >/dev/null || install_packages engine
+    start_engine
+    engine_answers || { use_sudo_where_it_helps && engine_answers; } ||
+        fail "the Docker engine does not answer. Its log: journalctl -u docker, or /var/log/docker.log."
+}
+
+add_plugin() {
+    install_packages "$1"
+    engine_answers || true
 }
 
 check_rights() {
@@ -47,7 +54,15 @@ check_version() {
         fail "$what $version is too old: $least or newer is needed. Update it, then start again."
 }
 
-engine_answers() { command -v docker >/dev/null && docker info >/dev/null 2>&1; }
+# Whether it answers, and then as ENGINE: its version, the CPUs that it has, PLUGIN=VERSION of each plug-in.
+engine_answers() {
+    local facts='{{.ServerVersion}} {{.NCPU}}{{range .ClientInfo.Plugins}} {{.Name}}={{.Version}}{{end}}'
+    command -v docker >/dev/null && ENGINE=$(docker info --format "$facts" 2>/dev/null) && [[ $ENGINE == [0-9]* ]]
+}
+
+engine_cpus() { cut -d ' ' -f 2 <<<"$ENGINE"; }
+
+version_of_plugin() { tr ' ' '\n' <<<"$ENGINE" | sed -n "s/^$1=//p"; }
 
 # shellcheck disable=SC2033
 use_sudo_where_it_helps() {

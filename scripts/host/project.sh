@@ -31,12 +31,18 @@ claim_project() {
         refuse "$(in_progress "$project")"
     fi
     trap 'rm -f "$CLAIM"' EXIT
-    if [[ $(docker compose ps --quiet --status running) ]]; then
+    if [[ $(containers) ]]; then
         rm -f "$CLAIM"
         CLAIM=''
         refuse "$(in_progress "$project")"
     fi
-    [[ -z $(docker compose ps --all --quiet) ]] || remove_containers
+    [[ -z $(containers --all) ]] || remove_containers
+}
+
+# The IDs of this project's containers that run, or of all; Docker answers faster than Compose would.
+containers() {
+    docker ps --quiet --no-trunc --filter "label=com.docker.compose.project=$(project_name)" \
+        --filter label=com.docker.compose.oneoff=False "$@"
 }
 
 # Whether what runs in this project is this script's.
