@@ -12,9 +12,9 @@ from typing import NoReturn
 from app.benchmark.choice import Choice, ReportChoice
 from app.benchmark.setups import StepChoice
 from app.errors import LockstepError, SettingError
-from app.machine import compiler
 from app.machine.folders import unwritten
 from app.machine.interrupt import end_on_signal, take_the_end
+from app.machine.quick_imports import quick_imports
 from app.machine.say import say, shown
 from app.settings import environment, explanations, texts
 from app.settings.fields import Settings
@@ -96,11 +96,11 @@ def main() -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     # Each command imports what it needs: only those that compute wait for torch.
-    compiler.leave_out()
     match arguments.command:
         case "train":
             clean_ups = end_on_signal()
-            from app.run.rank import run
+            with quick_imports():
+                from app.run.rank import run
 
             run(environment.load(_place(arguments)), say, clean_ups)
         case "prepare":
@@ -117,7 +117,8 @@ def _run(arguments: argparse.Namespace) -> int:
             return start(environment.load(), arguments.command_line)
         case "doctor":
             clean_ups = end_on_signal()
-            from app.doctor.checkup import check_up
+            with quick_imports():
+                from app.doctor.checkup import check_up
 
             return check_up(environment.load(_place(arguments)), say, clean_ups)
         case "shape-link":
@@ -180,7 +181,8 @@ def _benchmark(arguments: argparse.Namespace) -> int:
             time_report(ReportChoice.of(arguments), say, clean_ups)
         case _:
             clean_ups = end_on_signal()
-            from app.benchmark.take_part import benchmark
+            with quick_imports():
+                from app.benchmark.take_part import benchmark
 
             benchmark(arguments.name, arguments, environment.load(_place(arguments)), say, clean_ups)
     return 0

@@ -26,6 +26,7 @@ from app.wire.messages import answer_pings, ping
 
 ROUNDS = 3  # each with other partners, as long as there are any
 FLOW_SECONDS = (0.1, 0.2)  # a trial, in which TCP finds its pace, and the measurement, which the trial sizes
+UNASKED_FLOW_SECONDS = (0.05, 0.1)  # where nothing is asked of any link: nothing depends on the last few per cent
 STAR_SECONDS = 0.1
 PIECES_AHEAD = 4  # that a receiver has asked for, unless it asks for all; so many are in memory
 ELEMENT_BYTES = 4
@@ -166,7 +167,7 @@ def _flow(communicator: Communicator, distance: int, asked: Sequence[Asked]) -> 
     limits = [_most(asked, each, each - distance) for each in range(communicator.world_size)]
     at_once = limits[communicator.rank] < math.inf
     rate = _pass(communicator, to, PROBE, source, PROBE, at_once)
-    for seconds in FLOW_SECONDS:
+    for seconds in FLOW_SECONDS if any(asked) else UNASKED_FLOW_SECONDS:
         rates = [float(each) for each in communicator.all_gather(torch.tensor(rate, dtype=torch.float64))]
         if any(asked):  # a probe fits into a link's burst, so it can be faster than the link
             expected = [min(pair) for pair in zip(rates, limits, strict=True)]
