@@ -141,7 +141,7 @@ class Bench:
                 "wire_bound_seconds": wire,
                 "phases": [each["phases"] for each in everyones] or None,
                 "bytes_sent_by_rank": [each["bytes_sent"] for each in everyones] or None,
-                "replicas_identical": _identical(everyones) if setup.synchronises and everyones else None,
+                "replicas_identical": _identical(everyones) if everyones and not setup.alone else None,
             }
         return {
             "options": {"rounds": self.choice.rounds, "steps": self.choice.steps},
