@@ -76,6 +76,7 @@ def rank_figures(rank: int, **changes: Any) -> RankFigures:
         "parameters_sha256": None,
         "first_step": None,
         "work_seconds": None,
+        "peak_memory_bytes": None,
         "usage": None,
         "link": {"sent_utilisation": None, "received_utilisation": None},
     }

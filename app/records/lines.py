@@ -170,6 +170,7 @@ class Finished:
     attempt: Count = 0
     at_seconds: ElapsedOrNull = None  # when it finished, on the run's clock; null in older records
     interfaces: list[Carried] | None = None  # after the last step, as the manifest has them before the first
+    peak_memory_bytes: CountOrNull = None  # resident; null in older records, and where the kernel does not say
 
 
 @dataclass(frozen=True)

@@ -195,6 +195,7 @@ class _RankState:
     parameters_sha256: str | None
     first_step: FirstStep | None
     work_seconds: float | None
+    peak_memory_bytes: int | None
     usage: UsageFigures | None
     link: LinkUse
 

@@ -167,11 +167,15 @@ def _usage(run: Run) -> Table:
         used("CPU user %", "cpu_user_percent", DIGITS),
         used("CPU system %", "cpu_system_percent", DIGITS),
         used("throttled", "throttled_seconds", SECONDS),
-        used("most memory", "most_memory_bytes", MEGABYTES),
+        used("most memory sampled", "most_memory_bytes", MEGABYTES),
+        own("peak memory", "peak_memory_bytes", MEGABYTES),
         used("sent", "network_sent_bytes_per_second", MEGABYTES_PER_SECOND),
         used("received", "network_received_bytes_per_second", MEGABYTES_PER_SECOND),
     ]
-    note = "Means over the run, evaluation included. 100 % is one CPU."
+    note = (
+        "Means over the run, evaluation included. 100 % is one CPU. The peak is the kernel's own count from the start "
+        "of the process on, with all that came and went between two samples."
+    )
     return Table.of("usage", "Usage", columns, run.summary.ranks, note)
 
 

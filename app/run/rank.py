@@ -138,7 +138,8 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
             finished = train(job, recorder, clock)
         recorder.write(clock.compare(comparing))
         ended = clock.since(time.monotonic())
-        recorder.write(replace(finished, at_seconds=ended, interfaces=interfaces.carried()))
+        peak = process.peak_memory_bytes()
+        recorder.write(replace(finished, at_seconds=ended, interfaces=interfaces.carried(), peak_memory_bytes=peak))
     return finished
 
 

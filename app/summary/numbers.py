@@ -93,6 +93,7 @@ def _rank_figures(rank: RankRecords, manifest: Manifest, sync_seconds: float | N
         first_step=_first_step(rank),
         **vars(_figures([rank], loss, throughput.of([rank]), participant.formula_bytes_sent_per_step)),
         work_seconds=median(map(own_work, rank.warm)),
+        peak_memory_bytes=rank.finished.peak_memory_bytes if rank.finished else None,
         usage=_usage(rank),
         link=_link_use(rank, sync_seconds, participant.link),
     )

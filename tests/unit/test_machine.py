@@ -8,6 +8,7 @@ import pytest
 
 from app.machine.cpus import Machine, fair_share, look, quota_cpus, threads, throttled_seconds
 from app.machine.folders import unwritten
+from app.machine.process import peak_memory_bytes
 
 
 def machine(cores: range, quota: float | None = None, host: str = "a") -> Machine:
@@ -95,6 +96,18 @@ def test_the_time_that_a_quota_held_back(tmp_path: Path, file: str, text: str, s
 
 def test_what_is_not_told_is_none(tmp_path: Path) -> None:
     assert throttled_seconds(tmp_path) is None
+
+
+def test_the_peak_of_memory_stays_when_the_memory_has_gone(tmp_path: Path) -> None:
+    before = peak_memory_bytes()
+    assert before is not None
+    size = 3 * before  # more than it had at any moment
+    block = bytearray(b"x") * size
+    del block
+    assert size <= (peak_memory_bytes() or 0) < size + 2 * before
+    assert peak_memory_bytes(tmp_path / "status") is None
+    (tmp_path / "status").write_text("Name:\tpython3\nVmRSS:\t   12 kB\n")
+    assert peak_memory_bytes(tmp_path / "status") is None
 
 
 @pytest.mark.parametrize(
