@@ -1,4 +1,4 @@
-"""What `benchmark collectives` and `benchmark report` are to time. This module does not import torch."""
+"""What some benchmarks are to time, or have timed. This module does not import torch."""
 
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -114,3 +114,30 @@ class ReportChoice:
     def of(cls, options: Namespace) -> Self:
         """The choice that a command line makes."""
         return cls(options.ranks, options.steps, options.rounds)
+
+
+@dataclass(frozen=True)
+class Noted:
+    """What scripts/benchmark has noted of one start: its run's folder, and when lines of it came."""
+
+    folder: str
+    ranks: int
+    prepared: float
+    joined: float
+    first_step: float
+    end: float
+
+    @classmethod
+    def read(cls, word: str) -> Self:
+        """From an argument, FOLDER:RANKS:PREPARED:JOINED:FIRST_STEP:END."""
+        try:
+            folder, ranks, *seconds = word.split(":")
+            prepared, joined, first_step, end = map(float, seconds)
+            return cls(folder, int(ranks), prepared, joined, first_step, end)
+        except ValueError:
+            raise ArgumentTypeError("not allowed. Allowed: what scripts/benchmark startup has noted") from None
+
+    @classmethod
+    def add_options(cls, parser: ArgumentParser) -> None:
+        """Add what has been noted to a command line."""
+        parser.add_argument("starts", nargs="+", type=cls.read, metavar="START", help="FOLDER:RANKS:SECONDS:...")
