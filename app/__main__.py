@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from app.benchmark.choice import Choice, Noted, ReportChoice
+from app.benchmark.choice import Choice, ComputeChoice, Noted, ReportChoice
 from app.benchmark.setups import StepChoice
 from app.errors import LockstepError, SettingError
 from app.machine.folders import unwritten
@@ -72,6 +72,7 @@ BENCHMARKS = {
     "sync": "every mode against the plainest correct code of its pattern",
     "collectives": "collective operations over a range of sizes, through the communicator and without it",
     "overhead": "a training step with and without measurements, and what those cost",
+    "compute": "what each choice of the compute path gains: a rank's own step with and without it",
     "startup": "tell what the stages of a start took, which scripts/benchmark has timed",
     "report": "the making of a long run's summary and pages, by itself, against plain reading",
     "table": "print the rows of the README's table from a result of `step`",
@@ -179,6 +180,11 @@ def _benchmark(arguments: argparse.Namespace) -> int:
             from app.benchmark.startup import tell
 
             tell(arguments.starts, say)
+        case "compute":
+            clean_ups = end_on_signal()
+            from app.benchmark.compute import time_choices
+
+            time_choices(environment.load(), ComputeChoice.of(arguments), say, clean_ups)
         case "report":
             clean_ups = end_on_signal()
             from app.benchmark.reporting import time_report
@@ -390,6 +396,8 @@ def _add_benchmarks(command: argparse.ArgumentParser) -> None:
             StepChoice.add_options(benchmark)
         if name == "startup":
             Noted.add_options(benchmark)
+        if name == "compute":
+            ComputeChoice.add_options(benchmark)
         if name == "report":
             ReportChoice.add_options(benchmark)
         if name in ("table", "compare"):

@@ -94,6 +94,28 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class ComputeChoice:
+    """How often each variant of a step has its turn, and how many steps it takes in it."""
+
+    rounds: int = 8
+    steps: int = 2
+
+    @classmethod
+    def add_options(cls, parser: ArgumentParser) -> None:
+        """Add its options to a command line."""
+        for name, letter in (("rounds", "N"), ("steps", "K")):
+            default = getattr(cls, name)
+            parser.add_argument(
+                f"--{name}", type=whole_number(1, 1000), default=default, metavar=letter, help=f"[{default}]"
+            )
+
+    @classmethod
+    def of(cls, options: Namespace) -> Self:
+        """The choice that a command line makes."""
+        return cls(options.rounds, options.steps)
+
+
+@dataclass(frozen=True)
 class ReportChoice:
     """How long a run's report is to be made, and how often."""
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from app.benchmark.child import Child
+from app.benchmark.child import Child, plain_environment
 from app.benchmark.images import noise
 from app.benchmark.setups import COURSE, TUNED, Setup
 from app.cluster.members import Cluster
@@ -31,7 +31,6 @@ from app.wire.clock import RunClock
 
 SPARE_BATCHES = 8  # that the course script's workers load ahead: no epoch ends, and begins anew, within a round
 COURSE_THREADS = 4
-NEWS_SECONDS = 2.0  # until this rank hears why another one's script has ended
 
 PHASES = ("data", "forward", "backward", "wait", "sync", "hidden_sync", "exposed_sync", "optimiser")
 
@@ -153,6 +152,7 @@ class Course:
             [text for name, value in arguments.items() for text in (f"--{name}", str(value))],
             work.folder / f"{setup.name}.log",
             settings.peer_timeout,
+            plain_environment(),
         )
         self.end = self._child.end
 
@@ -180,8 +180,9 @@ class Course:
             listen()
         except LockstepError:
             if not self._child.killed:  # it may have failed only because another rank's has gone
-                time.sleep(NEWS_SECONDS)
-                self._cluster.insist_on_all()
+                verdict = self._cluster.roll_call.find_lost()
+                if verdict.lost:
+                    raise self._cluster.failure(verdict) from None
             raise
 
 

@@ -4,7 +4,6 @@ It runs by itself, in a process of its own: python3 -m app.benchmark.course --he
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -21,6 +20,7 @@ from torchvision import transforms
 from torchvision.models import resnet18
 
 from app.benchmark.plain import all_reduce, gather_scatter
+from app.benchmark.turns import in_turns
 
 Sample = tuple[torch.Tensor, int]
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -98,15 +98,6 @@ def small_resnet18() -> nn.Module:
 
 
 MODELS: dict[str, Callable[[], nn.Module]] = {"vgg11": vgg11, "lenet5": lenet5, "resnet18": small_resnet18}
-
-
-def in_turns(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Pass batches on as the benchmark orders: a line on standard input has a number of steps, and gets an answer."""
-    print("ready", flush=True)
-    for line in sys.stdin:
-        for _ in range(int(line)):
-            yield next(batches)
-        print("done", flush=True)
 
 
 def epochs(loader: DataLoader[Sample], sampler: DistributedSampler[Sample] | None) -> Iterator[Batch]:

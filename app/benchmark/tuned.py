@@ -16,7 +16,8 @@ from torch import nn
 from torch.nn.functional import pad
 from torch.nn.parallel import DistributedDataParallel
 
-from app.benchmark.course import MODELS, STATISTICS, Batch, in_turns, read_arguments
+from app.benchmark.course import MODELS, STATISTICS, Batch, read_arguments
+from app.benchmark.turns import in_turns
 
 PADDING = 4
 TRIALS = 2

@@ -37,7 +37,7 @@ def arrange(model: nn.Module, layout: Layout) -> None:
     """Let all convolutions of a model compute in this layout; their parameters stay the same."""
     for parent in list(model.modules()):
         for name, child in parent.named_children():
-            if type(child) is nn.Conv2d:
+            if isinstance(child, nn.Conv2d) and type(child) in (nn.Conv2d, Convolution):
                 setattr(parent, name, Convolution.of(child, layout))
 
 

@@ -17,7 +17,7 @@ README = ROOT / "README.md"
 CORES = os.cpu_count() or 1
 
 
-@pytest.mark.parametrize("workers", [0, 7])
+@pytest.mark.parametrize("workers", [0, 15])
 def test_any_number_of_workers_and_cores_that_too_many_share_are_said(clone: Clone, workers: int) -> None:
     output = clone.up(WORKERS=str(workers), THREADS_PER_RANK=str(CORES))
     run = clone.summary()

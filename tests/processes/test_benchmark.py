@@ -41,7 +41,7 @@ def test_every_mode_is_timed_beside_plain_code(tmp_path: Path) -> None:
 def test_a_wrong_name_is_refused(tmp_path: Path) -> None:
     code, output = group.wait(group.start("benchmark synk", tmp_path))
     assert code == 2
-    assert "invalid choice: 'synk' (choose from step, sync, collectives, overhead, report, table, compare)" in output
+    assert "invalid choice: 'synk' (choose from step, sync, collectives, overhead, compute, startup, report" in output
 
 
 COST = re.compile(r"^(?P<part>\w[\w .,]*?) +(?P<milliseconds>[\d.]+|-) +(?:[\d.]+%|-)$")
@@ -116,15 +116,34 @@ def test_numbers_that_did_not_come_are_counted_as_wrong(group_of: GroupOf, name:
         assert [outcome[door][1] for outcome in outcomes] == [0, 0]
 
 
-# Whole steps, against the course script
-
-SETUPS = ["course_one_node", "one_node", "all_reduce", "none", "all_reduce+PRECISION=bf16", "tuned_ddp"]
+# What the compute path's choices gain
 
 
 def results(folder: Path, benchmark: str) -> dict[str, Any]:
     [path] = (folder / "results/benchmarks").glob(f"*-{benchmark}.json")
     content: dict[str, Any] = json.loads(path.read_text())
     return content
+
+
+def test_each_choice_of_the_compute_path_is_timed_with_and_without_it(tmp_path: Path) -> None:
+    command = "benchmark compute --rounds 2 --steps 1"
+    code, output = group.wait(group.start(command, tmp_path, MODEL="lenet5", BATCH_SIZE_PER_RANK=4))
+    assert code == 0, output
+    written = results(tmp_path, "compute")
+    ours, *others = written["choices"].items()
+    assert (ours[0], written["images"], written["layout"]) == ("as it is", 4, "contiguous")
+    assert {"memory kept", "fused SGD against foreach", "denormals as zero"} < {name for name, _ in others}
+    for name, each in written["choices"].items():
+        assert len(each["cpu_seconds"]) == len(each["seconds"]) == 2
+        assert all(value > 0 for value in each["cpu_seconds"] + each["seconds"])
+        assert name == ours[0] or re.search(rf"^{name} +{'yes' if each['taken'] else 'no'} +\d", output, re.MULTILINE)
+    wrong, said = group.wait(group.start("benchmark compute", tmp_path, MODEL="vgg12"))
+    assert (wrong, "MODEL=vgg12: not allowed" in said) == (2, True), said
+
+
+# Whole steps, against the course script
+
+SETUPS = ["course_one_node", "one_node", "all_reduce", "none", "all_reduce+PRECISION=bf16", "tuned_ddp"]
 
 
 def test_every_setup_takes_its_turn_beside_the_course_script(tmp_path: Path) -> None:

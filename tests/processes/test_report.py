@@ -94,7 +94,9 @@ def expected(folder: Path) -> dict[str, list[Row]]:
             for name, party in [(whole, summary["run"]), *((name, rank) for name, rank, _ in ranks)]
             if number < len(party["epochs"])
         ],
-        "usage": [(rank["usage"] or {}) | name for name, rank, _ in ranks],
+        "usage": [
+            (rank["usage"] or {}) | {"peak_memory_bytes": rank["peak_memory_bytes"]} | name for name, rank, _ in ranks
+        ],
         "ranks": [place | name for name, _, place in ranks],
         "settings": [
             {"name": name, "value": value}

@@ -1,0 +1,79 @@
+"""A rank's own training step with one choice made otherwise: forward, backward and the optimiser; nothing is sent.
+
+`benchmark compute` starts it, in a process of its own, and orders its steps.
+"""
+
+import sys
+from itertools import repeat
+
+from app.benchmark.turns import in_turns
+from app.machine.quick_imports import quick_imports
+
+with quick_imports():
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    from app.datasets import CLASSES, SIDE
+    from app.datasets.prepared import MODEL_CHANNELS
+    from app.settings import environment
+    from app.settings.fields import Settings
+    from app.training import convolution, models
+    from app.training.numerics import Numerics
+
+
+class TrainingStep:
+    """As a run takes it, on the same random images every time."""
+
+    def __init__(self, settings: Settings, images: int) -> None:
+        self._numerics = Numerics.of(settings)
+        self._model = models.build(settings.model, settings.seed, self._numerics.dtype)
+        convolution.arrange(self._model, self._numerics.layout)
+        self._images = torch.rand(images, MODEL_CHANNELS[settings.model], SIDE, SIDE, dtype=self._numerics.dtype)
+        self._labels = torch.arange(images) % CLASSES
+        self._settings = settings
+        self._optimise_by(fused=True)
+
+    def change(self, name: str) -> None:
+        """Do what this name says, where ours does otherwise. Other names change the environment of this process."""
+        match name:
+            case "fused SGD against foreach":
+                self._optimise_by(foreach=True)
+            case "fused SGD against a loop":
+                self._optimise_by(foreach=False)
+            case "weight gradients as products":
+                convolution.arrange(self._model, self._numerics.layout._replace(products=False))
+            case "denormals as zero":
+                torch.set_flush_denormal(True)
+
+    def _optimise_by(self, **way: bool) -> None:
+        settings = self._settings
+        self._sgd = torch.optim.SGD(
+            self._model.parameters(),
+            lr=settings.learning_rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            **way,
+        )
+
+    def take(self) -> None:
+        """Train once."""
+        self._sgd.zero_grad()
+        images = self._images.contiguous(memory_format=self._numerics.layout.large)
+        loss: torch.Tensor = cross_entropy(self._numerics.forward(self._model, images), self._labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._sgd.step()
+
+
+def main() -> None:
+    """Train with the choice, on as many images, as the command line says."""
+    name, images = sys.argv[1:]
+    settings = environment.load()
+    torch.set_num_threads(settings.threads_per_rank or 1)
+    step = TrainingStep(settings, int(images))
+    step.change(name)
+    for _ in in_turns(repeat(None)):
+        step.take()
+
+
+if __name__ == "__main__":
+    main()
