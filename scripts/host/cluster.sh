@@ -81,7 +81,7 @@ run_ranks() {
     begin_once "$1"
     start --no-start worker rank0 # most of what it takes to start them, while `prepare` is at work
     end_once
-    start worker rank0
+    start --no-recreate worker rank0
     attend follow "$(container_of rank0)" || true
     code=$(docker wait "$(container_of rank0)")
     ((code == 0)) || explain_failure "$code"
@@ -140,7 +140,7 @@ start() {
     return "$found"
 }
 
-up() { attend quietly docker compose --progress quiet up --detach --no-build --no-deps --no-recreate "$@"; }
+up() { attend quietly docker compose --progress quiet up --detach --no-build --no-deps "$@"; }
 
 container_of() { containers --all --filter "label=com.docker.compose.service=$1"; }
 
