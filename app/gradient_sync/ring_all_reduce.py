@@ -133,7 +133,7 @@ class Piece:
 
     values: torch.Tensor
     wire: torch.Tensor  # what travels: the same memory, or the values rounded
-    own: list[tuple[torch.Tensor, torch.Tensor]]  # place in the buffer, part of a gradient
+    own: list[tuple[torch.Tensor, torch.Tensor]]  # place in what travels, part of a gradient
 
     @classmethod
     def of(cls, buffer: torch.Tensor, wire: torch.Tensor, gradients: Sequence[torch.Tensor], stretch: range) -> Self:
@@ -142,33 +142,27 @@ class Piece:
         for gradient in gradients:
             first, end = max(stretch.start, start), min(stretch.stop, start + len(gradient))
             if first < end:
-                own.append((buffer[first:end], gradient[first - start : end - start]))
+                own.append((wire[first:end], gradient[first - start : end - start]))
             start += len(gradient)
         values = buffer[stretch.start : stretch.stop]
         return cls(values, values if wire is buffer else wire[stretch.start : stretch.stop], own)
 
     def pack(self) -> None:
-        """Put this rank's gradients into the buffer."""
+        """Let this rank's gradients travel."""
         for place, gradient in self.own:
             place.copy_(gradient)
-        self._round()
 
     def pack_with(self, others: torch.Tensor, factor: float) -> None:
-        """Put their sum with the received values, times a factor, into the buffer, in one pass over the memory."""
+        """Let their sum with the received values, times a factor, travel, in one pass over the memory."""
         start = 0
         for place, gradient in self.own:
             add(gradient, others[start : start + len(place)], place, factor)
             start += len(place)
-        self._round()
 
     def unround(self) -> None:
         """Take what has travelled, or will."""
         if self.wire is not self.values:
             self.values.copy_(self.wire)
-
-    def _round(self) -> None:
-        if self.wire is not self.values:
-            self.wire.copy_(self.values)
 
 
 class Ring:

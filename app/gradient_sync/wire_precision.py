@@ -93,8 +93,10 @@ class Halves:
             leaving.append(group.send([rounded[other]], other, 0))
         for other, arrival in zip(others, arriving, strict=True):
             arrival.wait()
-            add(chunks[rank], landed[other], chunks[rank], 1 / world_size if other == others[-1] else 1)
-        rounded[rank].copy_(chunks[rank])
+            if other == others[-1]:
+                add(chunks[rank], landed[other], rounded[rank], 1 / world_size)
+            else:
+                add(chunks[rank], landed[other], chunks[rank])
         for departure in leaving:
             departure.wait()
 
@@ -143,19 +145,22 @@ class Line:
 
 
 def add(values: torch.Tensor, others: torch.Tensor, out: torch.Tensor, factor: float = 1.0) -> None:
-    """Add numbers that may be of another type, and multiply the sum by a factor.
+    """Add numbers that may be of another type, multiply the sum by a factor, and round it to the type of `out`.
 
     Block by block: PyTorch's own mixed addition takes three times as long, and a product of its own another pass over
     the memory.
     """
-    if others.dtype == values.dtype and factor == 1:
+    if values.dtype == others.dtype == out.dtype and factor == 1:
         torch.add(values, others, out=out)
         return
     exact = values.new_empty(min(BLOCK, len(values)))
     for block, other, place in zip(*(torch.split(each, BLOCK) for each in (values, others, out)), strict=True):
-        torch.add(block, other if other.dtype == block.dtype else exact[: len(block)].copy_(other), out=place)
+        total = place if place.dtype == block.dtype else exact[: len(block)]
+        torch.add(block, other if other.dtype == block.dtype else exact[: len(block)].copy_(other), out=total)
         if factor != 1:
-            place *= factor
+            total *= factor
+        if total is not place:
+            place.copy_(total)
 
 
 def rounding(values: torch.Tensor, dtype: torch.dtype) -> tuple[float, float]:
