@@ -27,7 +27,7 @@ DISTINCT = 1000  # numbers that a message is made of, small enough for sums to b
 MEASURE_FROM = 32 << 20  # bytes; from here on the links decide and are measured along with the operation
 
 CELL_SECONDS = 1.0  # what the repetitions of an operation and size should take, through one of the two doors
-MOST_REPETITIONS, LEAST_REPETITIONS = 100, 3
+MOST_REPETITIONS, ENOUGH_REPETITIONS, LEAST_REPETITIONS = 100, 8, 3  # enough for an interval
 LONGEST_SECONDS = 5.0  # operations that would take longer on these links are left out
 
 
@@ -109,18 +109,17 @@ class Bench:
         ours, straight = self._time(operation.doors(self._communicator, self._settings, size), size)
         factor = operation.bus_factor(self._communicator.world_size)
         least = operation.seconds_at_least(size, self._links) if self._links else None
+        ratio = Middle.of_ratios(ours.seconds, straight.seconds)
         self.samples = {
             "seconds": ours.seconds,
             "straight_seconds": straight.seconds,
-            "ratio": vars(Middle.of_ratios(ours.seconds, straight.seconds)),
+            "ratio": vars(ratio),
             "seconds_at_least": least,
             "wrong": ours.wrong,
             "straight_wrong": straight.wrong,
         }
-        return (
-            f"{len(ours.seconds):>3} {ours.columns(size, factor, least)}   {straight.columns(size, factor, least)}   "
-            f"{ours.median / straight.median:>6.2f}"
-        )
+        columns = [timing.columns(size, factor, least) for timing in (ours, straight)]
+        return f"{len(ours.seconds):>3} {'   '.join(columns)}   {ratio}"
 
     def _time(self, doors: Sequence[Door], size: int) -> list[Timing]:
         """Time the doors in turn, so that changes of the machine's speed hit both alike; measure the links, too."""
@@ -148,7 +147,8 @@ class Bench:
 
 
 def _repetitions(longest: float) -> int:
-    return int(min(max(CELL_SECONDS / longest, LEAST_REPETITIONS), MOST_REPETITIONS))
+    enough = min(ENOUGH_REPETITIONS, LONGEST_SECONDS / longest)
+    return int(min(max(CELL_SECONDS / longest, enough, LEAST_REPETITIONS), MOST_REPETITIONS))
 
 
 def _try(door: Door, communicator: Communicator) -> int:

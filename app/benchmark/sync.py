@@ -170,13 +170,12 @@ def _modes() -> list[str]:
 
 
 def table(seconds: dict[str, list[float]]) -> str:
-    """Median times, and each mode's ratio to its yardsticks: the median over the rounds, and the range."""
-    lines = [f"{'mode':<34} {'seconds':>8}   {'against':<42} {'seconds':>8}   ratio (least to most of {ROUNDS} rounds)"]
+    """Median times, and each mode's ratio to its yardsticks: the median over the rounds, and its interval."""
+    lines = [f"{'mode':<34} {'seconds':>8}   {'against':<42} {'seconds':>8}   ratio (90 % interval, {ROUNDS} rounds)"]
     for mode in _modes():
         for yardstick in YARDSTICKS.get(mode, [FLAT]):
-            ratios = [ours / plain for ours, plain in zip(seconds[mode], seconds[yardstick], strict=True)]
             lines.append(
                 f"{mode:<34} {median(seconds[mode]):>8.4f}   {yardstick:<42} {median(seconds[yardstick]):>8.4f}   "
-                f"{median(ratios):.2f}  ({min(ratios):.2f} to {max(ratios):.2f})"
+                f"{Middle.of_ratios(seconds[mode], seconds[yardstick])}"
             )
     return "\n".join(lines)

@@ -68,7 +68,10 @@ def test_what_measuring_costs_is_told_part_by_part(tmp_path: Path, mode: str) ->
 
 
 TIMED = r"(?P<p50>[\d.]+) +(?P<p99>[\d.]+) +(?P<algorithm>[\d.]+) +(?P<bus>[\d.]+) +(?P<wrong>\d+) +\d+%"
-CELL = re.compile(rf"^(?P<operation>\w+) +(?P<size>\d+) +\d+ +{TIMED} +{TIMED.replace('?P<', '?P<straight_')} +[\d.]+$")
+RATIO = r"[\d.]+(?: \([\d.]+ to [\d.]+\))?"
+CELL = re.compile(
+    rf"^(?P<operation>\w+) +(?P<size>\d+) +\d+ +{TIMED} +{TIMED.replace('?P<', '?P<straight_')} +{RATIO}$"
+)
 
 
 def test_every_operation_is_timed_at_every_size_for_every_number_of_ranks(tmp_path: Path) -> None:
