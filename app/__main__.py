@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from app.benchmark.choice import Choice, ComputeChoice, Noted, ReportChoice
-from app.benchmark.setups import StepChoice
+from app.benchmark import commands as benchmarks
 from app.errors import LockstepError, SettingError
 from app.machine.folders import unwritten
 from app.machine.interrupt import end_on_signal, take_the_end
@@ -65,18 +64,6 @@ FAULT_STEPS = {
     "judge": "judge a trial by what was seen",
     "table": "print the table of all trials",
     "stranger": "be a stranger on the ranks' network, who sends rubbish to a port",
-}
-
-BENCHMARKS = {
-    "step": "whole training steps of every set-up against an ordinary course script's",
-    "sync": "every mode against the plainest correct code of its pattern",
-    "collectives": "collective operations over a range of sizes, through the communicator and without it",
-    "overhead": "a training step with and without measurements, and what those cost",
-    "compute": "what each choice of the compute path gains: a rank's own step with and without it",
-    "startup": "tell what the stages of a start took, which scripts/benchmark has timed",
-    "report": "the making of a long run's summary and pages, by itself, against plain reading",
-    "table": "print the rows of the README's table from a result of `step`",
-    "compare": "say which ratios of a result of `step` got worse than the kept ones",
 }
 
 
@@ -138,8 +125,8 @@ def _run(arguments: argparse.Namespace) -> int:
                 check_floor(settings)
             if arguments.command_line:
                 following = _parse(arguments.command_line)
-                if following.command == "benchmark" and following.name == "step":
-                    StepChoice.of(following).ready(settings, say)
+                if following.command == "benchmark":
+                    benchmarks.ready(following, settings, say)
         case "report":
             from app.report.commands import report
 
@@ -157,7 +144,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
             follow(sys.stdin)
         case "benchmark":
-            return _benchmark(arguments)
+            return benchmarks.run(arguments, _place(arguments), say)
         case "nearest":
             if sentence := explanations.about_name(arguments.name):
                 print(sentence)
@@ -165,37 +152,6 @@ def _run(arguments: argparse.Namespace) -> int:
             print(texts.env_example(), end="")
         case "settings-table":
             print(texts.settings_table(), end="")
-    return 0
-
-
-def _benchmark(arguments: argparse.Namespace) -> int:
-    match arguments.name:
-        case "table" | "compare":
-            from app.benchmark import kept
-
-            if arguments.name == "compare":
-                return kept.compare(arguments.file, arguments.keep, say)
-            kept.show_table(arguments.file, say)
-        case "startup":
-            from app.benchmark.startup import tell
-
-            tell(arguments.starts, say)
-        case "compute":
-            clean_ups = end_on_signal()
-            from app.benchmark.compute import time_choices
-
-            time_choices(environment.load(), ComputeChoice.of(arguments), say, clean_ups)
-        case "report":
-            clean_ups = end_on_signal()
-            from app.benchmark.reporting import time_report
-
-            time_report(ReportChoice.of(arguments), say, clean_ups)
-        case _:
-            clean_ups = end_on_signal()
-            with quick_imports():
-                from app.benchmark.take_part import benchmark
-
-            benchmark(arguments.name, arguments, environment.load(_place(arguments)), say, clean_ups)
     return 0
 
 
@@ -316,7 +272,7 @@ def _parser() -> argparse.ArgumentParser:
             for setting, (value, meaning) in PLACE.items():
                 command.add_argument(OPTIONS[setting], dest=setting, metavar=value, help=meaning)
         if name == "benchmark":
-            _add_benchmarks(command)
+            benchmarks.add_to(command)
         if name == "experiment":
             _add_experiments(command)
         if name == "faults":
@@ -384,28 +340,6 @@ def _add_faults(command: argparse.ArgumentParser) -> None:
             step.add_argument("--modes", metavar="MODE,...", help="only these modes")
             step.add_argument("--set", nargs="+", default=[], metavar="NAME=value", help="settings of all runs")
             step.add_argument("--dry-run", action="store_true", help="print the plan only")
-
-
-def _add_benchmarks(command: argparse.ArgumentParser) -> None:
-    names = command.add_subparsers(dest="name", required=True, metavar="NAME")
-    for name, what in BENCHMARKS.items():
-        benchmark = names.add_parser(name, help=what)
-        if name == "collectives":
-            Choice.add_options(benchmark)
-        if name == "step":
-            StepChoice.add_options(benchmark)
-        if name == "startup":
-            Noted.add_options(benchmark)
-        if name == "compute":
-            ComputeChoice.add_options(benchmark)
-        if name == "report":
-            ReportChoice.add_options(benchmark)
-        if name in ("table", "compare"):
-            benchmark.add_argument(
-                "file", nargs="?", metavar="FILE", help="its name in results/benchmarks/ [the newest]"
-            )
-        if name == "compare":
-            benchmark.add_argument("--keep", action="store_true", help="keep its ratios from now on, instead")
 
 
 if __name__ == "__main__":

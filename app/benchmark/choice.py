@@ -4,6 +4,7 @@ import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Self
 
 from app.machine.say import shown
@@ -35,6 +36,13 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def add_numbers(parser: ArgumentParser, choice: type, most: dict[str, int]) -> None:
+    """Add an option for each of these numbers of a choice, with its default there; each goes from 1 to its most."""
+    for name, limit in most.items():
+        default = getattr(choice, name)
+        parser.add_argument(f"--{name}", type=whole_number(1, limit), default=default, metavar="N", help=f"[{default}]")
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,16 @@ class Choice:
         return sorted({*(power for power in powers if power < world_size), world_size} - {1})
 
 
+class Change(StrEnum):
+    """What a variant of a step does otherwise inside its process."""
+
+    NONE = "none"
+    FOREACH_SGD = "foreach-sgd"
+    LOOP_SGD = "loop-sgd"
+    NO_PRODUCTS = "no-products"
+    FLUSH_DENORMALS = "flush-denormals"
+
+
 @dataclass(frozen=True)
 class ComputeChoice:
     """How often each variant of a step has its turn, and how many steps it takes in it."""
@@ -103,11 +121,7 @@ class ComputeChoice:
     @classmethod
     def add_options(cls, parser: ArgumentParser) -> None:
         """Add its options to a command line."""
-        for name, letter in (("rounds", "N"), ("steps", "K")):
-            default = getattr(cls, name)
-            parser.add_argument(
-                f"--{name}", type=whole_number(1, 1000), default=default, metavar=letter, help=f"[{default}]"
-            )
+        add_numbers(parser, cls, {"rounds": 1000, "steps": 1000})
 
     @classmethod
     def of(cls, options: Namespace) -> Self:
@@ -126,11 +140,7 @@ class ReportChoice:
     @classmethod
     def add_options(cls, parser: ArgumentParser) -> None:
         """Add its options to a command line."""
-        for name, most in (("ranks", 100), ("steps", 100_000), ("rounds", 1000)):
-            default = getattr(cls, name)
-            parser.add_argument(
-                f"--{name}", type=whole_number(1, most), default=default, metavar="N", help=f"[{default}]"
-            )
+        add_numbers(parser, cls, {"ranks": 100, "steps": 100_000, "rounds": 1000})
 
     @classmethod
     def of(cls, options: Namespace) -> Self:

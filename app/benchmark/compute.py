@@ -13,7 +13,7 @@ from typing import Any
 
 from app.benchmark import results
 from app.benchmark.child import Child
-from app.benchmark.choice import ComputeChoice
+from app.benchmark.choice import Change, ComputeChoice
 from app.benchmark.ratios import Middle
 from app.machine import cpus
 from app.machine.folders import scratch_in
@@ -37,24 +37,26 @@ class Variant:
     name: str
     taken: bool = False  # whether ours has it, and this variant lacks it; else ours lacks it
     environment: Mapping[str, str] = NOTHING
+    change: Change = Change.NONE
 
 
 def variants(layout: MemoryFormat) -> list[Variant]:
-    """All, ours first. What only the child can change, it knows by the name."""
+    """All, ours first."""
     kept = os.environ.get("GLIBC_TUNABLES", "")
+    products = Variant("weight gradients as products", taken=True, change=Change.NO_PRODUCTS)
     others = [
         Variant("memory kept", taken=True, environment={"GLIBC_TUNABLES": ""}),
-        Variant("fused SGD against foreach", taken=True),
-        Variant("fused SGD against a loop", taken=True),
+        Variant("fused SGD against foreach", taken=True, change=Change.FOREACH_SGD),
+        Variant("fused SGD against a loop", taken=True, change=Change.LOOP_SGD),
         Variant("threads by quota against 4", taken=True, environment={"THREADS_PER_RANK": "4"}),
         *(
             Variant(f"layout {layout} against {each}", taken=True, environment={"MEMORY_FORMAT": each})
             for each in ("mixed", "contiguous", "channels_last")
             if each != layout
         ),
-        *([Variant("weight gradients as products", taken=True)] if layout == "mixed" else []),
+        *([products] if layout == "mixed" else []),
         Variant("huge pages", environment={"GLIBC_TUNABLES": f"{kept}:{HUGE_PAGES}".strip(":")}),
-        Variant("denormals as zero"),
+        Variant("denormals as zero", change=Change.FLUSH_DENORMALS),
     ]
     return [Variant(OURS), *others]
 
@@ -117,7 +119,7 @@ def _children(
             child = children[variant.name] = Child(
                 f"the step with another choice ({variant.name})",
                 "app.benchmark.compute_step",
-                [variant.name, str(_images(settings))],
+                [variant.change, str(_images(settings))],
                 folder / f"{number}.log",
                 PATIENCE_SECONDS,
                 {**os.environ, **own, **given, **variant.environment},

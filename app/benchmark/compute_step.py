@@ -5,7 +5,9 @@
 
 import sys
 from itertools import repeat
+from typing import assert_never
 
+from app.benchmark.choice import Change
 from app.benchmark.turns import in_turns
 from app.machine.quick_imports import quick_imports
 
@@ -33,17 +35,21 @@ class TrainingStep:
         self._settings = settings
         self._optimise_by(fused=True)
 
-    def change(self, name: str) -> None:
-        """Do what this name says, where ours does otherwise. Other names change the environment of this process."""
-        match name:
-            case "fused SGD against foreach":
+    def change(self, change: Change) -> None:
+        """Do otherwise what ours does."""
+        match change:
+            case Change.NONE:
+                pass
+            case Change.FOREACH_SGD:
                 self._optimise_by(foreach=True)
-            case "fused SGD against a loop":
+            case Change.LOOP_SGD:
                 self._optimise_by(foreach=False)
-            case "weight gradients as products":
+            case Change.NO_PRODUCTS:
                 convolution.arrange(self._model, self._numerics.layout._replace(products=False))
-            case "denormals as zero":
+            case Change.FLUSH_DENORMALS:
                 torch.set_flush_denormal(True)
+            case _:
+                assert_never(change)
 
     def _optimise_by(self, **way: bool) -> None:
         settings = self._settings
@@ -65,12 +71,12 @@ class TrainingStep:
 
 
 def main() -> None:
-    """Train with the choice, on as many images, as the command line says."""
-    name, images = sys.argv[1:]
+    """Train with this change, on as many images, as the command line says."""
+    change, images = sys.argv[1:]
     settings = environment.load()
     torch.set_num_threads(settings.threads_per_rank or 1)
     step = TrainingStep(settings, int(images))
-    step.change(name)
+    step.change(Change(change))
     for _ in in_turns(repeat(None)):
         step.take()
 

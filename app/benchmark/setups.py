@@ -5,16 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from app.benchmark.choice import whole_number
+from app.benchmark.choice import add_numbers
 from app.machine.cpus import look
 from app.machine.say import Say, shown
 from app.modes import MODES
 from app.settings import environment
 from app.settings.fields import Settings
 from app.training import layout_choice
-
-ROUNDS, STEPS = 8, 2
-MOST_ROUNDS, MOST_STEPS = 1000, 1000
 
 FLOOR = "none"
 ONE_NODE = "one_node"
@@ -115,15 +112,13 @@ class StepChoice:
     """Which set-ups, for how many rounds, and how many steps in each."""
 
     only: tuple[Setup, ...] = ()  # empty: the usual ones
-    rounds: int = ROUNDS
-    steps: int = STEPS
+    rounds: int = 8
+    steps: int = 2
 
     @classmethod
     def add_options(cls, parser: ArgumentParser) -> None:
         """Add its options to a command line."""
-        rounds, steps = whole_number(1, MOST_ROUNDS), whole_number(1, MOST_STEPS)
-        parser.add_argument("--rounds", type=rounds, default=ROUNDS, metavar="N", help=f"[{ROUNDS}]")
-        parser.add_argument("--steps", type=steps, default=STEPS, metavar="K", help=f"[{STEPS}]")
+        add_numbers(parser, cls, {"rounds": 1000, "steps": 1000})
         meaning = "set-ups, such as course_ddp ddp ddp+PRECISION=bf16 [all]"
         parser.add_argument("--only", nargs="+", type=setup, default=(), metavar="NAME", help=meaning)
 

@@ -118,7 +118,7 @@ def _measure(cluster: Cluster, communicator: Communicator, asked: Sequence[Asked
     if cluster.rank < world_size:
         own = Seen(
             _round_trip(communicator, asked),
-            [_flow(communicator, distance, asked) for distance in distances],
+            _flows(communicator, distances, asked),
             [_star(communicator, centre, asked[centre]) for centre in range(world_size)],
             _mtu(cluster),
         )
@@ -142,32 +142,43 @@ def _mtu(cluster: Cluster) -> int:
 
 
 def _round_trip(communicator: Communicator, asked: Sequence[Asked]) -> float:
-    """The fastest of a few round trips to the next rank, while the other ranks are silent."""
+    """The fastest of a few round trips to the next rank, while the other ranks are silent.
+
+    Each rank asks when it has answered the one before it, so it needs no barrier to know that its turn has come.
+    """
     rank, world_size = communicator.rank, communicator.world_size
     longest = 4 * max(each.delay_seconds or 0 for each in asked)
     pings = PINGS if longest == 0 else min(PINGS, max(LEAST_PINGS, int(PINGS_SECONDS / longest)))
-    own = 0.0
-    for asking in range(world_size):
-        communicator.wait_for_peers()
-        answering = (asking + 1) % world_size
-        if rank == asking:
-            own = min(ping(communicator, answering) for _ in range(pings))
-        elif rank == answering:
-            answer_pings(communicator, asking, pings)
+    communicator.wait_for_peers()
+    if rank > 0:
+        answer_pings(communicator, rank - 1, pings)
+    own = min(ping(communicator, (rank + 1) % world_size) for _ in range(pings))
+    if rank == 0:
+        answer_pings(communicator, world_size - 1, pings)
     return own
 
 
-def _flow(communicator: Communicator, distance: int, asked: Sequence[Asked]) -> float:
+def _flows(communicator: Communicator, distances: Sequence[int], asked: Sequence[Asked]) -> list[float]:
+    """The rates of flows over these distances. Where nothing is asked of any link, one is the next one's trial."""
+    rates: list[float] = []
+    for distance in distances:
+        rates.append(_flow(communicator, distance, asked, rates[-1] if rates and not any(asked) else None))
+    return rates
+
+
+def _flow(communicator: Communicator, distance: int, asked: Sequence[Asked], tried: float | None) -> float:
     """Payload per second from the rank `distance` before this one, while this one sends to the rank `distance` after.
 
-    If nothing is asked of any link, all flows are equally long: otherwise the last one would have the host to itself.
+    It begins with a trial, unless a rate has been tried. If nothing is asked of any link, all flows are equally long:
+    otherwise the last one would have the host to itself.
     """
     to = (communicator.rank + distance) % communicator.world_size
     source = (communicator.rank - distance) % communicator.world_size
     limits = [_most(asked, each, each - distance) for each in range(communicator.world_size)]
     at_once = limits[communicator.rank] < math.inf
-    rate = _pass(communicator, to, PROBE, source, PROBE, at_once)
-    for seconds in FLOW_SECONDS if any(asked) else UNASKED_FLOW_SECONDS:
+    trial, measurement = FLOW_SECONDS if any(asked) else UNASKED_FLOW_SECONDS
+    rate = tried or _pass(communicator, to, PROBE, source, PROBE, at_once)
+    for seconds in (measurement,) if tried else (trial, measurement):
         rates = [float(each) for each in communicator.all_gather(torch.tensor(rate, dtype=torch.float64))]
         if any(asked):  # a probe fits into a link's burst, so it can be faster than the link
             expected = [min(pair) for pair in zip(rates, limits, strict=True)]

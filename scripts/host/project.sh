@@ -30,13 +30,17 @@ claim_project() {
         CLAIM=''
         refuse "$(in_progress "$project")"
     fi
-    trap 'rm -f "$CLAIM"' EXIT
+    trap release_project EXIT
     if [[ $(containers) ]]; then
-        rm -f "$CLAIM"
-        CLAIM=''
+        release_project
         refuse "$(in_progress "$project")"
     fi
     [[ -z $(containers --all) ]] || remove_containers
+}
+
+release_project() {
+    rm -f "$CLAIM"
+    CLAIM=''
 }
 
 # The IDs of this project's containers that run, or of all; Docker answers faster than Compose would.

@@ -10,6 +10,8 @@ time_startup() {
     ((BASH_VERSINFO[0] >= 5)) || fail "scripts/benchmark startup needs bash 5, whose clock has fractions of a second, and this is $BASH_VERSION."
     read_startup_options "$@"
     file=$(mktemp)
+    # shellcheck disable=SC2064 # the name as it is now
+    trap "rm -f '$file'" EXIT
     for ((round = 1; round <= ROUNDS; round++)); do
         for ranks in "${RANKS[@]}"; do
             folder=startup-$(date -u +%Y%m%d-%H%M%S)
@@ -18,7 +20,6 @@ time_startup() {
             noted+=("benchmarks/$folder:$ranks$(sed -n 's/^stage //p' "$file" | paste -sd '')")
         done
     done
-    rm -f "$file"
     by_itself startup "${noted[@]}"
 }
 
