@@ -13,7 +13,7 @@ ready_base_image() {
 # The first line of a pull shows that the registry answers. After that line the pull may take as long as it needs.
 pull_base_image() {
     local log pull deadline=$((SECONDS + REGISTRY_PATIENCE_SECONDS)) pulled=no
-    log=$(mktemp)
+    temporary_file log
     docker pull "$BASE_IMAGE" >"$log" 2>&1 &
     pull=$!
     until grep -q 'Pulling from' "$log" || ! kill -0 "$pull" 2>/dev/null; do
@@ -21,7 +21,6 @@ pull_base_image() {
         sleep 0.1
     done
     wait "$pull" 2>/dev/null && pulled=yes
-    rm -f "$log"
     [[ $pulled == yes ]]
 }
 

@@ -3,6 +3,7 @@
 
 MOST_TOLD=3  # workers that died, of those that a failed run names
 LAST_LINES=8 # of a dead worker's output
+END_LOOKS=100 # tenths of a second that an interrupted command has to end
 
 # Everything before the image: NAME=value arguments, the settings that Compose consumes, the engine.
 ready_cluster() {
@@ -127,7 +128,7 @@ show_once() { docker logs --follow "$1"; }
 
 start() {
     local log found=0
-    log=$(mktemp)
+    temporary_file log
     up "$@" 2>"$log" || found=$?
     # Docker's own pools hold about thirty networks. Beyond them a subnet has to be named.
     if ((found != 0)) && [[ -z $(setting NETWORK_PREFIX) ]] && grep -q 'address pool' "$log"; then
@@ -136,7 +137,6 @@ start() {
         up "$@" 2>"$log" && found=0
     fi
     ((found == 0)) || cat "$log" >&2
-    rm -f "$log"
     return "$found"
 }
 
@@ -206,15 +206,26 @@ begin() {
 
 end_early() {
     local code=$1
-    trap '' INT TERM HUP
-    [[ ! -t 1 ]] || printf '\033[?25h\n' # the bar had hidden the cursor
-    [[ -z ${ATTENDED:-} ]] || kill -- "-$ATTENDED" 2>/dev/null || true
+    trap '' INT TERM HUP PIPE
+    [[ ! -t 1 ]] || printf '\033[?25h\n' || true # the bar had hidden the cursor
+    end_attended
     if claimed; then
-        say 'Stopping the containers'
+        say 'Stopping the containers' || true # whoever reads this may have gone
         remove_containers
         remove_empty_runs
     fi
     exit "$code"
+}
+
+# With all its children. It may have something to tidy up.
+end_attended() {
+    local look
+    [[ ${ATTENDED:-} ]] && kill -- "-$ATTENDED" 2>/dev/null || return 0
+    for ((look = 0; look < END_LOOKS; look++)); do
+        kill -0 -- "-$ATTENDED" 2>/dev/null || return 0
+        sleep 0.1
+    done
+    kill -KILL -- "-$ATTENDED" 2>/dev/null || true
 }
 
 # The workers that a signal has killed and, if no rank wrote a record, those that ended before rank 0: the first few, with

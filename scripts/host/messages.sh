@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Messages of the scripts, and exit codes.
+# Messages of the scripts, exit codes, and what is done whenever a script ends.
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -23,6 +23,27 @@ quietly() {
         printf '%s\n' "$output" >&2
         return 1
     }
+}
+
+AT_EXIT=() # commands
+
+# Lets a command run when this script ends, after an error or Ctrl-C as well.
+at_exit() {
+    AT_EXIT+=("$*")
+    trap do_the_last EXIT
+}
+
+do_the_last() {
+    local each
+    for each in "${AT_EXIT[@]}"; do $each; done
+}
+
+# Leaves the name of a new file, which this script's end removes, in a variable.
+temporary_file() {
+    local new
+    new=$(mktemp)
+    at_exit rm -f "$new"
+    printf -v "$1" '%s' "$new"
 }
 
 ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)) ||

@@ -47,14 +47,10 @@ claim_nodes() {
 }
 
 end_on_signals() {
-    trap 'leave' EXIT
+    at_exit close_transport
+    at_exit release_project
     trap 'end_early 130' INT
     trap 'end_early 143' TERM HUP
-}
-
-leave() {
-    close_transport
-    [[ ! $CLAIM ]] || rm -f "$CLAIM"
 }
 
 # Asks all nodes at once; names all that cannot take part, each with its own words. Brings them into the order of their

@@ -30,7 +30,7 @@ claim_project() {
         CLAIM=''
         refuse "$(in_progress "$project")"
     fi
-    trap release_project EXIT
+    at_exit release_project
     if [[ $(containers) ]]; then
         release_project
         refuse "$(in_progress "$project")"
@@ -39,7 +39,7 @@ claim_project() {
 }
 
 release_project() {
-    rm -f "$CLAIM"
+    [[ ! $CLAIM ]] || rm -f "$CLAIM"
     CLAIM=''
 }
 

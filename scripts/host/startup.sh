@@ -9,9 +9,7 @@ time_startup() {
     local round ranks folder noted=() file
     ((BASH_VERSINFO[0] >= 5)) || fail "scripts/benchmark startup needs bash 5, whose clock has fractions of a second, and this is $BASH_VERSION."
     read_startup_options "$@"
-    file=$(mktemp)
-    # shellcheck disable=SC2064 # the name as it is now
-    trap "rm -f '$file'" EXIT
+    temporary_file file
     for ((round = 1; round <= ROUNDS; round++)); do
         for ranks in "${RANKS[@]}"; do
             folder=startup-$(date -u +%Y%m%d-%H%M%S)
@@ -50,6 +48,7 @@ stamp_start() {
     began=${EPOCHREALTIME/,/.}
     RESULTS_FOLDER=$PWD/results/benchmarks MODEL=${model:-lenet5} MAX_STEPS=$FEW_STEPS EVALUATE=never \
         WORKERS=$((ranks - 1)) RUN_NAME=$folder scripts/up 2>&1 | {
+        trap '' INT TERM HUP # scripts/up has more to say while it ends
         while read -r line; do
             printf '%s\n' "$line"
             case $line in results/* | *' joined:' | '0 loss: '*) stamp "$began" ;; esac
