@@ -107,6 +107,8 @@ def summary(run: GroupFigures, ranks: list[RankFigures], changes: Mapping[str, A
         "steps_planned": 3,
         "steps": 3,
         "complete": True,
+        "attempts": 1,
+        "repeated_steps": 0,
         "replicas_identical": None,
         "run": asdict(run),
         "ranks": [asdict(rank) for rank in ranks],

@@ -40,6 +40,9 @@ class GradientSync(ABC):
     explicit: ClassVar[bool] = True
     """Whether all communication happens inside `synchronise`, where it can be timed."""
 
+    settles: ClassVar[bool] = False
+    """Whether its first step is unlike all others, so that a run that goes on takes one for practice first."""
+
     def __init__(self, communicator: Communicator, settings: Settings) -> None:
         """Send everything through this communicator."""
         self._communicator = communicator

@@ -30,6 +30,7 @@ class Ddp(GradientSync):
 
     cost = ALL_REDUCE
     explicit: ClassVar[bool] = False
+    settles: ClassVar[bool] = True  # after its first step it cuts its buckets anew
 
     def __init__(self, communicator: Communicator, settings: Settings) -> None:
         super().__init__(communicator, settings)

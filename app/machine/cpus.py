@@ -46,10 +46,15 @@ class Machine:
     congestion_control: Annotated[str | None, Field(max_length=64)]  # of TCP; None where the kernel does not say
 
 
+def boot_id() -> str:
+    """What tells this machine, since it was last started, from all others."""
+    return BOOT_ID.read_text().strip()
+
+
 def look() -> Machine:
     """Ask the kernel."""
     return Machine(
-        boot_id=BOOT_ID.read_text().strip(),
+        boot_id=boot_id(),
         cores=tuple(sorted(os.sched_getaffinity(0))),
         quota_cpus=quota_cpus(CGROUP),
         memory_bytes=int(psutil.virtual_memory().total),

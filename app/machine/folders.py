@@ -33,6 +33,7 @@ class HandedOver:
     """What `prepare` tells the ranks."""
 
     run: str  # its name
+    goes_on: bool = False  # whether it has begun before
     neighbours: str = ""  # a sentence about other clusters that ran on this machine then
 
 
@@ -47,12 +48,13 @@ def handed_over() -> HandedOver:
         raise SettingError("no run has been prepared here. Give the name of one.")
     try:
         told = json.loads(RUN_FILE.read_bytes())
-        run, neighbours = told["run"], told.get("neighbours", "")  # an earlier version told less
-        if not RUN_NAME.fullmatch(run) or not isinstance(neighbours, str):
+        # An earlier version told less.
+        run, goes_on, neighbours = told["run"], told.get("goes_on", False), told.get("neighbours", "")
+        if not RUN_NAME.fullmatch(run) or not isinstance(neighbours, str) or not isinstance(goes_on, bool):
             raise ValueError
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise DamagedError(f"{RUN_FILE} does not name a run: it was damaged. `prepare` writes it again.") from None
-    return HandedOver(run, neighbours)
+    return HandedOver(run, goes_on, neighbours)
 
 
 def point_latest_at(run: str) -> None:
@@ -161,6 +163,22 @@ def alone_in(folder: Path, say: Say) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[bool]:
+    """Hold a folder while the work inside goes on; whether nobody else held it."""
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield _take(lock)
+    finally:
+        os.close(lock)
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a living process holds it."""
+    with held(folder) as free:
+        return not free
 
 
 def _take(lock: int) -> bool:

@@ -1,6 +1,6 @@
 """What a rank writes while it runs: one JSON object per line, units in the names, null for what was not measured.
 
-`attempt` counts how often a run began: 0 until runs can be resumed.
+`attempt` counts how often a run had begun before. What an attempt repeats, it records again.
 """
 
 import json
@@ -8,7 +8,8 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, ClassVar, Self
@@ -157,6 +158,20 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class Checkpoint:
+    """A state that a rank has saved."""
+
+    kind: ClassVar[str] = "checkpoint"
+    __pydantic_config__: ClassVar[ConfigDict] = CLOSED
+    rank: Count
+    step: Count  # so many steps had been taken
+    bytes: Count  # of its tensors
+    at_seconds: Elapsed  # when it began, on the run's clock
+    seconds: Elapsed
+    attempt: Count = 0
+
+
+@dataclass(frozen=True)
 class Finished:
     """The last line of a rank that finished."""
 
@@ -197,19 +212,25 @@ def training_score(steps: Iterable[Step]) -> Score | None:
     return Score(loss, sum(correct for _, correct, _ in counted), samples)
 
 
-Record = Step | Usage | Clock | Evaluation | Finished
-KINDS: dict[str, type[Record]] = {each.kind: each for each in (Step, Usage, Clock, Evaluation, Finished)}
+Record = Step | Usage | Clock | Evaluation | Checkpoint | Finished
+KINDS: dict[str, type[Record]] = {each.kind: each for each in (Step, Usage, Clock, Evaluation, Checkpoint, Finished)}
 READERS: dict[str, TypeAdapter[Record]] = {kind: TypeAdapter(each) for kind, each in KINDS.items()}
 BEGINNING = re.compile(rb'\{"kind": "([a-z]+)", ')  # as `as_line` writes it
 
 
 class Recorder:
-    """Writes a rank's records, each one whole and at once: an end without warning loses none."""
+    """Writes a rank's records, each one whole and at once: an end without warning loses none.
 
-    def __init__(self, run_folder: Path, rank: int) -> None:
+    Later attempts write behind the earlier ones.
+    """
+
+    def __init__(self, run_folder: Path, rank: int, attempt: int = 0) -> None:
         path = path_of(run_folder, rank)
         try:
-            self._file = path.open("xb", buffering=0)
+            if attempt:
+                _cut_off_half_a_line(path)
+            self._file = path.open("ab" if attempt else "xb", buffering=0)
+            self._attempt = attempt
             self._lock = threading.Lock()  # usage records come from another thread
             self._rank, self._path = rank, path
             self._names = os.fstat(self._file.fileno()).st_nlink  # some file systems do not count them
@@ -222,7 +243,7 @@ class Recorder:
 
     def write(self, record: Record) -> None:
         """Append one line; nothing follows one that did not fit."""
-        rest = as_line(record).encode()
+        rest = as_line(replace(record, attempt=self._attempt) if self._attempt else record).encode()
         with self._lock:
             if self._error is None and self._was_removed():
                 self._error = WriteError(
@@ -248,6 +269,13 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
+
+
+def _cut_off_half_a_line(path: Path) -> None:
+    """A rank that was killed may have left one, which is no record."""
+    with suppress(FileNotFoundError), path.open("r+b") as file:
+        content = file.read()
+        file.truncate(content.rfind(b"\n") + 1)
 
 
 def path_of(run_folder: Path, rank: int) -> Path:

@@ -207,7 +207,7 @@ class RankFigures(Figures, _RankState):
 
 @dataclass(frozen=True)
 class WallClock:
-    """Where the time of the whole run went, all ranks on one clock: the six parts add up to `seconds` exactly.
+    """Where the time of the whole run went, all ranks on one clock: the eight parts add up to `seconds` exactly.
 
     Null is what an earlier version did not record.
     """
@@ -216,8 +216,10 @@ class WallClock:
     start_seconds: float | None  # before the first step, without the links
     links_seconds: float | None  # their measurement
     training_seconds: float  # in which at least one rank was within a step
-    gaps_seconds: float | None  # between steps, and neither training nor evaluation
+    gaps_seconds: float | None  # between steps, and none of the other parts
     evaluation_seconds: float | None  # in which at least one rank evaluated, and none was within a step
+    saving_seconds: float  # in which at least one rank saved its state, and none did any of these
+    lost_seconds: float  # between attempts, with the steps that were taken again
     end_seconds: float | None  # after the last step and evaluation
 
 
@@ -251,6 +253,8 @@ class Summary:
     steps_planned: int
     steps: int
     complete: bool
+    attempts: int  # how often the ranks came together
+    repeated_steps: int  # steps that one attempt recorded and a later one took again
     replicas_identical: bool | None  # null where a rank did not finish
     run: GroupFigures
     ranks: list[RankFigures]

@@ -106,7 +106,7 @@ def processor(run: Run) -> Table:
 
 def _warm_steps(run: Run) -> str:
     """How many steps the figures are of."""
-    counts = [max(0, rank.steps - 1) for rank in run.summary.ranks]
+    counts = [len(rank.warm) for rank in run.ranks]
     each = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"the {counts[0]}"
     together = f", {sum(counts)} together," if len(counts) > 1 else ""
     return f"{each} steps of {'each' if len(counts) > 1 else 'the'} rank{together} without its first"
@@ -134,8 +134,9 @@ def wall_clock(run: Run) -> Table:
     note = (
         "All ranks on one clock, from the start of the first process until the last rank has finished; the parts add "
         "up to the whole. Start: until the first step, without the measurement of the links. Training: some rank is "
-        "within a step, its first one included. Evaluation: some rank evaluates, and none is within a step. Gaps: "
-        "neither, between steps. End: after the last step and evaluation, without the making of this page."
+        "within a step, its first one included. Evaluation: some rank evaluates, and none is within a step. Saving: "
+        "some rank saves its state, and none does either. Lost: between two attempts, with the steps that were taken "
+        "again. Gaps: none of these, between steps. End: after all of them, without the making of this page."
     )
     fields = PARTS | {"whole run": "seconds"}
     parts = [_Part(name, getattr(clock, field), clock.seconds) for name, field in fields.items()] if clock else []

@@ -99,7 +99,7 @@ def _events(run: Run, shown: Sequence[int], most: int) -> Iterator[Event]:
         yield from chain(
             trace.names(participant.name),
             trace.clocks(),
-            trace.training(own, ends(rank.evaluations, most), given),
+            trace.training(own, [*ends(rank.evaluations, most), *ends(rank.checkpoints, most)], given),
             trace.messages(own),
             trace.counters(list(thinned(rank.usage, most))),
         )

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from app.records.lines import Evaluation, Step, Usage
+from app.records.lines import Checkpoint, Evaluation, Step, Usage
 from app.report.pieces import pieces
 from app.summary.run_records import RankRecords
 
@@ -61,7 +61,7 @@ class RankTrace:
         yield self._metadata("process_name", name=f"rank {self._rank.rank}: {name}")
         yield self._metadata("process_labels", labels=clock)
         yield self._metadata("process_sort_index", sort_index=self._rank.rank)
-        yield self._metadata("thread_name", name="steps and evaluations")
+        yield self._metadata("thread_name", name="steps, evaluations and savings")
 
     def clocks(self) -> Iterator[Event]:
         """The moments at which this rank compared its clock with rank 0's."""
@@ -70,14 +70,17 @@ class RankTrace:
             yield self._event("i", "clocks compared", _ticks(self._at(clock.at_seconds)), args=args)
 
     def training(
-        self, steps: Sequence[Step], evaluations: Sequence[Evaluation], given: Mapping[int, Sequence[float]]
+        self,
+        steps: Sequence[Step],
+        others: Sequence[Evaluation | Checkpoint],
+        given: Mapping[int, Sequence[float]],
     ) -> Iterator[Event]:
-        """Steps, each around its phases, and evaluations; `given` has rank 0's moments, see `buffers_given`."""
-        spans: list[tuple[float, float, Step | Evaluation]] = [
+        """Steps, each around its phases, evaluations and savings; `given` has rank 0's moments, see `buffers_given`."""
+        spans: list[tuple[float, float, Step | Evaluation | Checkpoint]] = [
             *((self._at(step.at_seconds), step.seconds, step) for step in steps),
             *(
                 (self._at(each.at_seconds), each.seconds, each)
-                for each in evaluations
+                for each in others
                 if each.at_seconds is not None and each.seconds is not None
             ),
         ]
@@ -87,6 +90,9 @@ class RankTrace:
             end = min(_ticks(began + seconds), _ticks(following[0])) if following else _ticks(began + seconds)
             if isinstance(record, Step):
                 yield from self._step(record, began, end, given.get(record.step, ()))
+            elif isinstance(record, Checkpoint):
+                saved = {"step": record.step, "bytes": record.bytes}
+                yield self._event("X", "saving", _ticks(began), end, category="saving", args=saved)
             else:
                 args = {"epoch": record.epoch, "loss": record.loss, "accuracy": record.accuracy}
                 yield self._event("X", "evaluation", _ticks(began), end, category="evaluation", args=args)

@@ -23,7 +23,7 @@ from app.training import layout_choice
 from app.training.loop import Job
 
 # Given to the ranks of one run alone: another run with the same settings has its own.
-OF_ONE_START = frozenset({"rank", "world_size", "master_addr", "master_port", "node", "nodes", "run_name"})
+OF_ONE_START = frozenset({"rank", "world_size", "master_addr", "master_port", "node", "nodes", "run_name", "resume"})
 
 
 def gather(

@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+from app.checkpoint.keeper import newest_commit
 from app.datasets import SOURCES, prepared
 from app.errors import SettingError
 from app.machine import folders
@@ -11,6 +12,7 @@ from app.machine.folders import PREPARED, RESULTS, HandedOver
 from app.machine.interrupt import CleanUps
 from app.machine.say import Say
 from app.modes import MODES
+from app.run import resume
 from app.settings import environment
 from app.settings.fields import Settings
 from app.training import layout_choice
@@ -29,9 +31,14 @@ def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps) 
         say(f"made the data set {settings.dataset_name} in {time.monotonic() - began:.1f} s")
     prepared.load_for(settings)  # refuses more samples than there are
     layout_choice.make(settings, say)
-    run = open_run(settings.run_name)
-    folders.hand_over(HandedOver(run, neighbours))
-    say(f"results/{run}: {settings.model} on {SOURCES[settings.dataset_name].title}, SYNC_MODE={settings.sync_mode}")
+    going_on = resume.choose(settings)
+    run = going_on or open_run(settings.run_name)
+    folders.hand_over(HandedOver(run, going_on is not None, neighbours))
+    goes_on = f" (it goes on at step {newest_commit(RESULTS / run)}; RESUME=never begins a new run)" if going_on else ""
+    say(
+        f"results/{run}: {settings.model} on {SOURCES[settings.dataset_name].title}, SYNC_MODE={settings.sync_mode}"
+        f"{goes_on}"
+    )
 
 
 def check_floor(settings: Settings) -> None:
@@ -64,11 +71,15 @@ def open_run(name: str | None) -> str:
 
 
 def find_or_open_run(settings: Settings) -> str:
-    """The run that rank 0 takes part in: the one that `prepare` has opened, or else a new one."""
+    """The run that rank 0 takes part in: the one that `prepare` has opened or chosen, or else one that it does."""
     told = folders.handed_over() if folders.RUN_FILE.is_file() else None
     name = settings.run_name or (told and told.run)
     if name and _is_empty(RESULTS / name):
         return name
+    if told and told.goes_on and not resume.why_not(RESULTS / told.run, settings):
+        return told.run
+    if chosen := resume.choose(settings):
+        return chosen
     folders.check_writable(RESULTS)
     return open_run(settings.run_name)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from app.checkpoint.keeper import Found, Keeper
 from app.cluster.identity import identify
 from app.cluster.join import join
 from app.cluster.members import Cluster
@@ -25,15 +26,16 @@ from app.machine import folders, interfaces, process
 from app.machine.interfaces import Carried
 from app.machine.interrupt import CleanUps, take_the_end
 from app.machine.say import Say
-from app.records.lines import Finished, Recorder
-from app.records.manifest import Link
+from app.records import lines
+from app.records.lines import Finished, Recorder, Step
+from app.records.manifest import FILE, Link, Plan
 from app.report.conclusion import conclude
-from app.run import manifest
+from app.run import attempts, manifest
 from app.run.homecoming import bring_home
 from app.run.prepare import find_or_open_run
 from app.settings.fields import Settings
 from app.training import layout_choice, models
-from app.training.loop import Job, make_job, train
+from app.training.loop import MEMORY_FORMAT, THREADS, GoingOn, Job, make_job, train
 from app.training.numerics import slow_bfloat16
 from app.training.straggler import slowed_on_purpose
 from app.training.usage import UsageSampler
@@ -53,13 +55,14 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
     # Only rank 0 removes the folder of a run that did not begin: others may fail while it writes the first file.
     with folders.gone_if_empty(folders.RESULTS / opened, clean_ups) if opened else nullcontext():
         cluster = join(settings, identity, say, clean_ups)
-        torch.set_num_threads(cluster.me.threads)
-        run_folder = folders.RESULTS / _agreed(cluster, opened)
+        run, attempt = _agreed(cluster, opened)
+        run_folder = folders.RESULTS / run
         if cluster.rank == 0:
             clean_ups.append(partial(conclude, run_folder))
         try:
             with cluster.until_the_end(), _saying_what_cannot_be_written(cluster.rank):
-                finished = take_part(settings, cluster, dataset, run_folder, say)
+                with _alone(cluster, run_folder):
+                    finished = take_part(settings, cluster, dataset, run_folder, say, attempt)
                 bring_home(cluster, run_folder)
         except BaseException:
             if cluster.rank == 0:
@@ -83,12 +86,26 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
         say(f"Report: {run_folder / folders.REPORT}")
 
 
-def _agreed(cluster: Cluster, opened: str | None) -> str:
-    """The run's name, which rank 0 has given: other machines' folders may hold other runs."""
-    name = cluster.exchange("run", opened)[0]
-    if name is None or not folders.RUN_NAME.fullmatch(name):
+def _agreed(cluster: Cluster, opened: str | None) -> tuple[str, int]:
+    """The run's name and the number of this attempt, both from rank 0: other machines' folders may hold other runs."""
+    number = attempts.next_number(folders.RESULTS / opened) if opened else None
+    name, attempt = cluster.exchange("run", (opened, number))[0]
+    if name is None or attempt is None or not folders.RUN_NAME.fullmatch(name):
         raise LockstepError(f"rank {cluster.rank}: rank 0 has given the run no name that a folder can have.")
-    return name
+    return name, attempt
+
+
+@contextmanager
+def _alone(cluster: Cluster, run_folder: Path) -> Iterator[None]:
+    """While rank 0 holds the folder, no other command goes on with this run."""
+    if cluster.rank != 0:
+        yield
+        return
+    run_folder.mkdir(parents=True, exist_ok=True)
+    with folders.held(run_folder) as free:
+        if not free:
+            raise LockstepError(f"rank 0: {run_folder} is in use by another cluster, which goes on with the same run.")
+        yield
 
 
 @contextmanager
@@ -108,24 +125,37 @@ def _try_to_conclude(run_folder: Path) -> None:
         print(f"the report of what was recorded could not be made: {reason}", file=sys.stderr, flush=True)
 
 
-def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder: Path, say: Say) -> Finished:
+def take_part(
+    settings: Settings, cluster: Cluster, dataset: DataSet, run_folder: Path, say: Say, attempt: int = 0
+) -> Finished:
     """Train as one rank of a formed group, and leave the records in the run's folder."""
+    torch.set_num_threads(cluster.me.threads)
     began = time.monotonic()
     links = measure_links(settings, cluster, Communicator(cluster, "while the links were measured"))
     measured = time.monotonic()
-    job = make_job(settings, cluster, dataset, say)
-    _check_same_start(cluster, job.model)
     run_folder.mkdir(parents=True, exist_ok=True)
+    if cluster.rank == 0:
+        attempts.begin(run_folder, attempt)
+    keeper = Keeper(cluster, run_folder, attempt) if settings.checkpoint_every else None
+    found = _find(cluster, keeper, say) if keeper and attempt else None
+    numbers = found.state.numbers if found else {}
+    torch.set_num_threads(numbers.get(THREADS, cluster.me.threads))
+    job = make_job(settings, cluster, dataset, say, numbers.get(MEMORY_FORMAT))
+    _check_same_start(cluster, job.model)
     everyones = cluster.exchange("interfaces", [asdict(each) for each in interfaces.carried()])
     if cluster.rank == 0:
         _open_books(job, run_folder, links, [[Carried(**each) for each in own] for own in everyones])
     insist_on(links, settings, cluster)
 
+    epoch_so_far = _epoch_so_far(run_folder, cluster.rank, found.step if found else 0, job.plan)
     # This watches what a mode sends past the communicator, such as DistributedDataParallel's first broadcast.
     own = f"{settings.sync_mode}'s own communication"
-    with Recorder(run_folder, cluster.rank) as recorder, job.communicator.watching(own):
+    with Recorder(run_folder, cluster.rank, attempt) as recorder, job.communicator.watching(own):
         comparing = Communicator(cluster, "while clocks were compared")
-        clock = RunClock(cluster, comparing)
+        zero = attempts.clock_began(run_folder) if cluster.rank == 0 and attempt else None
+        clock = RunClock(cluster, comparing, zero)
+        if cluster.rank == 0 and zero is None:
+            attempts.keep_clock(run_folder, clock.began)
         recorder.write(
             replace(
                 clock.start,
@@ -135,12 +165,40 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
             )
         )
         with UsageSampler(cluster, clock, recorder, settings.usage_interval):
-            finished = train(job, recorder, clock)
+            finished = train(job, recorder, clock, keeper, GoingOn(found, epoch_so_far))
         recorder.write(clock.compare(comparing))
         ended = clock.since(time.monotonic())
         peak = process.peak_memory_bytes()
-        recorder.write(replace(finished, at_seconds=ended, interfaces=interfaces.carried(), peak_memory_bytes=peak))
+        recorder.write(
+            replace(
+                finished, restarts=attempt, at_seconds=ended, interfaces=interfaces.carried(), peak_memory_bytes=peak
+            )
+        )
     return finished
+
+
+def _find(cluster: Cluster, keeper: Keeper, say: Say) -> Found | None:
+    """Where the run goes on: at the newest state that every rank has, or at its beginning."""
+
+    def warn(what: str) -> None:
+        print(f"warning: {what}", file=sys.stderr, flush=True)
+
+    found = keeper.find(warn)
+    if cluster.rank == 0:
+        say(
+            f"goes on at step {found.step}" if found else "begins at step 0: there is no step that every rank has saved"
+        )
+    return found
+
+
+def _epoch_so_far(run_folder: Path, rank: int, step: int, plan: Plan) -> list[Step]:
+    """This rank's records of the steps before this one, in the same epoch."""
+    if not step or not lines.path_of(run_folder, rank).is_file():
+        return []
+    own = (each for each in lines.read(run_folder, rank) if isinstance(each, Step))
+    first = step - step % plan.steps_per_epoch
+    steps = {each.step: each for each in own if first <= each.step < step}
+    return [steps[number] for number in sorted(steps)]
 
 
 def _open_books(job: Job, run_folder: Path, links: Sequence[Link] | None, carried: Sequence[Sequence[Carried]]) -> None:
@@ -153,7 +211,8 @@ def _open_books(job: Job, run_folder: Path, links: Sequence[Link] | None, carrie
     ]
     every = [*said, *warnings]
     run = run_folder.name
-    manifest.gather(run, job, links, carried, every).write(run_folder)
+    if not (run_folder / FILE).is_file():  # an attempt before this one may have written it
+        manifest.gather(run, job, links, carried, every).write(run_folder)
     if run_folder.parent == folders.RESULTS:
         folders.point_latest_at(run)
     for line in [*([describe(links)] if links else []), *(f"warning: {warning}" for warning in warnings)]:

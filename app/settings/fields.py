@@ -160,6 +160,14 @@ class Settings(BaseSettings):
     threads_per_rank: int | None = Field(
         None, ge=1, le=MOST_THREADS, description="compute threads of each rank [what its share of the CPUs allows]"
     )
+    checkpoint_every: int = Field(
+        100, ge=0, le=MOST_STEPS, description="save the state every N steps, and at the end; 0 never saves it"
+    )
+    resume: Annotated[str, AfterValidator(forms.RESUME)] = Field(
+        "auto",
+        description="the run to go on with: auto is the newest unfinished one of the same settings and sources, if "
+        "there is one; never begins a new run; the name of a run insists on that one",
+    )
     run_name: Annotated[str | None, AfterValidator(forms.RUN_NAME)] = Field(
         None, description="name of the run's folder in results/ [the time of the start]"
     )
@@ -270,6 +278,10 @@ class Settings(BaseSettings):
         if self.rank is not None and self.world_size is not None and self.rank >= self.world_size:
             raise SettingError(
                 f"RANK={self.rank} with WORLD_SIZE={self.world_size}. Allowed: 0 to {self.world_size - 1}."
+            )
+        if self.resume not in ("auto", "never", self.run_name or self.resume):
+            raise SettingError(
+                f"RESUME={self.resume} with RUN_NAME={self.run_name}: they name two runs. Unset one of them."
             )
         self._check_nodes()
         self._check_wire()

@@ -17,10 +17,13 @@ BYTE = numerals(0, 255)  # of an address
 
 SYNC_MODE = OneOf(tuple(MODES))
 RUN_NAME = Form(
-    re.compile(r"(?!(?:latest|benchmarks|comparisons|experiments|faults)$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}").fullmatch,
+    re.compile(
+        r"(?!(?:latest|benchmarks|comparisons|experiments|faults|auto|never)$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+    ).fullmatch,
     "at most 100 letters, digits, '.', '_' or '-', a letter or digit first, and not 'latest', 'benchmarks', "
-    "'comparisons', 'experiments' or 'faults'",
+    "'comparisons', 'experiments', 'faults', 'auto' or 'never'",
 )
+RESUME = Form(re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}").fullmatch, "auto, never, or the name of a run in results/")
 LINK_RATE = Form(link_rates.read_rate, link_rates.RATE_WORDS)
 LINK_RATE_BY_RANK = Form(link_rates.read_rate_by_rank, link_rates.RATE_BY_RANK_WORDS)
 LINK_DELAY = Form(link_rates.read_delay, link_rates.DELAY_WORDS)

@@ -1,6 +1,6 @@
 """A run in figures: its summary, made from the manifest and the records alone."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 
 import numpy as np
@@ -25,6 +25,7 @@ from app.summary.averages import mean, median, spread, total
 from app.summary.run_records import RankRecords, RunRecords, together, transfer_seconds
 from app.summary.straggler import find as find_straggler
 from app.summary.straggler import own_work
+from app.summary.words import duration
 
 
 def summarise(run: RunRecords) -> Summary:
@@ -43,6 +44,8 @@ def summarise(run: RunRecords) -> Summary:
         steps_planned=planned,
         steps=len(together([rank.steps for rank in ranks])),
         complete=all(rank.finished and rank.finished.steps == planned and not rank.faults for rank in ranks),
+        attempts=max(rank.attempts for rank in ranks),
+        repeated_steps=max(rank.repeated_steps for rank in ranks),
         replicas_identical=None if None in hashes else len(set(hashes)) == 1,
         run=_group_figures(run, sync_seconds),
         ranks=[_rank_figures(rank, manifest, sync_seconds) for rank in ranks],
@@ -57,11 +60,22 @@ def summarise(run: RunRecords) -> Summary:
             *manifest.warnings,
             *(f"rank {rank.rank}: {fault}." for rank in ranks for fault in rank.faults),
             *verdict.warnings(summary, manifest),
+            *_interruptions(summary),
             *neighbours.warnings(run),
             *networks.warnings(run),
         ],
         verdict=verdict.reach(summary, manifest),
     )
+
+
+def _interruptions(summary: Summary) -> Iterator[str]:
+    """That a run was not made in one go, and what that took."""
+    if summary.attempts > 1:
+        lost = summary.wall_clock.lost_seconds if summary.wall_clock else 0.0
+        yield (
+            f"The run was made in {summary.attempts} attempts: {summary.repeated_steps} step(s) were taken again, and "
+            f"{duration(lost)} lost. Neither is in the times of the steps."
+        )
 
 
 def _group_figures(run: RunRecords, sync_seconds: float | None) -> GroupFigures:

@@ -11,7 +11,7 @@ from operator import attrgetter, lt
 from pathlib import Path
 
 from app.records import lines
-from app.records.lines import Clock, Evaluation, Finished, Message, Step, Usage
+from app.records.lines import Checkpoint, Clock, Evaluation, Finished, Message, Step, Usage
 from app.records.manifest import Manifest
 from app.records.spans import covered
 
@@ -27,13 +27,20 @@ class RankRecords:
     usage: list[Usage] = field(default_factory=list)
     clocks: list[Clock] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
     finished: Finished | None = None
+    attempts: int = 1  # how often it has begun
+    repeated_steps: int = 0  # what an attempt recorded and a later one took again
     faults: list[str] = field(default_factory=list)  # what is wrong with its file, in words
 
     @property
     def warm(self) -> list[Step]:
-        """The steps that count for times: all but the first, which also sets everything up."""
-        return [step for step in self.steps if step.step > 0]
+        """The steps that count for times: all but the first of each attempt, which also sets everything up."""
+        return [
+            step
+            for number, step in enumerate(self.steps)
+            if step.step > 0 and (number == 0 or self.steps[number - 1].attempt == step.attempt)
+        ]
 
     def on_common_clock(self, at_seconds: float) -> float:
         """Convert a moment of this rank's clock to rank 0's, as if it had drifted evenly between comparisons."""
@@ -130,6 +137,7 @@ def _read_rank(run_folder: Path, number: int, planned: int) -> RankRecords:
         if record.rank != number:
             foreign[record.rank] += 1
             continue
+        rank.attempts = max(rank.attempts, record.attempt + 1)
         match record:
             case Step():
                 written[record.step, record.attempt] += 1
@@ -140,9 +148,12 @@ def _read_rank(run_folder: Path, number: int, planned: int) -> RankRecords:
                 rank.clocks.append(record)
             case Evaluation():
                 evaluations[record.epoch] = _later(evaluations.get(record.epoch), record)
+            case Checkpoint():
+                rank.checkpoints.append(record)
             case Finished():
                 rank.finished = _later(rank.finished, record)
     rank.steps = [steps[step] for step in sorted(steps)]
+    rank.repeated_steps = len(written) - len(steps)
     rank.evaluations = [evaluations[epoch] for epoch in sorted(evaluations)]
     rank.faults += _faults(rank, planned, written, foreign)
     return rank

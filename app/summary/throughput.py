@@ -1,8 +1,10 @@
 """Images per second by wall clock. The ranks' steps overlap, so no sum of their steps is a time that passed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from app.records.lines import Step
+from app.records.spans import covered
 from app.summary.run_records import RankRecords, together
 
 Span = tuple[float, float]  # on the common clock
@@ -11,18 +13,37 @@ Span = tuple[float, float]  # on the common clock
 def of(ranks: Sequence[RankRecords]) -> float | None:
     """Samples per second from the start of the first step that counts to the end of the last one, on these ranks.
 
-    What lies between steps belongs to it, but for evaluations: those are no training.
+    What lies between steps belongs to it, but for evaluations, saving, and what was lost between attempts: those are no
+    training.
     """
     steps = together([rank.warm for rank in ranks])
     if not steps:
         return None
-    began = min(_span(rank, step)[0] for rank, step in zip(ranks, steps[0], strict=True))
-    ended = max(_span(rank, step)[1] for rank, step in zip(ranks, steps[-1], strict=True))
-    evaluated = sum(
-        max(0.0, min(end, ended) - max(begin, began)) for begin, end in _evaluations(ranks, steps[-1][0].epoch)
-    )
-    taken = ended - began - evaluated
+    began, ended = _outer(ranks, steps[0])[0], _outer(ranks, steps[-1])[1]
+    apart = [*_evaluations(ranks, steps[-1][0].epoch), *_between_steps(ranks, steps)]
+    taken = ended - began - covered((max(begin, began), min(end, ended)) for begin, end in apart)
     return sum(step.samples for each in steps for step in each) / taken if taken > 0 else None
+
+
+def _between_steps(ranks: Sequence[RankRecords], steps: Sequence[Sequence[Step]]) -> Iterator[Span]:
+    """When all of these ranks saved their states; and from the last step of an attempt to the next one that counts."""
+    saved = [{(each.step, each.attempt): each for each in rank.checkpoints} for rank in ranks]
+    for before, after in pairwise(steps):
+        key = after[0].step, after[0].attempt
+        if before[0].attempt != after[0].attempt:
+            yield _outer(ranks, before)[1], _outer(ranks, after)[0]
+        elif all(key in own for own in saved):
+            spans = [
+                _on_common_clock(rank, own[key].at_seconds, own[key].seconds)
+                for rank, own in zip(ranks, saved, strict=True)
+            ]
+            yield max(begin for begin, _ in spans), min(end for _, end in spans)
+
+
+def _outer(ranks: Sequence[RankRecords], steps: Sequence[Step]) -> Span:
+    """From the first rank's beginning of a step to the last one's end."""
+    spans = [_span(rank, step) for rank, step in zip(ranks, steps, strict=True)]
+    return min(begin for begin, _ in spans), max(end for _, end in spans)
 
 
 def _evaluations(ranks: Sequence[RankRecords], last_epoch: int) -> list[Span]:

@@ -1,13 +1,15 @@
-"""The wall clock of a whole run, cut without remainder: start, links, training, gaps, evaluation, end.
+"""The wall clock of a whole run, cut without remainder: start, links, training, evaluation, saving, lost, gaps, end.
 
 Each moment belongs to one part, over all ranks. It is training if any rank is within a step; else evaluation if any
-rank evaluates. What remains is the start, before the first step; the gaps, until the last step or evaluation ends; and
-the end. The measurement of the links is taken out of the start.
+rank evaluates; else saving if any rank saves its state; else lost if any rank is between the last step that counts of
+an attempt and the first step of the next one. What remains is the start, before the first step; the gaps, until the
+last of all these ends; and the end. The measurement of the links is taken out of the start.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
-from app.records.lines import Clock, Evaluation, Step, Usage
+from app.records.lines import Checkpoint, Clock, Evaluation, Step, Usage
 from app.records.spans import covered
 from app.records.summary import WallClock
 from app.summary.run_records import RankRecords
@@ -21,6 +23,8 @@ PARTS = {
     "training": "training_seconds",
     "gaps between steps": "gaps_seconds",
     "evaluation": "evaluation_seconds",
+    "saving": "saving_seconds",
+    "lost": "lost_seconds",
     "end": "end_seconds",
 }
 
@@ -30,7 +34,8 @@ Span = tuple[int, int]  # in ticks, on the common clock
 def of(ranks: Sequence[RankRecords]) -> WallClock | None:
     """The parts of a run, whether it finished or broke off; None where no rank left a record."""
     steps = [span for rank in ranks for span in _active(rank, rank.steps)]
-    active = steps + [span for rank in ranks for span in _active(rank, rank.evaluations)]
+    evaluated = steps + [span for rank in ranks for span in _active(rank, rank.evaluations)]
+    active = evaluated + [span for rank in ranks for span in _active(rank, rank.checkpoints)]
     recorded = [end for _, end in active] + [moment for rank in ranks for moment in _moments(rank)]
     if not recorded:
         return None
@@ -38,7 +43,8 @@ def of(ranks: Sequence[RankRecords]) -> WallClock | None:
     first, last = min((begin for begin, _ in active), default=ended), max((end for _, end in active), default=ended)
     began = min(_processes(ranks), default=None)
     links = covered((begin, min(end, first)) for begin, end in _links(ranks) if begin < first)
-    training, busy = covered(steps), covered(active)
+    training, computed, busy = covered(steps), covered(evaluated), covered(active)
+    accounted = covered(active + [span for rank in ranks for span in _lost(rank)])
     timed = all(each.at_seconds is not None for rank in ranks for each in rank.evaluations)
     to_the_end = timed and all(rank.finished is None or rank.finished.at_seconds is not None for rank in ranks)
     return WallClock(
@@ -46,8 +52,10 @@ def of(ranks: Sequence[RankRecords]) -> WallClock | None:
         start_seconds=None if began is None else (first - began - links) / TICKS,
         links_seconds=None if began is None else links / TICKS,
         training_seconds=training / TICKS,
-        gaps_seconds=(last - first - busy) / TICKS if timed else None,
-        evaluation_seconds=(busy - training) / TICKS if timed else None,
+        gaps_seconds=(last - first - accounted) / TICKS if timed else None,
+        evaluation_seconds=(computed - training) / TICKS if timed else None,
+        saving_seconds=(busy - computed) / TICKS,
+        lost_seconds=(accounted - busy) / TICKS,
         end_seconds=(ended - last) / TICKS if to_the_end else None,
     )
 
@@ -62,11 +70,19 @@ def in_words(clock: WallClock | None) -> str | None:
     return f"The whole run took {duration(clock.seconds)} by wall clock: {told}."
 
 
-def _active(rank: RankRecords, records: Iterable[Step | Evaluation]) -> Iterator[Span]:
+def _active(rank: RankRecords, records: Iterable[Step | Evaluation | Checkpoint]) -> Iterator[Span]:
     """From beginning to end of those whose time was recorded."""
     for record in records:
         if record.at_seconds is not None and record.seconds is not None:
             yield _span(rank, record.at_seconds, record.seconds)
+
+
+def _lost(rank: RankRecords) -> Iterator[Span]:
+    """From the last step that counts of an attempt to the first step of the next one."""
+    for before, after in pairwise(rank.steps):
+        if before.attempt != after.attempt:
+            (_, ended), (began, _) = (_span(rank, step.at_seconds, step.seconds) for step in (before, after))
+            yield ended, max(began, ended)
 
 
 def _links(ranks: Sequence[RankRecords]) -> Iterator[Span]:

@@ -2,22 +2,27 @@
 
 import math
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 
+import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 from app import gradient_sync
+from app.checkpoint.keeper import Found, Keeper
+from app.checkpoint.state import State
 from app.cluster.members import Cluster
 from app.costs.bandwidth import CENTRE
 from app.datasets.prepared import DataSet
 from app.gradient_sync.contract import GradientSync
 from app.machine.say import Say
-from app.records.lines import Finished, Recorder, Step, training_score
+from app.records.lines import Checkpoint, Finished, Recorder, Step, training_score
 from app.records.manifest import Plan
-from app.settings.fields import Settings
-from app.training import batches, layout_choice, models
+from app.settings.fields import MemoryFormat, Settings
+from app.training import batches, layout_choice, models, state
 from app.training.batch_norm import LocalBatchNorm2d, SynchronisedBatchNorm2d
 from app.training.batches import Augmentation, Indices
 from app.training.convolution import arrange
@@ -40,6 +45,20 @@ def make_plan(settings: Settings, samples: int, world_size: int) -> Plan:
     return Plan(math.ceil(steps / steps_per_epoch), steps, steps_per_epoch, global_batch_size)
 
 
+MEMORY_FORMAT, THREADS = "memory_format", "threads"  # numbers of a state that are needed before its model is built
+
+
+@dataclass(frozen=True)
+class GoingOn:
+    """Where a run goes on."""
+
+    found: Found | None = None  # the beginning, if nothing was found
+    epoch_so_far: Sequence[Step] = ()  # this rank's records of the epoch's earlier steps
+
+
+ANEW = GoingOn()
+
+
 @dataclass(frozen=True)
 class Job:
     """Everything that the loop works with."""
@@ -57,12 +76,14 @@ class Job:
     say: Say
 
 
-def make_job(settings: Settings, cluster: Cluster, dataset: DataSet, say: Say) -> Job:
-    """Build the model, and all that trains it; all ranks call this together."""
+def make_job(
+    settings: Settings, cluster: Cluster, dataset: DataSet, say: Say, memory_format: MemoryFormat | None = None
+) -> Job:
+    """Build the model, and all that trains it; all ranks call this together. A run that goes on has its layout."""
     communicator = Communicator(cluster)
     statistics = communicator.apart() if settings.batch_norm == "synchronised" else None
     batch_norm = LocalBatchNorm2d if statistics is None else partial(SynchronisedBatchNorm2d, communicator=statistics)
-    everyones = cluster.exchange("memory layout", layout_choice.memory_format(settings))
+    everyones = cluster.exchange("memory layout", memory_format or layout_choice.memory_format(settings))
     numerics = Numerics.of(settings, everyones[CENTRE])  # the same on machines that would choose differently
     model = models.build(settings.model, settings.seed, numerics.dtype, batch_norm)
     arrange(model, numerics.layout)
@@ -81,28 +102,51 @@ def make_job(settings: Settings, cluster: Cluster, dataset: DataSet, say: Say) -
     )
 
 
-def train(job: Job, recorder: Recorder, clock: RunClock) -> Finished:
-    """Train to the end of the plan, with an evaluation after each epoch."""
-    settings, plan = job.settings, job.plan
+def train(
+    job: Job, recorder: Recorder, clock: RunClock, keeper: Keeper | None = None, going_on: GoingOn = ANEW
+) -> Finished:
+    """Train to the end of the plan, with an evaluation after each epoch, and save the state now and then."""
+    plan, every = job.plan, job.settings.checkpoint_every
     steps = Steps(job)
     meter = StepMeter(job.cluster, clock, job.communicator, job.statistics)
-    console = Console(settings.log_every, job.say)
+    console = Console(job.settings.log_every, job.say, going_on.epoch_so_far)
     began, step = time.monotonic(), 0
+    if going_on.found:
+        step = going_on.found.step
+        steps.restore(going_on.found)
 
-    for epoch in range(plan.epochs):
-        augmentation = batches.draw_augmentation(job.dataset, settings.seed, epoch)
-        order = settings.order_of(epoch)
-        for global_batch in batches.global_batches(job.dataset, plan.global_batch_size, settings.seed, order):
+    while step < plan.steps:
+        epoch, taken = divmod(step, plan.steps_per_epoch)
+        last = min((epoch + 1) * plan.steps_per_epoch, plan.steps)
+        augmentation = batches.draw_augmentation(job.dataset, job.settings.seed, epoch)
+        for global_batch in islice(batches_of(job, epoch), taken, last - epoch * plan.steps_per_epoch):
             outcome = steps.take(step, global_batch, augmentation, meter)
             record = meter.record(epoch, outcome, job.sync.overlap())
             recorder.write(record)
             console.add(record)
             step += 1
-            if step == plan.steps:
-                break
+            if keeper and step % every == 0 and step < last:
+                _save(keeper, step, steps.state(), recorder, clock)
         console.end_epoch()
         _evaluate(job, recorder, clock, steps.replica, epoch)
+        if keeper and (step % every == 0 or step == plan.steps):
+            _save(keeper, step, steps.state(), recorder, clock)
+    if keeper:
+        keeper.finish()
     return Finished(job.cluster.rank, step, time.monotonic() - began, parameters_sha256(job.model), restarts=0)
+
+
+def batches_of(job: Job, epoch: int) -> Iterator[Indices]:
+    """An epoch's global batches."""
+    settings = job.settings
+    order = settings.order_of(epoch)
+    return batches.global_batches(job.dataset, job.plan.global_batch_size, settings.seed, order)
+
+
+def _save(keeper: Keeper, step: int, own: State, recorder: Recorder, clock: RunClock) -> None:
+    began = time.monotonic()
+    size = keeper.save(step, own)
+    recorder.write(Checkpoint(keeper.rank, step, size, clock.since(began), time.monotonic() - began))
 
 
 class Steps:
@@ -114,6 +158,31 @@ class Steps:
         schedule = Schedule.of(job.settings, job.plan.global_batch_size, job.plan.steps)
         self._optimiser = Optimiser(self._parameters, job.settings, schedule)
         self.replica = job.sync.attach(job.model)
+
+    def state(self) -> State:
+        """Everything that the next step depends on."""
+        taken = state.take(self._job.model, self._optimiser, self._job.sync)
+        own = {MEMORY_FORMAT: self._job.numerics.memory_format, THREADS: torch.get_num_threads()}
+        return State(taken.tensors, {**taken.numbers, **own})
+
+    def restore(self, found: Found) -> None:
+        """Be where the state was taken. What has settled after the first step settles in a step for practice."""
+        if self._job.sync.settles and found.step > 0:
+            self._practise()
+        state.give_back(found.state, self._job.model, self._optimiser, self._job.sync)
+
+    def _practise(self) -> None:
+        """Forward and backward, without an update."""
+        samples = next(batches_of(self._job, epoch=0))
+        images, labels = batches.load_batch(
+            self._job.dataset,
+            self._job.dataset.train,
+            batches.part_of(samples, self._job.cluster.rank, self._job.cluster.world_size),
+            numerics=self._job.numerics,
+        )
+        self.replica.train()
+        logits = self._job.numerics.forward(self.replica, images)
+        cross_entropy(logits, labels, reduction="sum").backward()  # type: ignore[no-untyped-call]
 
     def take(self, step: int, global_batch: Indices, augmentation: Augmentation | None, meter: Meter) -> Outcome:
         """Train on this rank's part of the batch."""
@@ -162,10 +231,10 @@ def _evaluate(job: Job, recorder: Recorder, clock: RunClock, replica: nn.Module,
 class Console:
     """This rank's console lines, in the course's form: the loss every LOG_EVERY steps, the score of an epoch."""
 
-    def __init__(self, log_every: int, say: Say) -> None:
+    def __init__(self, log_every: int, say: Say, epoch_so_far: Sequence[Step] = ()) -> None:
         self._log_every, self._say = log_every, say
         self._seconds: list[float] = []
-        self._epoch: list[Step] = []
+        self._epoch = list(epoch_so_far)
 
     def add(self, record: Step) -> None:
         """Add a step; every LOG_EVERY steps, print number, loss and the seconds per step since the last line."""

@@ -1,7 +1,7 @@
 """SGD, and what large batches need: a scaled learning rate that warms up and decays, and a clipped gradient."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -71,6 +71,16 @@ class Optimiser:
             weight_decay=settings.weight_decay,
             fused=True,  # one pass over parameters, gradients and momenta, not four
         )
+
+    def momenta(self) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
+        """What it remembers: a momentum for each parameter that has moved."""
+        for parameter in self._parameters:
+            if (momentum := self._sgd.state[parameter].get("momentum_buffer")) is not None:
+                yield parameter, momentum
+
+    def remember(self, parameter: nn.Parameter, momentum: torch.Tensor) -> None:
+        """Give a parameter its momentum back, in the memory layout of the parameter."""
+        self._sgd.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum)
 
     def zero_grad(self) -> None:
         """Forget the last step's gradients."""

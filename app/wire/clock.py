@@ -29,13 +29,18 @@ class RunClock:
     and compares again at the end. Its drift is assumed to have grown evenly in between.
     """
 
-    def __init__(self, cluster: Cluster, communicator: Communicator) -> None:
-        """All ranks call this together."""
+    def __init__(self, cluster: Cluster, communicator: Communicator, began: float | None = None) -> None:
+        """All ranks call this together. In a later attempt rank 0 knows when the first one `began`."""
         self._rank = cluster.rank
-        centre: float = cluster.exchange("clock", time.monotonic())[CENTRE]
+        centre: float = cluster.exchange("clock", time.monotonic() if began is None else began)[CENTRE]
         difference = compare_clocks(communicator, time.monotonic)
         self._zero = centre + difference.ahead_seconds
         self.start = Clock(self._rank, self.since(difference.at), 0.0, difference.uncertainty_seconds)
+
+    @property
+    def began(self) -> float:
+        """When it was zero, on rank 0's own clock; other ranks know it less surely."""
+        return self._zero
 
     def since(self, moment: float) -> float:
         """Convert a moment of `time.monotonic` to seconds since the run began."""

@@ -55,7 +55,7 @@ run_with_floor() {
     local run
     run=$(given RUN_NAME)
     run=${run:-$(date -u +%Y%m%d-%H%M%S)}
-    export RUN_NAME=$run
+    export RUN_NAME=$run RESUME=never
     claim_project
     build_image
     say "Project $(project_name)"

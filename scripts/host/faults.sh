@@ -59,7 +59,7 @@ container() { if (($1 == 0)); then echo "$(project_name)-rank0-1"; else echo "$(
 # One run, from its start to the end of its last process.
 make_trial() {
     local paused
-    export RESULTS_FOLDER=${NOTES%/*} RANK_COMMAND=train
+    export RESULTS_FOLDER=${NOTES%/*} RANK_COMMAND=train RESUME=never CHECKPOINT_EVERY=0
     run_once "prepare --neighbours=$(neighbours)"
     trap 'end_faults 130' INT
     trap 'end_faults 143' TERM HUP

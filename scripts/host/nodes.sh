@@ -244,7 +244,7 @@ bring_home() {
     fi
     rm -rf "$WORK/results"
     mkdir "$WORK/results"
-    reach "${HOSTS[0]}" "tar -cf - -C ${place%/*} $RUN" </dev/null | tar -xf - -C "$WORK/results" &&
+    reach "${HOSTS[0]}" "tar --exclude=$RUN/checkpoint -cf - -C ${place%/*} $RUN" </dev/null | tar -xf - -C "$WORK/results" &&
         cp -R "$WORK/results/$RUN" "results/.$RUN.new" &&
         mv "results/.$RUN.new" "results/$RUN" &&
         ln -sfn "$RUN" results/latest

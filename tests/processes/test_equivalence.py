@@ -31,6 +31,7 @@ VGG11 = {
     "max_steps": STEPS,
     "warmup_steps": 0,
     "evaluate": "never",
+    "checkpoint_every": 0,
 }
 RESNET18 = {**VGG11, "model": "resnet18", "global_batch_size": 5, "max_steps": 2}
 
@@ -42,6 +43,7 @@ LENET5 = {
     "learning_rate": 0.05,
     "warmup_steps": 0,
     "evaluate": "never",
+    "checkpoint_every": 0,
 }
 
 Run = dict[str, Any]

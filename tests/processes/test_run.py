@@ -60,6 +60,9 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
         "figures",
         "rank-0.jsonl",
         "rank-1.jsonl",
+        "attempts.jsonl",
+        "clock.json",
+        "checkpoint",
     }
     manifest = json.loads((tmp_path / "results/mine/manifest.json").read_text())
     assert manifest["settings"]["dataset"] == "digits"
@@ -70,16 +73,21 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
         kinds = [line["kind"] for line in lines]
         assert [kind for kind in kinds if kind != "usage"] == ["clock"] + ["step"] * 3 + [
             "evaluation",
+            "checkpoint",
             "clock",
             "finished",
         ]
         assert "usage" in kinds
-        clock, *_, last_step, evaluation, last_clock, finished = [line for line in lines if line["kind"] != "usage"]
+        others = [line for line in lines if line["kind"] != "usage"]
+        clock, *_, last_step, evaluation, saved, last_clock, finished = others
         assert clock["process_at_seconds"] < clock["links_at_seconds"] < 0
         assert last_clock["process_at_seconds"] is None
         assert last_clock["at_seconds"] < finished["at_seconds"]
         assert last_step["at_seconds"] + last_step["seconds"] <= evaluation["at_seconds"]
-        assert 0 < evaluation["seconds"] <= last_clock["at_seconds"] - evaluation["at_seconds"]
+        assert 0 < evaluation["seconds"] <= saved["at_seconds"] - evaluation["at_seconds"]
+        assert 0 < saved["seconds"] <= last_clock["at_seconds"] - saved["at_seconds"]
+        assert saved["step"] == 3
+        assert saved["bytes"] > 2 * 61_706 * 4  # parameters and their momenta, and random states
         for line in [line for line in lines if line["kind"] == "step"]:
             phases = [line[f"{name}_seconds"] for name in ("data", "forward", "backward", "wait", "sync", "optimiser")]
             assert sum(phases) == pytest.approx(line["seconds"], rel=0.01)

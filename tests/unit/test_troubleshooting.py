@@ -34,6 +34,7 @@ ELSEWHERE = {
     "was run with …, and is now to be run with": "the message says both ways out",
     "has never been run in this version": "the message names the command",
     "was still in flight": "a defect of the program",
+    "the ranks save different steps or runs": "a defect of the program",
     "Remove it first": "the fault before it is on the page",
 }
 

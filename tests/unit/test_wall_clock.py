@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.records.lines import Clock, Evaluation, Finished, Usage
+from app.records.lines import Checkpoint, Clock, Evaluation, Finished, Usage
 from app.records.summary import WallClock
 from app.summary import wall_clock
 from app.summary.run_records import RankRecords
@@ -61,6 +61,8 @@ def test_each_moment_counts_once_over_all_ranks() -> None:
         training_seconds=2.5 + 1.5,  # from 1 to 3.5, and from 6 to 7.5
         gaps_seconds=0.25 + 0.5,
         evaluation_seconds=1.75,  # from 3.75 to 5.5
+        saving_seconds=0.0,
+        lost_seconds=0.0,
         end_seconds=0.75,
     )
 
@@ -110,7 +112,7 @@ def test_a_run_that_broke_off_lasts_until_its_last_record() -> None:
 
 def test_a_run_without_a_step_never_left_its_start() -> None:
     found = wall_clock.of([of_rank(0, [])])
-    assert found == WallClock(5.0, 4.0, 1.0, 0.0, 0.0, 0.0, 0.0)
+    assert found == WallClock(5.0, 4.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     assert wall_clock.of([RankRecords(0)]) is None
 
 
@@ -119,10 +121,27 @@ def test_what_an_earlier_version_did_not_record_is_null() -> None:
     for rank in older:
         rank.clocks = [replace(rank.clocks[0], process_at_seconds=None, links_at_seconds=None, links_seconds=None)]
         rank.finished = Finished(rank.rank, 3, 8.0, "abc", 0)
-    assert wall_clock.of(older) == WallClock(None, None, None, 4.0, 0.75, 1.75, None)
+    assert wall_clock.of(older) == WallClock(None, None, None, 4.0, 0.75, 1.75, 0.0, 0.0, None)
     assert wall_clock.in_words(wall_clock.of(older)) is None
     older[0].evaluations = [EVALUATION]
-    assert wall_clock.of(older) == WallClock(None, None, None, 4.0, None, None, None)
+    assert wall_clock.of(older) == WallClock(None, None, None, 4.0, None, None, 0.0, 0.0, None)
+
+
+def test_what_lies_between_two_attempts_is_lost_and_saving_is_a_part_of_its_own() -> None:
+    """The second attempt takes step 1 again, from 5 on; a state is saved from 2 to 2.5."""
+    steps = [(0, 1.0, 1.0, 0), (1, 5.0, 1.0, 1), (2, 6.0, 1.0, 1)]
+    records = RankRecords(
+        0,
+        [replace(STEP, step=step, at_seconds=at, seconds=taken, attempt=by) for step, at, taken, by in steps],
+        clocks=[clock_of(0, -2.0, -1.0, 0.5)],
+        checkpoints=[Checkpoint(0, 1, 100, 2.0, 0.5)],
+        finished=replace(FINISHED, at_seconds=7.5, attempt=1),
+    )
+    found = wall_clock.of([records])
+    assert found is not None
+    assert (found.training_seconds, found.saving_seconds, found.lost_seconds, found.gaps_seconds) == (3.0, 0.5, 2.5, 0)
+    assert sum_of_parts(found) == found.seconds
+    assert [step.step for step in records.warm] == [2]
 
 
 def test_in_words_the_largest_part_comes_first() -> None:
@@ -130,6 +149,6 @@ def test_in_words_the_largest_part_comes_first() -> None:
         "The whole run took 14.2 s by wall clock: start 5.75 s (40 %), training 4 s (28 %), evaluation 1.75 s (12 %), "
         "links 1.25 s (9 %), gaps between steps 750 ms (5 %), end 750 ms (5 %)."
     )
-    assert wall_clock.in_words(WallClock(4000.0, 1.0, 0.0, 3999.0, 0.0, 0.0, 0.0)) == (
+    assert wall_clock.in_words(WallClock(4000.0, 1.0, 0.0, 3999.0, 0.0, 0.0, 0.0, 0.0, 0.0)) == (
         "The whole run took 4000 s by wall clock: training 3999 s (100 %)."
     )

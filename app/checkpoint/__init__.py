@@ -1,0 +1,1 @@
+"""A run's state on disk: saved whole by every rank, and restored exactly, or not at all."""

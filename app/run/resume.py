@@ -1,0 +1,73 @@
+"""Which run a command goes on with: the newest unfinished one that is the same in all that matters, if there is one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from app.checkpoint.keeper import newest_commit
+from app.errors import SettingError
+from app.machine import folders
+from app.machine.folders import RESULTS
+from app.machine.source import source_sha256
+from app.records.manifest import Manifest, Setting
+from app.run.manifest import OF_ONE_START
+from app.settings import environment
+from app.settings.fields import Settings
+
+AUTO, NEVER = "auto", "never"
+# These change neither the training nor what its records mean.
+FREE = OF_ONE_START | {"resume", "checkpoint_every", "join_timeout", "peer_timeout"}
+
+
+def choose(settings: Settings) -> str | None:
+    """The run to go on with; None to begin a new one. Refuses a run that was named and cannot go on."""
+    if settings.resume == NEVER:
+        return None
+    if settings.resume != AUTO:
+        folder = (RESULTS / settings.resume).resolve()
+        if reason := why_not(folder, settings):
+            raise SettingError(f"RESUME={settings.resume}: {reason} RESUME=never begins a new run.")
+        return folder.name
+    asked = [settings.run_name] if settings.run_name else _newest_first()
+    return next((name for name in asked if not why_not(RESULTS / name, settings)), None)
+
+
+def why_not(folder: Path, settings: Settings) -> str | None:
+    """Why a command with these settings cannot go on with a run; None if it can."""
+    try:
+        manifest = Manifest.read(folder)
+    except (OSError, ValueError):
+        return f"results/{folder.name} is no run, or had not begun."
+    step = newest_commit(folder)
+    if step is None:
+        return f"results/{folder.name} has saved no state."
+    if step >= manifest.plan.steps:
+        return f"results/{folder.name} has finished."
+    if manifest.image.source_sha256 != source_sha256():
+        return f"results/{folder.name} was made by another version of the program."
+    if other := list(_other_settings(manifest, settings)):
+        return f"results/{folder.name} has other settings: {'; '.join(other)}."
+    if folders.is_held(folder):
+        return f"results/{folder.name} is in progress."
+    return None
+
+
+def _newest_first() -> list[str]:
+    begun = [folder for folder in RESULTS.glob("*/manifest.json") if not folder.parent.is_symlink()]
+    return [path.parent.name for path in sorted(begun, key=lambda path: path.stat().st_mtime, reverse=True)]
+
+
+def _other_settings(manifest: Manifest, settings: Settings) -> Iterator[str]:
+    """Those in which the run differs, in words."""
+    given = {name.upper(): str(value) for name, value in (manifest.given or {}).items() if value is not None}
+    before, now = (_compared(each) for each in (environment.of(given), settings))
+    for name in sorted(before):
+        if before[name] != now[name]:
+            yield f"{name.upper()}={before[name]} there, {now[name]} here"
+    world_size = settings.world_size or settings.ranks_started
+    if world_size not in (None, manifest.world_size):
+        yield f"{manifest.world_size} ranks there, {world_size} here"
+
+
+def _compared(settings: Settings) -> dict[str, Setting]:
+    own = settings.model_dump(mode="json", exclude=set(FREE))
+    return own | {"dataset": settings.dataset_name}

@@ -1,0 +1,57 @@
+"""The state of a training between two steps: taken, and given back to the bit."""
+
+import random
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from app.checkpoint.state import State
+from app.errors import LockstepError
+from app.gradient_sync.contract import GradientSync
+from app.training.optimiser import Optimiser
+
+MODEL, MOMENTUM, MODE = "model/", "momentum/", "mode/"
+TORCH_RANDOM, NUMPY_RANDOM, PYTHON_RANDOM = "random/torch", "random/numpy", "random/python"
+
+
+def take(model: nn.Module, optimiser: Optimiser, sync: GradientSync) -> State:
+    """Everything that the next step depends on, besides the settings; it shares the training's memory."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    tensors = {f"{MODEL}{name}": tensor for name, tensor in model.state_dict().items()}
+    tensors |= {f"{MOMENTUM}{names[parameter]}": momentum for parameter, momentum in optimiser.momenta()}
+    tensors |= {f"{MODE}{name}": tensor for name, tensor in sync.state().items()}
+    algorithm, keys, *place = cast("tuple[Any, ...]", np.random.get_state(legacy=True))
+    tensors |= {TORCH_RANDOM: torch.get_rng_state(), NUMPY_RANDOM: torch.from_numpy(keys.astype(np.int64))}
+    return State(tensors, {NUMPY_RANDOM: [algorithm, *place], PYTHON_RANDOM: random.getstate()})
+
+
+def give_back(state: State, model: nn.Module, optimiser: Optimiser, sync: GradientSync) -> None:
+    """Restore what `take` has taken, from a training with the same settings."""
+    own, given = model.state_dict(), _part(state, MODEL)
+    parameters = dict(model.named_parameters())
+    momenta = _part(state, MOMENTUM)
+    if {name: tensor.shape for name, tensor in own.items()} != {name: tensor.shape for name, tensor in given.items()}:
+        raise LockstepError("the checkpoint is of another model. Start a new run: RESUME=never.")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(given[name])
+        for name, momentum in momenta.items():
+            optimiser.remember(parameters[name], momentum)
+    sync.load_state(_part(state, MODE))
+    algorithm, *place = state.numbers[NUMPY_RANDOM]
+    np.random.set_state((algorithm, state.tensors[NUMPY_RANDOM].numpy().astype(np.uint32), *place))
+    torch.set_rng_state(state.tensors[TORCH_RANDOM])
+    random.setstate(_tuples(state.numbers[PYTHON_RANDOM]))
+
+
+def _part(state: State, beginning: str) -> dict[str, torch.Tensor]:
+    return {
+        name.removeprefix(beginning): tensor for name, tensor in state.tensors.items() if name.startswith(beginning)
+    }
+
+
+def _tuples(value: Any) -> Any:
+    """Lists, as JSON has them, as the tuples that they were."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

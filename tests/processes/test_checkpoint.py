@@ -1,0 +1,318 @@
+"""Saved and restored: a run that goes on ends with the bits of one that was never interrupted, or it says why not."""
+
+import json
+import random
+import re
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from app.checkpoint import keeper, part
+from app.checkpoint.keeper import Keeper
+from app.checkpoint.state import State
+from app.cluster.members import Cluster
+from app.errors import LockstepError
+from app.gradient_sync.none import NoSync
+from app.machine.durable import write_durably
+from app.modes import ANY_WIRE_PRECISION, MODES
+from app.run.rank import take_part
+from app.settings.fields import Settings
+from app.summary import numbers, run_records
+from app.training import state
+from app.training.optimiser import Optimiser, Schedule, cosine
+from app.wire.communicator import Communicator
+from tests.processes import group
+from tests.processes.conftest import GroupOf
+from tests.processes.test_training import few_images
+
+IMAGES, EPOCHS = 26, 2
+STEPS, EVERY = 8, 3  # four steps in an epoch; saved at 3, 6 and 8: within an epoch, and at the end
+BASE: dict[str, Any] = {
+    "model": "lenet5",
+    "global_batch_size": 8,  # the last batch of an epoch, of two images, leaves a rank without any
+    "epochs": EPOCHS,
+    "checkpoint_every": EVERY,
+    "memory_format": "contiguous",
+    "link_check": "off",
+    "learning_rate": 0.02,
+}
+RUNS: dict[str, dict[str, Any]] = {
+    **{mode: {"sync_mode": mode} for mode in MODES},
+    **{f"{mode} in bf16": {"sync_mode": mode, "wire_precision": "bf16"} for mode in ANY_WIRE_PRECISION[1:]},
+    "vgg11 with ddp": {"model": "vgg11", "sync_mode": "ddp"},
+    "vgg11 in bf16, layers and wire": {
+        "model": "vgg11",
+        "sync_mode": "bucketed_all_reduce",
+        "precision": "bf16",
+        "wire_precision": "bf16",
+        "memory_format": "mixed",
+    },
+    "vgg11 with synchronised statistics": {"model": "vgg11", "sync_mode": "all_reduce", "batch_norm": "synchronised"},
+    "resnet18 with ddp": {"model": "resnet18", "sync_mode": "ddp", "memory_format": "mixed"},
+    "without momentum, in fp64": {"sync_mode": "ring_all_reduce", "momentum": 0, "precision": "fp64"},
+}
+
+
+def train(cluster: Cluster, folder: Path, values: dict[str, Any], attempt: int, threads: int = 1) -> None:
+    settings = Settings(**values)
+    own = replace(cluster, members=tuple(replace(each, threads=threads) for each in cluster.members))
+    random.seed(attempt)  # whatever happened before in this process
+    torch.manual_seed(attempt)
+    take_part(settings, own, few_images(settings.model, IMAGES), folder, lambda _: None, attempt)
+
+
+def train_without_an_end(cluster: Cluster, folder: Path, values: dict[str, Any]) -> None:
+    """As if it ended between its last step and the removal of the states before the last one."""
+    with patch.object(Keeper, "finish", lambda _: None):
+        train(cluster, folder, values, 0)
+
+
+def ends(folder: Path, world_size: int) -> list[object]:
+    """For each rank: its losses by step, its evaluations, and its last parameters, as of its last attempt."""
+    found: list[object] = []
+    for rank in run_records.read(folder).ranks[:world_size]:
+        assert rank.finished
+        steps = [(step.step, step.epoch, step.loss, step.correct, step.samples) for step in rank.steps]
+        found.append((steps, [each.loss for each in rank.evaluations], rank.finished.parameters_sha256))
+    return found
+
+
+def cut_back(folder: Path, step: int) -> None:
+    """Be where a run was when it had saved this step: without the states saved since, the records unharmed."""
+    for path in (folder / keeper.FOLDER).glob("step-*"):
+        if int(path.name.removeprefix("step-")) > step:
+            shutil.rmtree(path)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_that_goes_on_ends_with_the_same_bits(group_of: GroupOf, tmp_path: Path, name: str) -> None:
+    values = BASE | RUNS[name]
+    group_of(3).run(train_without_an_end, tmp_path / "run", values)
+    undisturbed = ends(tmp_path / "run", 3)
+    cut_back(tmp_path / "run", 6)
+    # Other threads and another layout than it began with: both come with the state.
+    group_of(3).run(train, tmp_path / "run", values | {"memory_format": "contiguous"}, 1, 2)
+    assert ends(tmp_path / "run", 3) == undisturbed
+    summary = numbers.summarise(run_records.read(tmp_path / "run"))
+    planned = summary.steps_planned
+    assert (summary.complete, summary.steps, summary.attempts, summary.repeated_steps) == (
+        True,
+        planned,
+        2,
+        planned - 6,
+    )
+    assert [len(rank.warm) for rank in run_records.read(tmp_path / "run").ranks] == [planned - 2] * 3
+    assert summary.wall_clock
+    assert summary.wall_clock.saving_seconds > 0
+    assert summary.wall_clock.lost_seconds > 0
+
+
+def ranks_of(folder: Path, **settings: group.Value) -> group.Ranks:
+    own: dict[str, Any] = {
+        "GLOBAL_BATCH_SIZE": 300,
+        "EPOCHS": 4,
+        "CHECKPOINT_EVERY": EVERY,
+        "RUN_NAME": "it",
+        "THREADS_PER_RANK": 1,
+    }
+    return group.Ranks(folder, 3, "train", SYNC_MODE="all_reduce", **{**own, **settings})
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    group.prepare(folder)
+    ranks = ranks_of(folder)
+    ranks.start()
+    assert {code for code, _ in ranks.wait().values()} == {0}
+    return folder / "results/it"
+
+
+def half_written(folder: Path) -> bool:
+    return any(folder.glob("checkpoint/step-6/.rank-1*"))
+
+
+def committed(folder: Path) -> bool:
+    return (folder / "checkpoint/step-6/commit.json").exists()
+
+
+def evaluating(folder: Path) -> bool:
+    """Within the second epoch's, which follows on step 9."""
+    return '"step": 9,' in (folder / "rank-0.jsonl").read_text() if (folder / "rank-0.jsonl").exists() else False
+
+
+@pytest.mark.parametrize(
+    ("victims", "moment"),
+    [((1,), half_written), ((0,), committed), ((0, 1, 2), half_written), ((1, 2), evaluating)],
+    ids=lambda value: getattr(value, "__name__", None) or "-".join(map(str, value)),
+)
+def test_the_same_command_goes_on_after_a_kill(
+    undisturbed: Path, tmp_path: Path, victims: tuple[int, ...], moment: Callable[[Path], bool]
+) -> None:
+    group.prepare(tmp_path)
+    folder = tmp_path / "results/it"
+    ranks = ranks_of(tmp_path)
+    ranks.start()
+    until = time.monotonic() + group.PATIENCE_SECONDS
+    while not moment(folder):
+        assert time.monotonic() < until
+    for victim in victims:
+        ranks.processes[victim].kill()
+    assert all(code for code, _ in ranks.wait().values())
+    again = ranks_of(tmp_path)
+    again.start()
+    results = again.wait()
+    assert {code for code, _ in results.values()} == {0}, results
+    assert ends(folder, 3) == ends(undisturbed, 3)
+    assert not [path for path in folder.rglob(".*") if path.name.endswith(".new")]
+
+
+def test_what_cannot_go_on_is_refused_or_begins_anew(undisturbed: Path, tmp_path: Path) -> None:
+    shutil.copytree(undisturbed.parents[1], tmp_path, dirs_exist_ok=True, symlinks=True)
+
+    def prepare(**settings: group.Value) -> tuple[int, str]:
+        given: dict[str, group.Value] = dict(ranks_of(tmp_path)._settings)
+        given |= {"JOIN_TIMEOUT": 7, "MASTER_PORT": 29500} | settings
+        return group.wait(group.start("prepare", tmp_path, **given))
+
+    code, output = prepare()
+    assert (code, "RUN_NAME=it: results/it exists already" in output) == (2, True), output
+    code, output = prepare(RESUME="it")
+    assert (code, "RESUME=it: results/it has finished." in output) == (2, True), output
+    manifest = tmp_path / "results/it/manifest.json"
+    manifest.write_text(manifest.read_text().replace('"steps": 20,', '"steps": 30,'))
+    code, output = prepare()
+    assert (code, "it goes on at step 20" in output) == (0, True), output
+    code, output = prepare(RESUME="it", LEARNING_RATE=0.2, SEED=2)
+    assert code == 2
+    assert (
+        "RESUME=it: results/it has other settings: LEARNING_RATE=0.1 there, 0.2 here; SEED=1 there, 2 here." in output
+    )
+    code, output = prepare(RESUME="it", WORLD_SIZE=2)
+    assert (code, "3 ranks there, 2 here" in output) == (2, True), output
+    code, output = prepare(RESUME="never")
+    assert (code, "RUN_NAME=it: results/it exists already" in output) == (2, True), output
+    code, output = prepare(RESUME="that")
+    assert (code, "RESUME=that with RUN_NAME=it: they name two runs" in output) == (2, True), output
+    code, output = prepare(RESUME="never", RUN_NAME="")
+    assert (code, "goes on" in output) == (0, False), output
+    manifest.write_text(re.sub('"source_sha256": ".*"', '"source_sha256": "another"', manifest.read_text()))
+    code, output = prepare(RESUME="it")
+    assert (code, "was made by another version of the program" in output) == (2, True), output
+
+
+def test_random_numbers_go_on_where_they_were() -> None:
+    """A model may draw some, for dropout, say."""
+
+    def draw() -> tuple[float, float, float]:
+        return torch.rand(1).item(), np.random.rand(), random.random()  # noqa: S311
+
+    sync = NoSync(cast("Communicator", None), Settings())
+    model = nn.Linear(2, 2)
+    optimiser = Optimiser(list(model.parameters()), Settings(), Schedule(0.1, 0, 1, cosine))
+    random.gauss(0, 1)  # leaves half a pair behind
+    taken = state.take(model, optimiser, sync)
+    kept = State(
+        {name: tensor.clone() for name, tensor in taken.tensors.items()}, json.loads(json.dumps(taken.numbers))
+    )
+    drawn = [*draw(), random.gauss(0, 1)]
+    state.give_back(kept, model, optimiser, sync)
+    assert [*draw(), random.gauss(0, 1)] == drawn
+    with pytest.raises(LockstepError, match="of another model"):
+        state.give_back(kept, nn.Linear(2, 3), optimiser, sync)
+
+
+def save(cluster: Cluster, folder: Path, steps: Sequence[int]) -> None:
+    own = Keeper(cluster, folder, 0)
+    for step in steps:
+        made = torch.Generator().manual_seed(step * 10 + cluster.rank)
+        own.save(step, State({"model/a": torch.rand(5, generator=made)}, {"threads": 1}))
+
+
+def find(cluster: Cluster, folder: Path) -> tuple[int | None, list[float], list[str]]:
+    warnings: list[str] = []
+    found = Keeper(cluster, folder, 1).find(warnings.append)
+    return (found.step, found.state.tensors["model/a"].tolist(), warnings) if found else (None, [], warnings)
+
+
+def damage(path: Path, chance: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    if chance.random() < 0.5:
+        del content[chance.randrange(len(content)) :]
+    else:
+        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    path.write_bytes(content)
+
+
+def check_damage(group_of: GroupOf, tmp_path: Path, seed: int) -> None:
+    """Any cut or flipped bit in the newest step's files, on any rank: all go on from the one before it."""
+    chance = random.Random(seed)  # noqa: S311
+    folder = tmp_path / str(seed)
+    group_of(2).run(save, folder, (4, 5))
+    newest = sorted((folder / keeper.FOLDER / "step-5").iterdir())
+    assert len(newest) == 5
+    harmed = chance.choice(newest)
+    damage(harmed, chance)
+    found = group_of(2).run(find, folder)
+    assert [step for step, _, _ in found] == [4, 4], harmed
+    for rank, (_, values, warnings) in enumerate(found):
+        assert values == torch.rand(5, generator=torch.Generator().manual_seed(40 + rank)).tolist()
+        assert len(warnings) == 1
+        assert f"rank {rank}: its checkpoint of step 5 is set aside" in warnings[0]
+    assert {path.name for path in (folder / keeper.FOLDER).iterdir()} == {"step-4", "set-aside"}
+    damage(chance.choice(sorted((folder / keeper.FOLDER / "step-4").iterdir())), chance)
+    assert [step for step, _, _ in group_of(2).run(find, folder)] == [None, None]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_damaged_checkpoint_is_never_restored(group_of: GroupOf, tmp_path: Path, seed: int) -> None:
+    check_damage(group_of, tmp_path, seed)
+
+
+@pytest.mark.long
+def test_a_checkpoint_damaged_anywhere_is_never_restored(group_of: GroupOf, tmp_path: Path) -> None:
+    for seed in range(100, 2100):
+        check_damage(group_of, tmp_path, seed)
+        shutil.rmtree(tmp_path / str(seed))
+
+
+def test_another_run_s_checkpoint_is_never_restored(group_of: GroupOf, tmp_path: Path) -> None:
+    group_of(2).run(save, tmp_path / "one", [4])
+    shutil.copytree(tmp_path / "one", tmp_path / "other")
+    assert [step for step, _, _ in group_of(2).run(find, tmp_path / "other")] == [None, None]
+    assert [step for step, _, _ in group_of(2).run(find, tmp_path / "one")] == [4, 4]
+
+
+def test_of_a_run_under_way_the_two_newest_states_are_kept_and_of_a_finished_one_the_last(
+    group_of: GroupOf, tmp_path: Path
+) -> None:
+    group_of(2).run(save, tmp_path, (2, 3, 4, 5))
+    assert {path.name for path in (tmp_path / keeper.FOLDER).iterdir()} == {"step-4", "step-5"}
+    group_of(3).run(train, tmp_path / "run", BASE | {"checkpoint_every": 1, "max_steps": 5}, 0)
+    assert {path.name for path in (tmp_path / "run" / keeper.FOLDER).iterdir()} == {"step-5"}
+
+
+@pytest.mark.parametrize("dtype", part.TYPES, ids=str)
+def test_the_library_reads_what_is_written(tmp_path: Path, dtype: torch.dtype) -> None:
+    tensors = {"a": (torch.arange(6.0).view(2, 3) - 2).to(dtype), "none": torch.empty(0), "one": torch.tensor(3.5)}
+    write_durably(tmp_path / "file", *part.as_safetensors({**tensors, "turned": tensors["a"].T}))
+    read = load_file(tmp_path / "file")
+    for name, tensor in tensors.items():
+        assert read[name].dtype == tensor.dtype
+        assert torch.equal(read[name], tensor)
+    assert torch.equal(read["turned"], tensors["a"].T)
+
+
+def test_nothing_is_saved_where_nothing_is_asked(group_of: GroupOf, tmp_path: Path) -> None:
+    group_of(2).run(train, tmp_path, BASE | {"checkpoint_every": 0, "max_steps": 2}, 0)
+    assert not (tmp_path / keeper.FOLDER).exists()
