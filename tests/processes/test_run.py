@@ -96,6 +96,7 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
     whole = run["wall_clock"].pop("seconds")
     assert sum(run["wall_clock"].values()) == whole
     assert run["wall_clock"].pop("gaps_seconds") >= 0  # one rank's steps may lie over all of the other's gaps
+    assert run["wall_clock"].pop("lost_seconds") == 0
     assert all(run["wall_clock"].values())
     for figures in run["ranks"]:  # the kernel sums up its counts of pages now and then, so the two may differ a little
         assert figures["peak_memory_bytes"] >= 0.95 * figures["usage"]["most_memory_bytes"]
