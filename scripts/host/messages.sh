@@ -26,9 +26,12 @@ quietly() {
 }
 
 AT_EXIT=() # commands
+AT_EXIT_OF='' # the shell that they belong to
 
-# Lets a command run when this script ends, after an error or Ctrl-C as well.
+# Lets a command run when this shell ends, after an error or Ctrl-C as well. What a subshell inherits is not its own.
 at_exit() {
+    [[ $AT_EXIT_OF == "$BASHPID" ]] || AT_EXIT=()
+    AT_EXIT_OF=$BASHPID
     AT_EXIT+=("$*")
     trap do_the_last EXIT
 }
