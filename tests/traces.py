@@ -31,6 +31,7 @@ SPAN_ARGS = {
     "step": closed(step=COUNT, epoch=COUNT, samples=COUNT, bytes_sent=COUNT),
     "message": closed(step=COUNT, bytes=COUNT),
     "evaluation": closed(epoch=COUNT, loss=NUMBER, accuracy=NUMBER),
+    "saving": closed(step=COUNT, bytes=COUNT),
 }
 EVENT = {
     "oneOf": [

@@ -107,7 +107,7 @@ def expected(folder: Path) -> dict[str, list[Row]]:
 
 def parts_of(clock: Row | None) -> list[Row]:
     """Each part of the run's wall clock with its share of the whole."""
-    names = ("start", "links", "training", "gaps between steps", "evaluation", "end", "whole run")
+    names = ("start", "links", "training", "gaps between steps", "evaluation", "saving", "lost", "end", "whole run")
     fields = [*(f"{name.split()[0]}_seconds" for name in names[:-1]), "seconds"]
     return [
         {"part": name, "seconds": clock[field], "share": clock[field] / clock["seconds"]}

@@ -83,6 +83,11 @@ def test_every_rank_is_there_as_it_was_recorded(results: Path, name: str) -> Non
         assert [each["dur"] * MICROSECOND for each in evaluations] == pytest.approx(
             [each.seconds for each in rank.evaluations], abs=MICROSECOND
         )
+        savings = [e for e in traces.of_kind(content, "X", "saving") if e["pid"] == rank.rank]
+        assert [(e["args"]["step"], e["args"]["bytes"]) for e in savings] == [
+            (c.step, c.bytes) for c in rank.checkpoints
+        ]
+        assert len(savings) == 1
         assert len([e for e in traces.of_kind(content, "i", None) if e["pid"] == rank.rank]) == len(rank.clocks) == 2
 
 

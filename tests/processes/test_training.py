@@ -51,7 +51,7 @@ def few_images(model: ModelName, samples: int) -> DataSet:
 def read_rank(folder: Path, rank: int) -> Records:
     """Its steps, evaluations and end."""
     found = [json.loads(line) for line in (folder / f"rank-{rank}.jsonl").read_text().splitlines()]
-    return [record for record in found if record["kind"] not in ("usage", "clock")]
+    return [record for record in found if record["kind"] not in ("usage", "clock", "checkpoint")]
 
 
 def train(cluster: Cluster, folder: Path, samples: int, values: dict[str, Any]) -> None:
