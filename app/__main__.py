@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from app.benchmark import commands as benchmarks
-from app.errors import LockstepError, SettingError
+from app.errors import LockstepError, SettingError, StoppedError
 from app.machine.folders import unwritten
 from app.machine.interrupt import end_on_signal, take_the_end
 from app.machine.quick_imports import quick_imports
@@ -71,6 +71,9 @@ def main() -> int:
     """Run one command; the exit code is 2 for bad input, 1 for a failure or a problem that a check-up has found."""
     try:
         return _run(_parse(sys.argv[1:]))
+    except StoppedError as stopped:
+        print(stopped, file=sys.stderr, flush=True)
+        return stopped.exit_code
     except LockstepError as error:
         take_the_end()
         print(f"error: {error}", file=sys.stderr, flush=True)

@@ -31,5 +31,11 @@ class NetworkLostError(LockstepError):
     """This rank has lost its network, and with it every other rank."""
 
 
+class StoppedError(LockstepError):
+    """A run that was asked to stop, and has saved where it can go on."""
+
+    exit_code = 143  # as a shell has it for SIGTERM
+
+
 class PeerLostError(LockstepError):
     """Other ranks went away, or went silent, in the middle of an operation."""

@@ -42,9 +42,9 @@ class Keeper:
         self._committed: list[int] = []  # steps, oldest first, that this rank knows to be
 
     @property
-    def rank(self) -> int:
-        """This rank."""
-        return self._cluster.rank
+    def newest(self) -> int | None:
+        """The newest step that was saved, as far as this rank knows; a run goes on there."""
+        return self._committed[-1] if self._committed else None
 
     def save(self, step: int, state: State) -> int:
         """Save the state after so many steps; returns the bytes of its tensors."""
@@ -66,9 +66,13 @@ class Keeper:
             write_durably(folder / COMMIT, seal({"label": asdict(label), "parts": parts}))
         return sum(tensor.nbytes for tensor in state.tensors.values())
 
+    def settle(self) -> None:
+        """Wait until the last state is committed: until then rank 0 may still be at it."""
+        self._cluster.exchange("last checkpoint", self._committed)
+
     def finish(self) -> None:
         """Keep the last state alone."""
-        self._cluster.exchange("last checkpoint", self._committed)  # until then rank 0 may still write its commit
+        self.settle()
         for old in self._committed[:-1]:
             self._remove(old)
 

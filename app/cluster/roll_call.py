@@ -13,6 +13,7 @@ from dataclasses import replace
 from select import select
 
 from app.cluster.judgement import ANSWER_SECONDS, Judgement, Verdict
+from app.cluster.stopping import Stopping
 from app.cluster.words import LARGEST, LONGEST_REASON, Word, pack, unpack
 from app.machine.interrupt import take_the_end
 
@@ -52,6 +53,7 @@ class RollCall:
         self._all_heard = threading.Event()
         self._guarding = True  # until the training ends, or has noticed a loss by itself
         self._bell, self._ear = socket.socketpair()
+        self.stopping = Stopping(others, self._ring)
 
     def start(self, abandon: Abandon) -> None:
         """Begin. `abandon` ends the process after a loss that the training does not notice."""
@@ -73,7 +75,7 @@ class RollCall:
         take_the_end()
         self._guarding = False
         self._failed.set()
-        self._bell.send(b"!")
+        self._ring()
         self._decided.wait(2 * ANSWER_SECONDS)
         return self._judgement.verdict or Verdict(())
 
@@ -110,7 +112,8 @@ class RollCall:
                 next_beat = now  # tell the others
             if not self._judgement.unknown:
                 self._all_heard.set()
-            urgent = self._judgement.call or self._judgement.verdict or self._judgement.unknown
+            asked = self._judgement.call or self._judgement.verdict or self._judgement.unknown
+            urgent = asked or self.stopping.named
             if urgent or now >= next_beat:
                 self._broadcast()
                 next_beat = now + self._beat_seconds
@@ -137,6 +140,7 @@ class RollCall:
             if word is None or not 0 <= word.rank < len(self._addresses) or sender != self._addresses[word.rank]:
                 return  # a stranger
             self._judgement.hear(word, time.monotonic())
+            self.stopping.hear(word.rank, word.stop)
             if word.call:
                 self._send(replace(self._present(), call=0, answer=word.call), word.rank)
 
@@ -148,7 +152,12 @@ class RollCall:
             standstill=self._judgement.standstill(time.monotonic()),
             lost=verdict.lost if verdict else (),
             reason=verdict.reason if verdict else "",
+            stop=self.stopping.named,
         )
+
+    def _ring(self) -> None:
+        """Wake the thread up, so that it tells the others at once."""
+        self._bell.send(b"!")
 
     def _broadcast(self) -> None:
         word = self._present()

@@ -24,6 +24,7 @@ class Word:
     standstill: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 0.0  # seconds, a while ago
     lost: tuple[int, ...] = ()  # its verdict
     reason: _Reason = ""  # of the verdict
+    stop: Annotated[int, Field(ge=0)] = 0  # the number of steps after which it would stop; 0 if nobody has asked
 
 
 def pack(word: Word, password: str) -> bytes:

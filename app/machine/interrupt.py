@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -15,10 +16,12 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 CleanUps = list[Callable[[], object]]
 
 PATIENCE_SECONDS = 10.0  # for the work that has begun to end by itself
+STOP_SECONDS = 20.0  # for work that stops where it can go on later; compose.yaml leaves it ten more
 
 _first = threading.Lock()  # held by whoever ends the process: once, and until it has ended
 _by_its_work = threading.Event()
 _causes: list[Callable[[], str | None]] = []
+_stops: list[Callable[[int], None]] = []
 
 
 def end_on_signal() -> CleanUps:
@@ -35,6 +38,11 @@ def end_on_signal() -> CleanUps:
         for cause in _causes:
             if error := cause():
                 end_now(error, clean_ups)
+        if stops := list(_stops):
+            for stop in stops:
+                stop(number)
+            if again := signal.sigtimedwait(SIGNALS, STOP_SECONDS):
+                number = again.si_signo
         _end(f"stopped by {signal.Signals(number).name}", clean_ups, 128 + number)
 
     threading.Thread(target=wait, name="signals", daemon=True).start()
@@ -47,6 +55,16 @@ def ask_on_signal(cause: Callable[[], str | None]) -> None:
     Whoever stops all ranks after a failure also stops those that were about to say what had failed.
     """
     _causes.append(cause)
+
+
+@contextmanager
+def stopping_on_signal(stop: Callable[[int], None]) -> Iterator[None]:
+    """While the work inside goes on, the first signal only asks it to stop; a second one ends the process."""
+    _stops.append(stop)
+    try:
+        yield
+    finally:
+        _stops.remove(stop)
 
 
 def end_now(error: str, clean_ups: CleanUps) -> NoReturn:

@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from signal import SIGTERM
 
 import torch
 from torch import nn
@@ -19,12 +20,12 @@ from app.cluster.members import Cluster
 from app.cluster.sharing import oversubscription, unlike
 from app.datasets import prepared
 from app.datasets.prepared import DataSet
-from app.errors import LockstepError, WriteError
+from app.errors import LockstepError, StoppedError, WriteError
 from app.link.measured import deviations
 from app.link.measurement import describe, insist_on, measure_links
 from app.machine import folders, interfaces, process
 from app.machine.interfaces import Carried
-from app.machine.interrupt import CleanUps, take_the_end
+from app.machine.interrupt import CleanUps, stopping_on_signal, take_the_end
 from app.machine.say import Say
 from app.records import lines
 from app.records.lines import Finished, Recorder, Step
@@ -37,6 +38,7 @@ from app.settings.fields import Settings
 from app.training import layout_choice, models
 from app.training.loop import MEMORY_FORMAT, THREADS, GoingOn, Job, make_job, train
 from app.training.numerics import slow_bfloat16
+from app.training.saving import Saving
 from app.training.straggler import slowed_on_purpose
 from app.training.usage import UsageSampler
 from app.wire.clock import RunClock
@@ -52,6 +54,7 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
     if identity.rank == 0 and os.access(folders.PREPARED, os.W_OK):
         layout_choice.make(settings, say)  # where `prepare` has not done it
     opened = find_or_open_run(settings) if identity.rank == 0 else None
+    stopped: StoppedError | None = None
     # Only rank 0 removes the folder of a run that did not begin: others may fail while it writes the first file.
     with folders.gone_if_empty(folders.RESULTS / opened, clean_ups) if opened else nullcontext():
         cluster = join(settings, identity, say, clean_ups)
@@ -59,10 +62,14 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
         run_folder = folders.RESULTS / run
         if cluster.rank == 0:
             clean_ups.append(partial(conclude, run_folder))
+        finished: Finished | None = None
         try:
             with cluster.until_the_end(), _saying_what_cannot_be_written(cluster.rank):
-                with _alone(cluster, run_folder):
-                    finished = take_part(settings, cluster, dataset, run_folder, say, attempt)
+                try:
+                    with _alone(cluster, run_folder):
+                        finished = take_part(settings, cluster, dataset, run_folder, say, attempt)
+                except StoppedError as error:
+                    stopped = error
                 bring_home(cluster, run_folder)
         except BaseException:
             if cluster.rank == 0:
@@ -76,7 +83,9 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
                 f"rank 0: {run_folder} is not there any more, and with it the records of this run. "
                 "Was it removed or renamed? Start the run again, or move it back: scripts/report makes the report."
             )
-    if summary:
+    if stopped:
+        raise stopped
+    if summary and finished:
         say(summary.verdict.sentences[0])
         if (advice := summary.verdict.advice) and advice.command:
             say(f"To try next: {advice.command}")
@@ -164,8 +173,11 @@ def take_part(
                 links_seconds=measured - began,
             )
         )
-        with UsageSampler(cluster, clock, recorder, settings.usage_interval):
-            finished = train(job, recorder, clock, keeper, GoingOn(found, epoch_so_far))
+        saving = None
+        if keeper:
+            saving = Saving(cluster, keeper, settings.checkpoint_every, job.plan.steps, recorder, clock)
+        with _stopping_on_signal(cluster, saving), UsageSampler(cluster, clock, recorder, settings.usage_interval):
+            finished = train(job, recorder, clock, saving, GoingOn(found, epoch_so_far))
         recorder.write(clock.compare(comparing))
         ended = clock.since(time.monotonic())
         peak = process.peak_memory_bytes()
@@ -175,6 +187,26 @@ def take_part(
             )
         )
     return finished
+
+
+@contextmanager
+def _stopping_on_signal(cluster: Cluster, saving: Saving | None) -> Iterator[None]:
+    """A signal lets all ranks save and stop after the same step; where nothing is saved, it ends the process."""
+    signals: list[int] = []
+
+    def stop(number: int) -> None:
+        signals.append(number)
+        cluster.roll_call.stopping.ask()
+
+    if saving is None:
+        yield
+        return
+    try:
+        with stopping_on_signal(stop):
+            yield
+    except StoppedError as stopped:
+        stopped.exit_code = 128 + (signals or [SIGTERM])[0]
+        raise
 
 
 def _find(cluster: Cluster, keeper: Keeper, say: Say) -> Found | None:

@@ -12,14 +12,14 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from app import gradient_sync
-from app.checkpoint.keeper import Found, Keeper
+from app.checkpoint.keeper import Found
 from app.checkpoint.state import State
 from app.cluster.members import Cluster
 from app.costs.bandwidth import CENTRE
 from app.datasets.prepared import DataSet
 from app.gradient_sync.contract import GradientSync
 from app.machine.say import Say
-from app.records.lines import Checkpoint, Finished, Recorder, Step, training_score
+from app.records.lines import Finished, Recorder, Step, training_score
 from app.records.manifest import Plan
 from app.settings.fields import MemoryFormat, Settings
 from app.training import batches, layout_choice, models, state
@@ -31,6 +31,7 @@ from app.training.meter import Meter, Outcome, StepMeter
 from app.training.models import parameters_sha256
 from app.training.numerics import Numerics
 from app.training.optimiser import Optimiser, Schedule
+from app.training.saving import Saving
 from app.training.straggler import Pace, pace_of
 from app.wire.clock import RunClock
 from app.wire.communicator import Communicator
@@ -103,10 +104,10 @@ def make_job(
 
 
 def train(
-    job: Job, recorder: Recorder, clock: RunClock, keeper: Keeper | None = None, going_on: GoingOn = ANEW
+    job: Job, recorder: Recorder, clock: RunClock, saving: Saving | None = None, going_on: GoingOn = ANEW
 ) -> Finished:
     """Train to the end of the plan, with an evaluation after each epoch, and save the state now and then."""
-    plan, every = job.plan, job.settings.checkpoint_every
+    plan = job.plan
     steps = Steps(job)
     meter = StepMeter(job.cluster, clock, job.communicator, job.statistics)
     console = Console(job.settings.log_every, job.say, going_on.epoch_so_far)
@@ -125,14 +126,12 @@ def train(
             recorder.write(record)
             console.add(record)
             step += 1
-            if keeper and step % every == 0 and step < last:
-                _save(keeper, step, steps.state(), recorder, clock)
+            if saving and step < last:
+                saving.between(step, steps.state)
         console.end_epoch()
         _evaluate(job, recorder, clock, steps.replica, epoch)
-        if keeper and (step % every == 0 or step == plan.steps):
-            _save(keeper, step, steps.state(), recorder, clock)
-    if keeper:
-        keeper.finish()
+        if saving:
+            saving.between(step, steps.state)
     return Finished(job.cluster.rank, step, time.monotonic() - began, parameters_sha256(job.model), restarts=0)
 
 
@@ -141,12 +140,6 @@ def batches_of(job: Job, epoch: int) -> Iterator[Indices]:
     settings = job.settings
     order = settings.order_of(epoch)
     return batches.global_batches(job.dataset, job.plan.global_batch_size, settings.seed, order)
-
-
-def _save(keeper: Keeper, step: int, own: State, recorder: Recorder, clock: RunClock) -> None:
-    began = time.monotonic()
-    size = keeper.save(step, own)
-    recorder.write(Checkpoint(keeper.rank, step, size, clock.since(began), time.monotonic() - began))
 
 
 class Steps:

@@ -213,8 +213,14 @@ end_early() {
         say 'Stopping the containers' || true # whoever reads this may have gone
         remove_containers
         remove_empty_runs
+        [[ ! $(saved_states) ]] || say 'The state is saved: the same command goes on with this run.' || true
     fi
     exit "$code"
+}
+
+# Those that this run has committed.
+saved_states() {
+    find "${RESULTS_FOLDER:-results}" -path '*/checkpoint/step-*/commit.json' -newer "$CLAIM" 2>/dev/null || true
 }
 
 # With all its children. It may have something to tidy up.

@@ -237,8 +237,8 @@ def test_rank_0_is_missed_by_all_wherever_they_need_it(step: Callable[[Cluster],
             assert "lost rank 0 (" in message.partition("during")[0]
 
 
-def test_a_rank_that_is_told_to_stop_does_so_at_once_and_keeps_its_records(folder: Path) -> None:
-    ranks = Ranks(folder, 2, SYNC_MODE="all_reduce", EPOCHS=1_000_000, EVALUATE="never")
+def test_a_rank_that_saves_nothing_stops_at_once_when_told_to_and_keeps_its_records(folder: Path) -> None:
+    ranks = Ranks(folder, 2, SYNC_MODE="all_reduce", EPOCHS=1_000_000, EVALUATE="never", CHECKPOINT_EVERY=0)
     ranks.start()
     run_until(ranks, 5)
     ranks.processes[1].send_signal(signal.SIGSTOP)  # so that rank 0 waits inside the backend

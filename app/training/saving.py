@@ -1,0 +1,57 @@
+"""When the state is saved: now and then, at the end, and where a run was asked to stop."""
+
+import math
+import time
+from collections.abc import Callable
+
+from app.checkpoint.keeper import Keeper
+from app.checkpoint.state import State
+from app.cluster.members import Cluster
+from app.errors import LockstepError, StoppedError
+from app.records.lines import Checkpoint, Recorder
+from app.wire.clock import RunClock
+
+WORDS_SECONDS = 0.25  # in which a word reaches all ranks, unless it is lost
+AGREE_SECONDS = 10.0
+
+
+class Saving:
+    """What happens between two steps besides training; all ranks call it together."""
+
+    def __init__(
+        self, cluster: Cluster, keeper: Keeper, every: int, planned: int, recorder: Recorder, clock: RunClock
+    ) -> None:
+        """Save every so many steps, and after the last one `planned`."""
+        self._cluster, self._keeper, self._recorder, self._clock = cluster, keeper, recorder, clock
+        self._every, self._planned = every, planned
+        self._began, self._taken = time.monotonic(), 0  # by this attempt
+        cluster.roll_call.stopping.begin(keeper.newest or 0)
+
+    def between(self, step: int, state: Callable[[], State]) -> None:
+        """So many steps have been taken: save the state if it is time. Raises StoppedError if the run is to stop."""
+        stops = self._stops(step)
+        if step % self._every == 0 or step == self._planned or stops:
+            began = time.monotonic()
+            size = self._keeper.save(step, state())
+            record = Checkpoint(self._cluster.rank, step, size, self._clock.since(began), time.monotonic() - began)
+            self._recorder.write(record)
+        if step == self._planned:
+            self._keeper.finish()
+        elif stops:
+            self._keeper.settle()
+            raise StoppedError(
+                f"rank {self._cluster.rank}: stopped after step {step - 1}, as asked. The state is saved: the same "
+                "command goes on there."
+            )
+
+    def _stops(self, step: int) -> bool:
+        self._taken += 1
+        seconds = (time.monotonic() - self._began) / self._taken
+        ahead = 1 + math.ceil(WORDS_SECONDS / seconds)
+        try:
+            return self._cluster.roll_call.stopping.due(step, ahead, AGREE_SECONDS)
+        except TimeoutError:
+            raise LockstepError(
+                f"rank {self._cluster.rank}: was asked to stop after step {step - 1}, and the other ranks did not "
+                f"agree within {AGREE_SECONDS:g} s. The state of an earlier step is saved: the same command goes on."
+            ) from None
