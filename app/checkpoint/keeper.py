@@ -22,6 +22,7 @@ FOLDER = "checkpoint"  # in a run's folder
 COMMIT = "commit.json"
 STEP = "step-"
 SET_ASIDE = "set-aside"
+FINISHED = "finished"  # an empty file: whoever looks for unfinished runs passes this one by
 UNCOMMITTED = "not every rank holds it whole, or it was never committed."
 
 
@@ -71,8 +72,10 @@ class Keeper:
         self._cluster.exchange("last checkpoint", self._committed)
 
     def finish(self) -> None:
-        """Keep the last state alone."""
+        """Keep the last state alone: the training has come to its end."""
         self.settle()
+        if self._cluster.rank == CENTRE:
+            (self._folder / FINISHED).touch()
         for old in self._committed[:-1]:
             self._remove(old)
 
@@ -134,6 +137,12 @@ class Keeper:
         part.remove(folder, self._cluster.rank)
         with suppress(OSError):  # another rank has a part there still
             folder.rmdir()
+
+
+def is_unfinished(run_folder: Path) -> bool:
+    """Whether the run has saved a state, and has not come to its end."""
+    folder = run_folder / FOLDER
+    return folder.is_dir() and not (folder / FINISHED).exists()
 
 
 def newest_commit(run_folder: Path) -> int | None:

@@ -145,8 +145,8 @@ def take_part(
     run_folder.mkdir(parents=True, exist_ok=True)
     if cluster.rank == 0:
         attempts.begin(run_folder, attempt)
-    keeper = Keeper(cluster, run_folder, attempt) if settings.checkpoint_every else None
-    found = _find(cluster, keeper, say) if keeper and attempt else None
+    keeper = Keeper(cluster, run_folder, attempt)
+    found = _find(cluster, keeper, say) if attempt else None
     numbers = found.state.numbers if found else {}
     torch.set_num_threads(numbers.get(THREADS, cluster.me.threads))
     job = make_job(settings, cluster, dataset, say, numbers.get(MEMORY_FORMAT))
@@ -174,7 +174,7 @@ def take_part(
             )
         )
         saving = None
-        if keeper:
+        if settings.checkpoint_every:
             saving = Saving(cluster, keeper, settings.checkpoint_every, job.plan.steps, recorder, clock)
         with _stopping_on_signal(cluster, saving), UsageSampler(cluster, clock, recorder, settings.usage_interval):
             finished = train(job, recorder, clock, saving, GoingOn(found, epoch_so_far))

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.checkpoint.keeper import newest_commit
+from app.checkpoint.keeper import is_unfinished, newest_commit
 from app.errors import SettingError
 from app.machine import folders
 from app.machine.folders import RESULTS
 from app.machine.source import source_sha256
-from app.records.manifest import Manifest, Setting
+from app.records.manifest import FILE, Manifest, Setting
 from app.run.manifest import OF_ONE_START
 from app.settings import environment
 from app.settings.fields import Settings
@@ -52,7 +52,8 @@ def why_not(folder: Path, settings: Settings) -> str | None:
 
 
 def _newest_first() -> list[str]:
-    begun = [folder for folder in RESULTS.glob("*/manifest.json") if not folder.parent.is_symlink()]
+    """Of those that may go on: of hundreds of runs, hardly any."""
+    begun = [path for path in RESULTS.glob(f"*/{FILE}") if not path.parent.is_symlink() and is_unfinished(path.parent)]
     return [path.parent.name for path in sorted(begun, key=lambda path: path.stat().st_mtime, reverse=True)]
 
 

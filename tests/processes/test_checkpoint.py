@@ -25,7 +25,7 @@ from app.cluster.members import Cluster
 from app.errors import LockstepError
 from app.gradient_sync.none import NoSync
 from app.machine.durable import write_durably
-from app.modes import ANY_WIRE_PRECISION, MODES
+from app.modes import MODES
 from app.run.rank import take_part
 from app.settings.fields import Settings
 from app.summary import numbers, run_records
@@ -49,7 +49,6 @@ BASE: dict[str, Any] = {
 }
 RUNS: dict[str, dict[str, Any]] = {
     **{mode: {"sync_mode": mode} for mode in MODES},
-    **{f"{mode} in bf16": {"sync_mode": mode, "wire_precision": "bf16"} for mode in ANY_WIRE_PRECISION[1:]},
     "vgg11 with ddp": {"model": "vgg11", "sync_mode": "ddp"},
     "vgg11 in bf16, layers and wire": {
         "model": "vgg11",
@@ -187,14 +186,14 @@ def test_a_signal_lets_all_ranks_save_and_stop_after_the_same_step(
     tmp_path: Path, mode: str, asked: tuple[int, ...], signals: tuple[int, ...]
 ) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    settings: dict[str, Any] = {"SYNC_MODE": mode, "CHECKPOINT_EVERY": 1000, "EPOCHS": 20, "EVALUATE": "never"}
+    settings: dict[str, Any] = {"SYNC_MODE": mode, "CHECKPOINT_EVERY": 1000, "EPOCHS": 12, "EVALUATE": "never"}
     for folder in (whole, stopped):
         folder.mkdir()
         group.prepare(folder)
         ranks = ranks_of(folder, **settings)
         ranks.start()
         if folder == stopped:
-            await_step(folder / "results/it", 10)
+            await_step(folder / "results/it", 3)
             for rank, number in zip(asked, signals, strict=True):
                 ranks.processes[rank].send_signal(number)
             results = ranks.wait()
@@ -253,6 +252,7 @@ def test_what_cannot_go_on_is_refused_or_begins_anew(undisturbed: Path, tmp_path
     assert (code, "RESUME=it: results/it has finished." in output) == (2, True), output
     manifest = tmp_path / "results/it/manifest.json"
     manifest.write_text(manifest.read_text().replace('"steps": 20,', '"steps": 30,'))
+    (tmp_path / "results/it" / keeper.FOLDER / keeper.FINISHED).unlink()
     code, output = prepare()
     assert (code, "it goes on at step 20" in output) == (0, True), output
     code, output = prepare(RESUME="it", LEARNING_RATE=0.2, SEED=2)
@@ -361,7 +361,7 @@ def test_of_a_run_under_way_the_two_newest_states_are_kept_and_of_a_finished_one
     group_of(2).run(save, tmp_path, (2, 3, 4, 5))
     assert {path.name for path in (tmp_path / keeper.FOLDER).iterdir()} == {"step-4", "step-5"}
     group_of(3).run(train, tmp_path / "run", BASE | {"checkpoint_every": 1, "max_steps": 5}, 0)
-    assert {path.name for path in (tmp_path / "run" / keeper.FOLDER).iterdir()} == {"step-5"}
+    assert {path.name for path in (tmp_path / "run" / keeper.FOLDER).iterdir()} == {"step-5", "finished"}
 
 
 @pytest.mark.parametrize("dtype", part.TYPES, ids=str)
@@ -378,3 +378,12 @@ def test_the_library_reads_what_is_written(tmp_path: Path, dtype: torch.dtype) -
 def test_nothing_is_saved_where_nothing_is_asked(group_of: GroupOf, tmp_path: Path) -> None:
     group_of(2).run(train, tmp_path, BASE | {"checkpoint_every": 0, "max_steps": 2}, 0)
     assert not (tmp_path / keeper.FOLDER).exists()
+
+
+def test_a_run_goes_on_at_its_state_even_if_it_is_to_save_no_more(group_of: GroupOf, tmp_path: Path) -> None:
+    group_of(2).run(train_without_an_end, tmp_path, BASE)
+    undisturbed = ends(tmp_path, 2)
+    cut_back(tmp_path, 6)
+    group_of(2).run(train, tmp_path, BASE | {"checkpoint_every": 0}, 1)
+    assert ends(tmp_path, 2) == undisturbed
+    assert run_records.read(tmp_path).ranks[0].repeated_steps == STEPS - 6
