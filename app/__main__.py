@@ -76,7 +76,7 @@ def main() -> int:
         return stopped.exit_code
     except LockstepError as error:
         take_the_end()
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        print("\n".join([f"error: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr, flush=True)
         return error.exit_code
     except OSError as error:
         take_the_end()
@@ -189,6 +189,16 @@ def _faults(arguments: argparse.Namespace) -> int:
     from app.faults.stranger import visit
 
     match arguments.step:
+        case "plan" if arguments.kills is not None:
+            commands.make_plan_of_kills(
+                arguments.sweep,
+                say,
+                number=arguments.kills,
+                seed=arguments.seed,
+                modes=arguments.modes,
+                given=arguments.set,
+                dry_run=arguments.dry_run,
+            )
         case "plan":
             commands.make_plan(
                 arguments.sweep,
@@ -338,6 +348,7 @@ def _add_faults(command: argparse.ArgumentParser) -> None:
             step.add_argument("trial", metavar="TRIAL", help="name of the trial")
         if name == "plan":
             step.add_argument("--trials", type=int, default=12, metavar="N", help="number of runs")
+            step.add_argument("--kills", type=int, metavar="N", help="number of kills that runs must recover from")
             step.add_argument("--seed", type=int, metavar="S", help="the same seed gives the same plan")
             step.add_argument("--faults", metavar="KIND,...", help="only these kinds of faults")
             step.add_argument("--modes", metavar="MODE,...", help="only these modes")

@@ -5,18 +5,27 @@ class LockstepError(Exception):
     """A failure whose message says what was found, what is allowed and what to do next."""
 
     exit_code = 1
+    comes_again = False  # whether another attempt at the same run would end in the same way
 
 
 class SettingError(LockstepError):
     """Bad input, found before any work has started."""
 
     exit_code = 2
+    comes_again = True
 
 
 class DamagedError(LockstepError):
     """A file of a run that was damaged, or that another program made."""
 
     exit_code = 2
+    comes_again = True
+
+
+class DivergedError(LockstepError):
+    """A training whose numbers are none any more. The same run does so each time."""
+
+    comes_again = True
 
 
 class WriteError(LockstepError):

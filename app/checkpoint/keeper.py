@@ -17,12 +17,9 @@ from app.cluster.members import Cluster
 from app.costs.bandwidth import CENTRE
 from app.errors import DamagedError, LockstepError
 from app.machine.durable import keep_names, seal, unseal, write_durably
+from app.records.places import COMMIT, FINISHED, STATE, STATES
 
-FOLDER = "checkpoint"  # in a run's folder
-COMMIT = "commit.json"
-STEP = "step-"
 SET_ASIDE = "set-aside"
-FINISHED = "finished"  # an empty file: whoever looks for unfinished runs passes this one by
 UNCOMMITTED = "not every rank holds it whole, or it was never committed."
 
 
@@ -38,7 +35,7 @@ class Keeper:
     """One rank's view of them. All ranks save and find together."""
 
     def __init__(self, cluster: Cluster, run_folder: Path, attempt: int) -> None:
-        self._cluster, self._folder, self._attempt = cluster, run_folder / FOLDER, attempt
+        self._cluster, self._folder, self._attempt = cluster, run_folder / STATES, attempt
         self._run = run_folder.name
         self._committed: list[int] = []  # steps, oldest first, that this rank knows to be
 
@@ -120,15 +117,15 @@ class Keeper:
         return found
 
     def _steps(self) -> Iterator[int]:
-        for path in self._folder.glob(f"{STEP}*"):
-            if path.name.removeprefix(STEP).isdecimal():
-                yield int(path.name.removeprefix(STEP))
+        for path in self._folder.glob(f"{STATE}*"):
+            if path.name.removeprefix(STATE).isdecimal():
+                yield int(path.name.removeprefix(STATE))
 
     def _label(self, step: int) -> Label:
         return Label(self._run, self._attempt, step, self._cluster.rank, self._cluster.world_size)
 
     def _of(self, step: int) -> Path:
-        return self._folder / f"{STEP}{step}"
+        return self._folder / f"{STATE}{step}"
 
     def _remove(self, step: int) -> None:
         folder = self._of(step)
@@ -141,14 +138,14 @@ class Keeper:
 
 def is_unfinished(run_folder: Path) -> bool:
     """Whether the run has saved a state, and has not come to its end."""
-    folder = run_folder / FOLDER
+    folder = run_folder / STATES
     return folder.is_dir() and not (folder / FINISHED).exists()
 
 
 def newest_commit(run_folder: Path) -> int | None:
     """The newest step that rank 0 has committed, if its commit is whole; nothing else is looked at."""
     steps = []
-    for path in (run_folder / FOLDER).glob(f"{STEP}*/{COMMIT}"):
+    for path in (run_folder / STATES).glob(f"{STATE}*/{COMMIT}"):
         with suppress(OSError, DamagedError, LookupError, TypeError, ValueError):
             steps.append(int(unseal(path)["label"]["step"]))
     return max(steps, default=None)

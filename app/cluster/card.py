@@ -72,6 +72,7 @@ class Table:
 
     members: tuple[Member, ...]
     password: Annotated[str, Field(max_length=64)]
+    attempt: Annotated[int, Field(ge=0)]  # how often the run had begun before
 
     def content(self) -> dict[str, Any]:
         """The table as it travels."""

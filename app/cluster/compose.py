@@ -1,7 +1,7 @@
 """Who is who in a Compose project, by the names that Docker's DNS has for its containers."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import dns.exception
@@ -35,20 +35,26 @@ def find_replica(address: str) -> Replica | None:
     return found and Replica(found["container"], found["service"], int(found["number"]))
 
 
-def find_workers() -> dict[int, str]:
-    """The workers' addresses by replica number, in order; the numbers may have gaps."""
+def is_at(container: str, address: str) -> bool:
+    """Whether this is the address of that container now."""
+    replica = find_replica(address)
+    return replica is not None and replica.container == container
+
+
+def find_workers() -> dict[Replica, str]:
+    """The workers' addresses, in the order of their numbers, which may have gaps."""
     if not _addresses(RANK0_SERVICE):
         raise JoinError(f"Docker's DNS does not know '{RANK0_SERVICE}', so the workers cannot be counted.")
-    numbers = {}
+    workers = {}
     for address in _addresses(WORKER_SERVICE):
         replica = find_replica(address)
         if replica is None:
             raise JoinError(f"Docker's DNS lists {address} as a {WORKER_SERVICE} but has no name for it. Start again.")
-        numbers[replica.number] = address
-    return dict(sorted(numbers.items()))
+        workers[replica] = address
+    return dict(sorted(workers.items(), key=lambda entry: entry[0].number))
 
 
-def absent(workers: Mapping[int, str], started: int) -> tuple[str, ...]:
+def absent(workers: Collection[int], started: int) -> tuple[str, ...]:
     """The workers that are not there, of a start that makes them with the numbers from 1."""
     return tuple(f"worker {number} (of {started - 1})" for number in range(1, started) if number not in workers)
 

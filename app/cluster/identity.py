@@ -2,6 +2,7 @@
 
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
@@ -13,7 +14,13 @@ from app.machine.say import shown
 from app.settings.fields import Settings
 
 LOOPBACK = "127.0.0.1"
+OVER = "the run is over: there is nothing to join any more."
 PAUSE_SECONDS = 0.1  # before a name is looked up again
+
+
+def never() -> bool:
+    """Say no."""
+    return False
 
 
 @dataclass(frozen=True)
@@ -26,10 +33,13 @@ class Identity:
     number: int  # its rank; for a worker of Compose its replica number, which is its rank unless numbers are missing
     name: str
     address: str
+    master: str  # rank 0's name or address
     master_address: str
     deadline: float  # when the join must be complete, on the clock of `time.monotonic`
     absent: tuple[str, ...] = ()  # workers that were started and are not there; only rank 0 looks
     nodes: tuple[str, ...] = ()  # by rank, where the settings name them
+    addresses: tuple[str, ...] = ()  # by rank, where rank 0 has just counted the containers
+    is_over: Callable[[], bool] = never  # whether there is nothing to join any more
 
     def title_of_seat(self, rank: int) -> str:
         """A rank's name in messages, before it has handed in its card."""
@@ -37,17 +47,19 @@ class Identity:
         return f"rank {rank}" if where == str(rank) else f"rank {rank} ({where})"
 
 
-def identify(settings: Settings) -> Identity:
+def identify(settings: Settings, seats: tuple[str, ...] = (), is_over: Callable[[], bool] = never) -> Identity:
     """Identify this process: by its rank or its node if they are set, else by its place in Compose, else as alone.
 
-    It waits for rank 0's name, which Docker's DNS does not know until rank 0's container runs. That is part of the
-    join, and JOIN_TIMEOUT counts from here.
+    In Compose rank 0 counts the workers, unless their seats are given: while some are being started again, it would
+    miss them. This waits for rank 0's name, which Docker's DNS does not know until rank 0's container runs. That is
+    part of the join, and JOIN_TIMEOUT counts from here. A JoinError ends it if there is nothing to join any more.
     """
     deadline = time.monotonic() + settings.join_timeout
     rank = _rank(settings)
     if rank is None and settings.master_addr is not None:
         compose.refuse_single_container(_own_addresses())
-    master = _address_of(_name_of_rank0(settings), deadline)
+    name_of_rank0 = _name_of_rank0(settings)
+    master = _await_address_of(name_of_rank0, deadline, is_over)
     address = _own_address(master, settings.master_port)
     if rank is not None:
         if rank == 0:
@@ -59,9 +71,9 @@ def identify(settings: Settings) -> Identity:
             for each in range(settings.world_size or len(nodes) or 1)
         )
         name = socket.gethostname()
-        return Identity(rank, seats, seats[rank], rank, name, address, master, deadline, nodes=nodes)
+        return Identity(rank, seats, seats[rank], rank, name, address, name_of_rank0, master, deadline, nodes=nodes)
     if settings.master_addr is None:
-        return Identity(0, ("0",), "0", 0, socket.gethostname(), address, master, deadline)
+        return Identity(0, ("0",), "0", 0, socket.gethostname(), address, name_of_rank0, master, deadline)
 
     replica = compose.find_replica(address)
     if replica is None:
@@ -69,12 +81,26 @@ def identify(settings: Settings) -> Identity:
             f"{address} is neither {compose.RANK0_SERVICE} nor a {compose.WORKER_SERVICE} of a Compose project, and "
             "RANK is not set. Outside Compose set RANK and WORLD_SIZE."
         )
+    own = replica.container  # its name stays the same when it is started again, its address may not
     if replica.service == compose.WORKER_SERVICE:
-        return Identity(None, (), address, replica.number, replica.container, address, master, deadline)
+        number = replica.number
+        return Identity(None, (), own, number, own, address, name_of_rank0, master, deadline, is_over=is_over)
+    if seats:
+        return Identity(0, seats, own, 0, own, address, name_of_rank0, master, deadline)
     workers = compose.find_workers()
-    seats = (address, *workers.values())
-    absent = compose.absent(workers, settings.ranks_started or 0)
-    return Identity(0, seats, address, 0, replica.container, address, master, deadline, absent)
+    return Identity(
+        0,
+        (own, *(worker.container for worker in workers)),
+        own,
+        0,
+        own,
+        address,
+        name_of_rank0,
+        master,
+        deadline,
+        absent=compose.absent([worker.number for worker in workers], settings.ranks_started or 0),
+        addresses=(address, *workers.values()),
+    )
 
 
 def place_of(settings: Settings) -> tuple[int, str]:
@@ -150,11 +176,18 @@ def _own_addresses() -> list[str]:
     return [entry.address for entry in entries if entry.family == socket.AF_INET and entry.address != LOOPBACK]
 
 
-def _address_of(name: str, deadline: float) -> str:
-    """The IPv4 address behind rank 0's name; an address stays as it is."""
+def address_of(name: str) -> str:
+    """The IPv4 address behind a name, or an OSError; an address stays as it is."""
+    return str(socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
+
+
+def _await_address_of(name: str, deadline: float, is_over: Callable[[], bool]) -> str:
+    """The address behind rank 0's name, which Docker's DNS has only while rank 0's container runs."""
     while True:
+        if is_over():
+            raise JoinError(OVER)
         try:
-            return str(socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
+            return address_of(name)
         except OSError as error:
             if time.monotonic() + PAUSE_SECONDS > deadline:
                 raise JoinError(

@@ -32,8 +32,8 @@ ONLY_HERE = (
 FAREWELL_SECONDS = 10.0  # after a refusal, for those who have not come yet
 
 
-def join(settings: Settings, identity: Identity, say: Say, clean_ups: CleanUps) -> Cluster:
-    """Form the group by the identity's deadline. Rank 0 prints the table of members.
+def join(settings: Settings, identity: Identity, say: Say, clean_ups: CleanUps, attempt: int = 0) -> Cluster:
+    """Form the group by the identity's deadline. Rank 0 prints the table of members, and tells the attempt's number.
 
     The clean-ups are made if the roll call has to end the process, because the training does not notice a loss.
     """
@@ -50,19 +50,20 @@ def join(settings: Settings, identity: Identity, say: Say, clean_ups: CleanUps) 
     if identity.rank != 0:
         values = registration = Registration(
             title_of(identity),
-            identity.master_address,
+            identity.master,
             settings.master_port,
             settings.join_timeout,
             identity.deadline,
+            identity.is_over,
         )
         table = registration.hand_in(identity.seat, card, identity.deadline)
         rank = _own_rank(table, identity)
     elif len(identity.seats) == 1:
         _check_started(identity)
-        table, rank = _assign(settings, [card]), 0
+        table, rank = _assign(settings, [card], attempt), 0
     else:
         values = registrar = _open(settings, identity, say)
-        table, rank = _seat_all(registrar, settings, identity, card, say), 0
+        table, rank = _seat_all(registrar, settings, identity, card, attempt, say), 0
     if rank == 0:
         say(who_is_who(table.members))
     return _form(settings, identity, table, rank, datagrams, values, clean_ups)
@@ -81,9 +82,9 @@ def _form(
     members = table.members
     addresses = [(member.address, member.port) for member in members]
     calls = RollCall(datagrams, rank, addresses, table.password, settings.peer_timeout)
-    store = Rendezvous(values) if values else dist.HashStore()
+    store = Rendezvous(values, table.attempt) if values else dist.HashStore()
     backend = BACKENDS[settings.backend]
-    cluster = Cluster(rank, members, calls, settings.peer_timeout, store, backend)
+    cluster = Cluster(rank, members, calls, settings.peer_timeout, store, backend, table.attempt)
     calls.start(lambda loss: end_now(str(cluster.failure(loss)), clean_ups))
     ask_on_signal(lambda: str(cluster.failure(calls.loss)) if calls.loss else None)
     clean_ups.insert(0, lambda: calls.give_up("it was told to stop"))
@@ -126,12 +127,14 @@ def _open(settings: Settings, identity: Identity, say: Say) -> Registrar:
         ) from None
 
 
-def _seat_all(registrar: Registrar, settings: Settings, identity: Identity, card: Card, say: Say) -> Table:
+def _seat_all(
+    registrar: Registrar, settings: Settings, identity: Identity, card: Card, attempt: int, say: Say
+) -> Table:
     """Rank 0: wait until all ranks have joined, check that all want the same run, tell them who is who."""
     try:
         _check_started(identity)
         _await_others(registrar, settings, identity, say)
-        table = _assign(settings, [card, *(registrar.cards[seat] for seat in identity.seats[1:])])
+        table = _assign(settings, [card, *(registrar.cards[seat] for seat in identity.seats[1:])], attempt)
     except LockstepError as error:
         registrar.answer({"refused": str(error)})
         registrar.await_everyone(min(FAREWELL_SECONDS, identity.deadline - time.monotonic()))
@@ -141,10 +144,10 @@ def _seat_all(registrar: Registrar, settings: Settings, identity: Identity, card
     return table
 
 
-def _assign(settings: Settings, cards: Sequence[Card]) -> Table:
+def _assign(settings: Settings, cards: Sequence[Card], attempt: int) -> Table:
     settings.check_ranks(len(cards))
     check_agreement(cards)
-    return Table(seat(cards), secrets.token_hex(16))
+    return Table(seat(cards), secrets.token_hex(16), attempt)
 
 
 def _check_started(identity: Identity) -> None:

@@ -46,6 +46,7 @@ class Cluster:
     peer_timeout: float
     store: dist.Store  # PyTorch asks it for each further group, and does not keep it alive
     backend: Backend
+    attempt: int = 0  # how often the run had begun before
     # Messages between two ranks that have not arrived. MPI ends a process that drops one, before it has said anything.
     in_flight: set[dist.Work] = field(default_factory=set, compare=False)
 
@@ -95,7 +96,7 @@ class Cluster:
         except RuntimeError as error:
             if not self.backend.is_failure(error):
                 raise
-            cause = str(error).splitlines()[0]
+            cause = str(error).splitlines()[0].rpartition("RuntimeError: ")[2]  # without those that only pass it on
             raise self.failure(self.roll_call.find_lost(), f" during {operation} {moment()}", f" {cause}") from error
 
     def failure(self, verdict: Verdict, during: str = "", cause: str = "") -> LockstepError:

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
+from app.cluster import compose
 from app.cluster.card import Card
 from app.cluster.lines import LONGEST_REQUEST, NoSuchMessageError, pack, unpack
 from app.machine.say import Say
@@ -130,7 +131,7 @@ class Registrar:
         except (ValueError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             self._name_stranger(address)
             return
-        if refusal := self._why_not(seat, address):
+        if refusal := await self._why_not(seat, address):
             writer.write(pack(refusal))
             await writer.drain()
             return
@@ -158,12 +159,18 @@ class Registrar:
                 case _:
                     raise NoSuchMessageError("neither a value nor a question")
 
-    def _why_not(self, seat: str, address: str) -> dict[str, Any] | None:
-        if seat not in self._seats or ("." in seat and seat != address):
+    async def _why_not(self, seat: str, address: str) -> dict[str, Any] | None:
+        if seat not in self._seats or not await self._is_at(seat, address):
             return {"refused": "there is no place for it: rank 0 had already counted the ranks. Start them all again."}
-        if seat in self.cards:
+        if seat in self._connections:
             return {"taken": True}
         return None
+
+    async def _is_at(self, seat: str, address: str) -> bool:
+        """Whether a seat that is an address, or a container's name, belongs to whoever asks for it."""
+        if compose.CONTAINER.fullmatch(seat):
+            return await asyncio.to_thread(compose.is_at, seat, address)
+        return "." not in seat or seat == address
 
     def _name_stranger(self, address: str) -> None:
         """Say that somebody knocks who is no rank; an ill-meaning one may do so a million times."""

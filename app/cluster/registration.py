@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from app.cluster.card import Card, Table, read_table
+from app.cluster.identity import OVER, address_of, never
 from app.cluster.lines import Lines, NoSuchMessageError
 from app.errors import JoinError, SettingError
 
@@ -17,16 +18,28 @@ COURTESY_SECONDS = 5.0  # rank 0 has begun later, and knows better who is missin
 class Registration:
     """One rank's connection to rank 0. Nothing that rank 0 does, or ceases to do, lengthens a wait beyond its limit."""
 
-    def __init__(self, title: str, address: str, port: int, join_timeout: float, deadline: float) -> None:
-        """Knock until rank 0 opens; `title` is this rank's name in messages."""
+    def __init__(
+        self,
+        title: str,
+        master: str,
+        port: int,
+        join_timeout: float,
+        deadline: float,
+        is_over: Callable[[], bool] = never,
+    ) -> None:
+        """Knock until rank 0 opens; `title` is this rank's name in messages, `master` rank 0's name or address."""
         self._title, self._limit = title, f"JOIN_TIMEOUT={join_timeout:g} s"
-        self._where = f"{address}:{port}"
+        self._where = f"{master}:{port}"
         while True:
             left = deadline - time.monotonic()
             try:
+                # Looked up anew each time: rank 0 may be started again meanwhile, and get another address.
+                self._where = f"{(address := address_of(master))}:{port}"
                 connection = socket.create_connection((address, port), max(0.01, min(KNOCK_SECONDS, left)))
                 break
             except OSError as error:
+                if is_over():
+                    raise JoinError(OVER) from None
                 if time.monotonic() + PAUSE_SECONDS > deadline:
                     raise JoinError(
                         f"{title}: rank 0 did not answer at {self._where} within {self._limit} ({error}). "

@@ -24,15 +24,16 @@ class Values(Protocol):
 class Rendezvous(dist.Store):
     """The store that PyTorch asks for. PyTorch's own waits without a limit for a rank 0 that falls silent."""
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: Values, attempt: int = 0) -> None:
+        """What one attempt of a run says, no other one hears."""
         super().__init__()
-        self._values = values
+        self._values, self._attempt = values, attempt
         self._found: dict[str, bytes] = {}
 
     def set(self, key: str, value: str | bytes) -> None:
         """Keep a value for all ranks."""
         content = value.encode() if isinstance(value, str) else value
-        self._values.put(key, content, time.monotonic() + STORE_SECONDS)
+        self._values.put(self._name(key), content, time.monotonic() + STORE_SECONDS)
 
     def get(self, key: str) -> bytes:
         """A value, once it is there."""
@@ -44,7 +45,10 @@ class Rendezvous(dist.Store):
         deadline = time.monotonic() + timeout.total_seconds()
         for key in keys:
             if key not in self._found:
-                self._found[key] = self._values.get(key, deadline)
+                self._found[key] = self._values.get(self._name(key), deadline)
+
+    def _name(self, key: str) -> str:
+        return f"attempt {self._attempt}: {key}"
 
 
 def within(seconds: float, work: Callable[[], None]) -> None:

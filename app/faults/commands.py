@@ -9,15 +9,15 @@ from random import SystemRandom
 from pydantic import TypeAdapter
 
 from app.errors import LockstepError, SettingError
-from app.faults import plan, seen, table
+from app.faults import kills, plan, recovery, seen, table
 from app.faults.judge import WRONG, judge
+from app.faults.kills import Kill
 from app.faults.plan import Trial
-from app.faults.table import Row
 from app.machine import folders
 from app.machine.say import Say
 
 SWEEPS = folders.RESULTS / "faults"
-PLAN, TABLE, VERDICT = "plan.json", "table.txt", "verdict.json"
+PLAN, KILLS, TABLE, VERDICT = "plan.json", "kills.json", "table.txt", "verdict.json"
 MOST_SEED = 2**31 - 1
 
 
@@ -46,6 +46,22 @@ def make_plan(
     folders.replace_file(folder / PLAN, json.dumps([asdict(trial) for trial in made], indent=2) + "\n")
 
 
+def make_plan_of_kills(
+    sweep: str, say: Say, *, number: int, seed: int | None, modes: str | None, given: Sequence[str], dry_run: bool
+) -> None:
+    """Plan kills that runs must recover from; a dry run prints them."""
+    chosen = SystemRandom().randint(1, MOST_SEED) if seed is None else seed
+    made = kills.make(chosen, number, _listed(modes), _by_name(given))
+    say(f"Seed {chosen}: {number} kill{'s' if number != 1 else ''}, each in a run of its own, and a run of each mode")
+    if dry_run:
+        for kill in made:
+            say(f"  {kill.name}: {kill.settings['SYNC_MODE']}, killed: {kill.words}")
+        return
+    folder = SWEEPS / sweep
+    folder.mkdir(parents=True)
+    folders.replace_file(folder / KILLS, json.dumps([asdict(kill) for kill in made], indent=2) + "\n")
+
+
 def next_trial(sweep: str, say: Say) -> None:
     """What the host has to do for the next trial, a line each; nothing after the last one."""
     folder = SWEEPS / sweep
@@ -54,13 +70,18 @@ def next_trial(sweep: str, say: Say) -> None:
         return
     _notes(folder, trial).mkdir(exist_ok=True)
     say(f"trial {trial.name}")
-    say(f"moment {trial.moment.step} {trial.moment.seconds}")
-    say(f"port {trial.port}")
-    for fault in trial.faults:
-        say(f"fault {fault.kind} {fault.rank} {fault.rubbish or fault.seconds}")
-    say(f"patience {trial.join_timeout + 2 * plan.OVER_SECONDS:.0f} {trial.patience:.0f}")
-    if not trial.victims:
-        say(f"unharmed {'end' if trial.settings['MAX_STEPS'] else 'stop'}")
+    if isinstance(trial, Kill):
+        say(f"recover {kills.PATIENCE_SECONDS}")
+        for rank in trial.victims:
+            say(f"kill {rank} {trial.moment.seconds} {trial.moment.file}")
+    else:
+        say(f"moment {trial.moment.step} {trial.moment.seconds}")
+        say(f"port {trial.port}")
+        for fault in trial.faults:
+            say(f"fault {fault.kind} {fault.rank} {fault.rubbish or fault.seconds}")
+        say(f"patience {trial.join_timeout + 2 * plan.OVER_SECONDS:.0f} {trial.patience:.0f}")
+        if not trial.victims:
+            say(f"unharmed {'end' if trial.settings['MAX_STEPS'] else 'stop'}")
     for name, value in trial.settings.items():
         say(f"{name}={value}")
 
@@ -69,11 +90,17 @@ def judge_trial(sweep: str, name: str, say: Say) -> None:
     """Judge a trial by what the host has noted and the run has left."""
     folder = SWEEPS / sweep
     planned = _planned(folder)
-    trial = next(each for each in planned if each.name == name)
+    number, trial = next((number, each) for number, each in enumerate(planned, 1) if each.name == name)
     observed = seen.read(_notes(folder, trial), folder / name)
-    row = table.row(trial, observed, judge(trial, observed))
+    row: table.Row | recovery.Row
+    if isinstance(trial, Kill):
+        row = recovery.judge(trial, observed, folder / name)
+        told = recovery.progress(row, number, len(planned))
+    else:
+        row = table.row(trial, observed, judge(trial, observed))
+        told = table.progress(row, number, len(planned))
     folders.replace_file(_notes(folder, trial) / VERDICT, json.dumps(asdict(row), indent=2) + "\n")
-    say(table.progress(row, trial.number, len(planned)))
+    say(told)
     if row.verdict == WRONG:
         say(f"    its logs: {_notes(folder, trial)}")
 
@@ -82,22 +109,32 @@ def make_table(sweep: str, say: Say) -> int:
     """Print the table of all trials; the exit code says whether all was right."""
     folder = SWEEPS / sweep
     found = [_notes(folder, trial) / VERDICT for trial in _planned(folder)]
-    rows = [TypeAdapter(Row).validate_json(path.read_text()) for path in found if path.is_file()]
-    text = f"{table.text(rows)}\n{table.tally(rows)}"
+    verdicts = [path.read_text() for path in found if path.is_file()]
+    rows: Sequence[table.Row | recovery.Row]
+    if (folder / KILLS).is_file():
+        rows = recoveries = [TypeAdapter(recovery.Row).validate_json(each) for each in verdicts]
+        text = f"{table.text(rows, recovery.HEADINGS)}\n{recovery.tally(recoveries)}"
+    else:
+        rows = ends = [TypeAdapter(table.Row).validate_json(each) for each in verdicts]
+        text = f"{table.text(rows)}\n{table.tally(ends)}"
     folders.replace_file(folder / TABLE, text + "\n")
     say(text)
     say(f"Table and logs: {folder}")
     return 1 if any(row.verdict == WRONG for row in rows) else 0
 
 
-def _planned(folder: Path) -> list[Trial]:
+def _planned(folder: Path) -> Sequence[Trial | Kill]:
+    path = folder / KILLS if (folder / KILLS).is_file() else folder / PLAN
     try:
-        return TypeAdapter(list[Trial]).validate_json((folder / PLAN).read_text())
+        written = path.read_text()
     except OSError as error:
-        raise LockstepError(f"{folder / PLAN} cannot be read: {error.strerror}.") from None
+        raise LockstepError(f"{path} cannot be read: {error.strerror}.") from None
+    if path.name == KILLS:
+        return TypeAdapter(list[Kill]).validate_json(written)
+    return TypeAdapter(list[Trial]).validate_json(written)
 
 
-def _notes(folder: Path, trial: Trial) -> Path:
+def _notes(folder: Path, trial: Trial | Kill) -> Path:
     """Where the host writes what it sees; the run's own folder is made by `prepare`."""
     return folder / f"{trial.name}-seen"
 

@@ -130,14 +130,19 @@ def make(
     chosen = _known("--faults", named, kinds.NAMES) or possible
     if kinds.TWO in chosen and kinds.TWO not in possible:
         raise SettingError(f"--faults two with WORKERS={ranks - 1}: two ranks at once need at least WORKERS=2.")
-    own = [settings["SYNC_MODE"]] if "SYNC_MODE" in settings else list(MODES)
-    turns = _known("--modes", modes, tuple(MODES)) or own
+    turns = modes_in_turn(modes, settings)
     order = Random(f"{seed}")  # noqa: S311  # a plan, no secret
     rounds = [order.sample(chosen, len(chosen)) for _ in range(-(-number // len(chosen)))]
     return [
         _trial(seed, index + 1, kind, ranks, settings | {"SYNC_MODE": turns[index % len(turns)]})
         for index, kind in enumerate([kind for each in rounds for kind in each][:number])
     ]
+
+
+def modes_in_turn(named: Sequence[str] | None, settings: Mapping[str, str]) -> list[str]:
+    """The modes of a sweep: those that were named, or the one that is set, or all."""
+    own = [settings["SYNC_MODE"]] if "SYNC_MODE" in settings else list(MODES)
+    return _known("--modes", named, tuple(MODES)) or own
 
 
 def _trial(seed: int, number: int, kind: str, ranks: int, settings: Mapping[str, str]) -> Trial:

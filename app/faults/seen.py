@@ -25,6 +25,7 @@ class RankSeen:
     ended_at: float | None  # None: it was still there when the patience was over
     log: str
     out_of_memory: bool = False
+    restarts: int = 0  # how often Docker has started it again
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def read(notes: Path, run_folder: Path) -> Seen:
 
 
 def _ranks(states: Sequence[Sequence[str]], left: set[int], notes: Path) -> Iterator[RankSeen]:
-    for number, code, started, ended, out_of_memory in states:
+    for number, code, started, ended, out_of_memory, restarts in states:
         rank = int(number)
         yield RankSeen(
             rank,
@@ -90,6 +91,7 @@ def _ranks(states: Sequence[Sequence[str]], left: set[int], notes: Path) -> Iter
             None if rank in left else datetime.fromisoformat(ended).timestamp(),
             (notes / f"rank-{rank}.log").read_text(errors="replace"),
             out_of_memory == "true",
+            int(restarts),
         )
 
 

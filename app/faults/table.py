@@ -2,7 +2,7 @@
 
 import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -73,13 +73,13 @@ def progress(made: Row, number: int, trials: int) -> str:
     return "\n".join([line, *(f"    {reason}" for reason in made.reasons)])
 
 
-def text(rows: Sequence[Row]) -> str:
-    """All rows."""
+def text(rows: Sequence[object], headings: Mapping[str, str] = HEADINGS) -> str:
+    """All rows; `headings` are by the names of their fields."""
     grid = Table(box=None, pad_edge=False, header_style="")
-    for heading in HEADINGS.values():
+    for heading in headings.values():
         grid.add_column(heading, no_wrap=True)
     for each in rows:
-        grid.add_row(*(str(getattr(each, name)) for name in HEADINGS))
+        grid.add_row(*("-" if (value := getattr(each, name)) is None else str(value) for name in headings))
     target = io.StringIO()
     Console(file=target, width=WIDEST, highlight=False, markup=False).print(grid)
     return "\n".join(line.rstrip() for line in target.getvalue().splitlines())

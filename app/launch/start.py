@@ -83,12 +83,12 @@ async def _run_job(identity: Identity, settings: Settings, program: Program) -> 
 
 async def _insist_on_doors(identity: Identity, settings: Settings) -> None:
     """Wait until every worker's SSH server listens."""
-    missing = list(range(1, len(identity.seats)))
+    missing = list(range(1, len(identity.addresses)))
     while missing:
-        opened = await asyncio.gather(*(is_open(identity.seats[rank]) for rank in missing))
+        opened = await asyncio.gather(*(is_open(identity.addresses[rank]) for rank in missing))
         missing = [rank for rank, is_there in zip(missing, opened, strict=True) if not is_there]
         if missing and time.monotonic() > identity.deadline:
-            names = ", ".join(f"rank {rank} ({identity.seats[rank]})" for rank in missing)
+            names = ", ".join(f"rank {rank} ({identity.addresses[rank]})" for rank in missing)
             raise JoinError(
                 f"mpirun cannot reach {names}: no SSH server listened on port {PORT} within "
                 f"JOIN_TIMEOUT={settings.join_timeout:g} s. The output of the missing ranks says why."
@@ -109,8 +109,8 @@ def _mpirun(identity: Identity) -> list[str]:
         *(["--allow-run-as-root"] if os.getuid() == 0 else []),
         *TOLERANT,
         *(word for name, value in runtime.items() for word in ("--prtemca", name, value)),
-        *("--host", ",".join(f"{host}:1" for host in (socket.gethostname(), *identity.seats[1:]))),
-        *("--np", str(len(identity.seats)), "--map-by", "slot", "--bind-to", "none"),
+        *("--host", ",".join(f"{host}:1" for host in (socket.gethostname(), *identity.addresses[1:]))),
+        *("--np", str(len(identity.addresses)), "--map-by", "slot", "--bind-to", "none"),
         *(sys.executable, "-m", "app.launch.stand_in", str(SOCKET)),
     ]
 

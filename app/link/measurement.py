@@ -85,12 +85,14 @@ def insist_on(links: Sequence[Link] | None, settings: Settings, cluster: Cluster
     """End a run whose links miss what was requested, if LINK_CHECK is strict."""
     found = deviations(links or [])
     if found and settings.link_check == "strict":
-        raise LinkError(
+        error = LinkError(
             f"rank {cluster.rank}: the network misses the LINK_* settings by more than 10 %: {'; '.join(found)}.\n"
             "Either the links were not shaped (the image's entrypoint does it, with the capability NET_ADMIN), or this "
             "host cannot move that much (start without LINK_RATE to see its limit), or something else uses it. "
             "LINK_CHECK=warn trains anyway."
         )
+        error.comes_again = cluster.attempt == 0  # later something else may have kept the host busy
+        raise error
 
 
 def describe(links: Sequence[Link]) -> str:

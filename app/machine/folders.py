@@ -35,6 +35,7 @@ class HandedOver:
     run: str  # its name
     goes_on: bool = False  # whether it has begun before
     neighbours: str = ""  # a sentence about other clusters that ran on this machine then
+    start: str = ""  # a word for this start, by which ranks that are started again know it
 
 
 def hand_over(told: HandedOver) -> None:
@@ -49,12 +50,15 @@ def handed_over() -> HandedOver:
     try:
         told = json.loads(RUN_FILE.read_bytes())
         # An earlier version told less.
-        run, goes_on, neighbours = told["run"], told.get("goes_on", False), told.get("neighbours", "")
-        if not RUN_NAME.fullmatch(run) or not isinstance(neighbours, str) or not isinstance(goes_on, bool):
+        run, goes_on = told["run"], told.get("goes_on", False)
+        neighbours, start = told.get("neighbours", ""), told.get("start", "")
+        if not RUN_NAME.fullmatch(run) or not isinstance(goes_on, bool):
+            raise ValueError
+        if not isinstance(neighbours, str) or not isinstance(start, str):
             raise ValueError
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise DamagedError(f"{RUN_FILE} does not name a run: it was damaged. `prepare` writes it again.") from None
-    return HandedOver(run, goes_on, neighbours)
+    return HandedOver(run, goes_on, neighbours, start)
 
 
 def point_latest_at(run: str) -> None:
@@ -66,12 +70,14 @@ def point_latest_at(run: str) -> None:
 
 
 @contextmanager
-def gone_if_empty(folder: Path, clean_ups: CleanUps) -> Iterator[None]:
-    """Leave no empty folder behind, whatever ends the work inside."""
+def gone_if_empty(folder: Path, clean_ups: CleanUps, but_for: str) -> Iterator[None]:
+    """Leave no folder behind that is empty but for one file, whatever ends the work inside."""
 
     def remove() -> None:
         with suppress(OSError):
-            folder.rmdir()
+            if {path.name for path in folder.iterdir()} <= {but_for}:
+                (folder / but_for).unlink(missing_ok=True)
+                folder.rmdir()
 
     clean_ups.append(remove)
     try:

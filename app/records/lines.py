@@ -304,6 +304,17 @@ def read(run_folder: Path, rank: int) -> Iterator[Record]:
                 ) from None
 
 
+def ends_well(run_folder: Path, rank: int) -> bool:
+    """Whether a rank's last record tells that it has come to its end."""
+    try:
+        with path_of(run_folder, rank).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LONGEST_LINE_BYTES))
+            *_, last, cut_off = b"\n", *file.read().split(b"\n")
+            return not cut_off and isinstance(parse(last), Finished)
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
 def _opened(path: Path) -> BinaryIO:
     try:
         return path.open("rb")

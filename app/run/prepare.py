@@ -1,5 +1,6 @@
 """Runs once, before the ranks start: checks the settings, makes the data set, opens the run's folder."""
 
+import secrets
 import time
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps) 
     layout_choice.make(settings, say)
     going_on = resume.choose(settings)
     run = going_on or open_run(settings.run_name)
-    folders.hand_over(HandedOver(run, going_on is not None, neighbours))
+    folders.hand_over(HandedOver(run, going_on is not None, neighbours, secrets.token_hex(8)))
     goes_on = f" (it goes on at step {newest_commit(RESULTS / run)}; RESUME=never begins a new run)" if going_on else ""
     say(
         f"results/{run}: {settings.model} on {SOURCES[settings.dataset_name].title}, SYNC_MODE={settings.sync_mode}"

@@ -4,9 +4,8 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, replace
-from functools import partial
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from signal import SIGTERM
 
@@ -14,13 +13,13 @@ import torch
 from torch import nn
 
 from app.checkpoint.keeper import Found, Keeper
-from app.cluster.identity import identify
+from app.cluster.identity import Identity, identify
 from app.cluster.join import join
 from app.cluster.members import Cluster
 from app.cluster.sharing import oversubscription, unlike
 from app.datasets import prepared
 from app.datasets.prepared import DataSet
-from app.errors import LockstepError, StoppedError, WriteError
+from app.errors import JoinError, LockstepError, StoppedError, WriteError
 from app.link.measured import deviations
 from app.link.measurement import describe, insist_on, measure_links
 from app.machine import folders, interfaces, process
@@ -30,8 +29,11 @@ from app.machine.say import Say
 from app.records import lines
 from app.records.lines import Finished, Recorder, Step
 from app.records.manifest import FILE, Link, Plan
+from app.records.places import ATTEMPTS
+from app.records.summary import Summary, is_complete
 from app.report.conclusion import conclude
 from app.run import attempts, manifest
+from app.run.attempts import Begun
 from app.run.homecoming import bring_home
 from app.run.prepare import find_or_open_run
 from app.settings.fields import Settings
@@ -46,75 +48,131 @@ from app.wire.communicator import Communicator
 
 
 def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
-    """Take part in a run, as one of its ranks."""
+    """Take part in a run, as one of its ranks; or find that it is over."""
+    begun = attempts.begun_before() if settings.restarts else None
+    try:
+        if not (begun and is_complete(begun.folder)):
+            if begun:
+                attempts.refuse_what_comes_again(begun)
+            _take_part_or_finish(settings, begun, say, clean_ups)
+            return
+    except JoinError:
+        # Whoever was killed in the very end, and started again, finds nobody.
+        if not (begun and is_complete(begun.folder)):
+            raise
+    say(f"{begun.folder} has finished")
+
+
+def _take_part_or_finish(settings: Settings, begun: Begun | None, say: Say, clean_ups: CleanUps) -> None:
     prepared.check_fit(settings.model, settings.dataset_name)
     prepared.make_if_missing(settings.dataset_name, say, clean_ups)
     dataset = prepared.load_for(settings)
-    identity = identify(settings)
-    if identity.rank == 0 and os.access(folders.PREPARED, os.W_OK):
+    identity = identify(settings, begun.seats, lambda: is_complete(begun.folder)) if begun else identify(settings)
+    if identity.rank != 0:
+        _go_through(settings, identity, dataset, say, clean_ups)
+        return
+    # Where rank 0 was killed after the last farewell, only the report is missing.
+    if begun and attempts.everyone_has_finished(begun.folder):
+        summary = conclude(begun.folder)
+        if summary and summary.complete:
+            _tell_the_end(begun.folder, summary, say)
+            return
+    if os.access(folders.PREPARED, os.W_OK):
         layout_choice.make(settings, say)  # where `prepare` has not done it
-    opened = find_or_open_run(settings) if identity.rank == 0 else None
-    stopped: StoppedError | None = None
-    # Only rank 0 removes the folder of a run that did not begin: others may fail while it writes the first file.
-    with folders.gone_if_empty(folders.RESULTS / opened, clean_ups) if opened else nullcontext():
-        cluster = join(settings, identity, say, clean_ups)
-        run, attempt = _agreed(cluster, opened)
-        run_folder = folders.RESULTS / run
-        if cluster.rank == 0:
-            clean_ups.append(partial(conclude, run_folder))
-        finished: Finished | None = None
+    run = begun.run if begun else find_or_open_run(settings)
+    is_last = (len(begun.attempts) if begun else 0) >= settings.restarts
+    with _at_the_head(settings, run, identity, clean_ups) as attempt:
         try:
-            with cluster.until_the_end(), _saying_what_cannot_be_written(cluster.rank):
-                try:
-                    with _alone(cluster, run_folder):
-                        finished = take_part(settings, cluster, dataset, run_folder, say, attempt)
-                except StoppedError as error:
-                    stopped = error
-                bring_home(cluster, run_folder)
-        except BaseException:
-            if cluster.rank == 0:
-                _try_to_conclude(run_folder)
+            _go_through(settings, identity, dataset, say, clean_ups, Opened(run, attempt, is_last))
+        except LockstepError as error:
+            attempts.end(folders.RESULTS / run, attempt, error)
+            if begun and is_last and not isinstance(error, StoppedError):
+                error.add_note(
+                    f"MAX_RESTARTS={settings.restarts} is used up. What became of each attempt:\n"
+                    f"{attempts.diagnosis(begun.folder)}"
+                )
             raise
-        take_the_end()
-        with _saying_what_cannot_be_written(cluster.rank):
-            summary = conclude(run_folder) if cluster.rank == 0 else None
-        if cluster.rank == 0 and summary is None:
-            raise WriteError(
-                f"rank 0: {run_folder} is not there any more, and with it the records of this run. "
-                "Was it removed or renamed? Start the run again, or move it back: scripts/report makes the report."
-            )
-    if stopped:
-        raise stopped
-    if summary and finished:
-        say(summary.verdict.sentences[0])
-        if (advice := summary.verdict.advice) and advice.command:
-            say(f"To try next: {advice.command}")
-        say(
-            f"{finished.steps} steps on {cluster.world_size} rank(s) in {finished.seconds:.1f} s. Results: {run_folder}"
-        )
-        say(f"Report: {run_folder / folders.REPORT}")
 
 
-def _agreed(cluster: Cluster, opened: str | None) -> tuple[str, int]:
-    """The run's name and the number of this attempt, both from rank 0: other machines' folders may hold other runs."""
-    number = attempts.next_number(folders.RESULTS / opened) if opened else None
-    name, attempt = cluster.exchange("run", (opened, number))[0]
-    if name is None or attempt is None or not folders.RUN_NAME.fullmatch(name):
-        raise LockstepError(f"rank {cluster.rank}: rank 0 has given the run no name that a folder can have.")
-    return name, attempt
+@dataclass(frozen=True)
+class Opened:
+    """The run and the attempt that rank 0 has opened for all."""
+
+    run: str
+    attempt: int
+    is_last: bool  # whether no other follows if it fails
 
 
 @contextmanager
-def _alone(cluster: Cluster, run_folder: Path) -> Iterator[None]:
-    """While rank 0 holds the folder, no other command goes on with this run."""
-    if cluster.rank != 0:
-        yield
-        return
-    run_folder.mkdir(parents=True, exist_ok=True)
-    with folders.held(run_folder) as free:
-        if not free:
-            raise LockstepError(f"rank 0: {run_folder} is in use by another cluster, which goes on with the same run.")
-        yield
+def _at_the_head(settings: Settings, run: str, identity: Identity, clean_ups: CleanUps) -> Iterator[int]:
+    """Rank 0: while it holds the run's folder, no other command goes on with this run. Gives the attempt's number."""
+    folder = folders.RESULTS / run
+    with ExitStack() as until_the_end:
+        if not settings.restarts:
+            # Only rank 0 removes the folder of a run that did not begin: others may fail while it writes a file.
+            until_the_end.enter_context(folders.gone_if_empty(folder, clean_ups, ATTEMPTS))
+        if not until_the_end.enter_context(folders.held(folder)):
+            raise LockstepError(f"rank 0: {folder} is in use by another cluster, which goes on with the same run.")
+        yield attempts.begin(folder, identity.seats)
+
+
+def _go_through(
+    settings: Settings,
+    identity: Identity,
+    dataset: DataSet,
+    say: Say,
+    clean_ups: CleanUps,
+    opened: Opened | None = None,
+) -> None:
+    """Join, train, bring the records home and, as rank 0, make the report."""
+    cluster = join(settings, identity, say, clean_ups, opened.attempt if opened else 0)
+    run_folder = folders.RESULTS / _agreed_name(cluster, opened)
+    if opened:
+        clean_ups.append(lambda: None if cluster.roll_call.loss and not opened.is_last else conclude(run_folder))
+    finished: Finished | None = None
+    stopped: StoppedError | None = None
+    try:
+        with cluster.until_the_end(), _saying_what_cannot_be_written(cluster.rank):
+            try:
+                finished = take_part(settings, cluster, dataset, run_folder, say)
+            except StoppedError as error:
+                stopped = error
+            bring_home(cluster, run_folder)
+    except BaseException as error:
+        # Another attempt would have to wait for the report.
+        if opened and (opened.is_last or getattr(error, "comes_again", False)):
+            _try_to_conclude(run_folder)
+        raise
+    take_the_end()
+    with _saying_what_cannot_be_written(cluster.rank):
+        summary = conclude(run_folder) if cluster.rank == 0 else None
+    if cluster.rank == 0 and summary is None:
+        raise WriteError(
+            f"rank 0: {run_folder} is not there any more, and with it the records of this run. "
+            "Was it removed or renamed? Start the run again, or move it back: scripts/report makes the report."
+        )
+    if stopped:
+        raise stopped
+    if summary and finished:
+        took = f"in {cluster.attempt + 1} attempts, the last one of" if cluster.attempt else "in"
+        _tell_the_end(run_folder, summary, say, f"{took} {finished.seconds:.1f} s")
+
+
+def _tell_the_end(run_folder: Path, summary: Summary, say: Say, took: str = "") -> None:
+    say(summary.verdict.sentences[0])
+    if (advice := summary.verdict.advice) and advice.command:
+        say(f"To try next: {advice.command}")
+    steps = f"{summary.steps} steps on {summary.world_size} rank(s)"
+    say(f"{steps}{f' {took}' if took else ''}. Results: {run_folder}")
+    say(f"Report: {run_folder / folders.REPORT}")
+
+
+def _agreed_name(cluster: Cluster, opened: Opened | None) -> str:
+    """The run's name, from rank 0: other machines' folders may hold other runs."""
+    name = cluster.exchange("run", opened.run if opened else None)[0]
+    if name is None or not folders.RUN_NAME.fullmatch(name):
+        raise LockstepError(f"rank {cluster.rank}: rank 0 has given the run no name that a folder can have.")
+    return name
 
 
 @contextmanager
@@ -134,17 +192,14 @@ def _try_to_conclude(run_folder: Path) -> None:
         print(f"the report of what was recorded could not be made: {reason}", file=sys.stderr, flush=True)
 
 
-def take_part(
-    settings: Settings, cluster: Cluster, dataset: DataSet, run_folder: Path, say: Say, attempt: int = 0
-) -> Finished:
+def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder: Path, say: Say) -> Finished:
     """Train as one rank of a formed group, and leave the records in the run's folder."""
+    attempt = cluster.attempt
     torch.set_num_threads(cluster.me.threads)
     began = time.monotonic()
     links = measure_links(settings, cluster, Communicator(cluster, "while the links were measured"))
     measured = time.monotonic()
     run_folder.mkdir(parents=True, exist_ok=True)
-    if cluster.rank == 0:
-        attempts.begin(run_folder, attempt)
     keeper = Keeper(cluster, run_folder, attempt)
     found = _find(cluster, keeper, say) if attempt else None
     numbers = found.state.numbers if found else {}
@@ -218,7 +273,9 @@ def _find(cluster: Cluster, keeper: Keeper, say: Say) -> Found | None:
     found = keeper.find(warn)
     if cluster.rank == 0:
         say(
-            f"goes on at step {found.step}" if found else "begins at step 0: there is no step that every rank has saved"
+            f"attempt {cluster.attempt} goes on at step {found.step}"
+            if found
+            else f"attempt {cluster.attempt} begins at step 0: there is no step that every rank has saved"
         )
     return found
 

@@ -43,8 +43,8 @@ ALWAYS_ALLOWED_THREADS, THREADS_PER_CPU = 16, 4
 # Given to each process by whatever starts it, and not by the user of Compose.
 OUTSIDE_COMPOSE = frozenset({"rank", "master_addr", "ranks_started", "node", "nodes"})
 
-# Compose itself needs these five, so the scripts check them before they call it.
-CONSUMED_BY_COMPOSE = ("workers", "rank_cpus", "rank_memory", "network_prefix", "data_folder")
+# Compose itself needs these six, so the scripts check them before they call it.
+CONSUMED_BY_COMPOSE = ("workers", "max_restarts", "rank_cpus", "rank_memory", "network_prefix", "data_folder")
 
 # scripts/cloudlab itself needs these two.
 CONSUMED_BY_CLOUDLAB = ("network", "experiment_network")
@@ -224,9 +224,15 @@ class Settings(BaseSettings):
         None, description="this node, as NODES names it [the one of NODES that is an address of this machine]"
     )
 
-    # No rank receives the next five but RANK_CPUS, so no record holds them. The number of ranks is found.
+    # No record holds the next six but RANK_CPUS: they are Compose's. The number of ranks is found.
     workers: Annotated[int, BeforeValidator(forms.WORKERS)] = Field(
         3, exclude=True, description="number of ranks besides rank 0"
+    )
+    max_restarts: Annotated[int, BeforeValidator(forms.MAX_RESTARTS)] = Field(
+        5,
+        exclude=True,
+        description="how often Docker starts each rank of a run again that fails, so that the run goes on at its last "
+        "state by itself; 0 never does",
     )
     rank_cpus: Annotated[float | None, BeforeValidator(forms.RANK_CPUS)] = Field(
         None, description="CPU limit of each rank, such as 0.5 [no limit]"
@@ -365,6 +371,11 @@ class Settings(BaseSettings):
     def dataset_name(self) -> DatasetName:
         """The data set, chosen or by model."""
         return self.dataset or DEFAULT_DATASETS[self.model]
+
+    @property
+    def restarts(self) -> int:
+        """How often a rank that fails is started again: by Docker, where compose.yaml says how often."""
+        return self.max_restarts if "max_restarts" in self.model_fields_set else 0
 
     @property
     def all_nodes(self) -> tuple[str, ...]:

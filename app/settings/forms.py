@@ -11,6 +11,7 @@ LEAST_MEMORY_MEBIBYTES = 320  # 240 are too few for rank 0 of four ranks of LeNe
 MOST_MEMORY_GIBIBYTES = 16_384  # no machine that runs containers has more
 
 MOST_WORKERS = 100
+MOST_RESTARTS = 1000
 MOST_CPUS = 1024
 
 BYTE = numerals(0, 255)  # of an address
@@ -36,6 +37,7 @@ MASTER_ADDR = Form(
 )
 NODES = Form(re.compile(f"{HOST}(,{HOST})*").fullmatch, "hosts' names or IPv4 addresses, separated by commas")
 WORKERS = Pattern.of(f"{LEADING}{numerals(0, MOST_WORKERS)}", f"a whole number, 0 to {MOST_WORKERS}")
+MAX_RESTARTS = Pattern.of(f"{LEADING}{numerals(0, MOST_RESTARTS)}", f"a whole number, 0 to {MOST_RESTARTS}")
 RANK_CPUS = Pattern.of(decimals(2, MOST_CPUS), f"a number, 0.01 to {MOST_CPUS}")  # Docker refuses less than 0.01
 RANK_MEMORY = Pattern.of(
     f"({numerals(LEAST_MEMORY_MEBIBYTES * 1024, MOST_MEMORY_GIBIBYTES * 1024**2)}[kK]|"

@@ -28,7 +28,7 @@ def env_example() -> str:
         "# Made by `python -m app env-example`.",
         *(line for name in others for line in _entry(name)),
         "",
-        "# Docker Compose itself reads the next five.",
+        "# Docker Compose itself reads the next six.",
         *(line for name in CONSUMED_BY_COMPOSE for line in _entry(name.upper())),
         "",
         "# scripts/cloudlab reads the last two.",

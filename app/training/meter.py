@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 from app.cluster.members import Cluster
-from app.errors import LockstepError
+from app.errors import DivergedError, LockstepError
 from app.gradient_sync.contract import Overlap
 from app.machine.cpus import CGROUP, Throttling
 from app.machine.scheduler import Threads
@@ -56,7 +56,7 @@ def check_finite(rank: int, step: int, loss: float, gradient_norm: float | None)
     """End a training that has diverged."""
     for what, value in (("loss", loss), ("norm of the gradient", gradient_norm)):
         if value is not None and not math.isfinite(value):
-            raise LockstepError(
+            raise DivergedError(
                 f"rank {rank}: the {what} at step {step} is {value}: the training has diverged. "
                 "Lower LEARNING_RATE, or raise WARMUP_STEPS."
             )

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # One run of the cluster, from the image to rank 0's exit code and the removal of its containers.
 
+LOOK_SECONDS=0.1
 MOST_TOLD=3  # workers that died, of those that a failed run names
 LAST_LINES=8 # of a dead worker's output
 END_LOOKS=100 # tenths of a second that an interrupted command has to end
@@ -84,7 +85,9 @@ run_ranks() {
     end_once
     start --no-recreate worker rank0
     attend follow "$(container_of rank0)" || true
-    code=$(docker wait "$(container_of rank0)")
+    code=$(hopeless)
+    [[ ! $code ]] || quietly docker compose --progress quiet stop # or else Docker would try again
+    code=${code:-$(end_of "$(container_of rank0)")}
     ((code == 0)) || explain_failure "$code"
     remove_containers
     ((code == 0)) || exit "$code"
@@ -102,6 +105,7 @@ begin_once() {
     trap 'end_early 143' TERM HUP
 
     choose_backend
+    choose_restarts
 
     # So that `prepare` can refuse a rank that will not exist, and rank 0 notices a worker that died before it counted.
     RANKS_STARTED=$(number_of_ranks)
@@ -122,6 +126,15 @@ end_once() {
 # The files of the cluster, for Compose.
 choose_backend() {
     [[ $(given BACKEND) != mpi ]] || export COMPOSE_FILE=compose.yaml:docker/compose.mpi.yaml COMPOSE_PATH_SEPARATOR=:
+}
+
+# Docker starts the failed ranks of a training run again. To Docker, a number of 0 would mean without end.
+choose_restarts() {
+    local most
+    most=$(setting MAX_RESTARTS)
+    [[ ${RANK_COMMAND:-train} == train && $(given BACKEND) != mpi ]] || most=0
+    export MAX_RESTARTS=$((10#$most)) RESTART_POLICY=no
+    ((MAX_RESTARTS == 0)) || RESTART_POLICY=on-failure:$MAX_RESTARTS
 }
 
 show_once() { docker logs --follow "$1"; }
@@ -175,11 +188,49 @@ of_image() {
 # Rank 0's lines. On a terminal, a training run gets a progress bar below them.
 follow() {
     if [[ $RANK_COMMAND != train || ! -t 1 ]]; then
-        docker logs --follow "$1"
+        lines_of "$1"
         return
     fi
-    docker logs --follow "$1" 2>&1 | with_bar "$(stty size </dev/tty | cut -d ' ' -f 2)" --volumes-from "$1:ro"
+    lines_of "$1" 2>&1 | with_bar "$(stty size </dev/tty | cut -d ' ' -f 2)" --volumes-from "$1:ro"
 }
+
+# A container's lines to its end, however often Docker starts it again.
+lines_of() {
+    local container=$1 since=() state again moment restarts=0
+    while true; do
+        docker logs --follow "${since[@]}" "$container"
+        [[ ! $(hopeless) ]] || return 0
+        read -r state again moment < <(next_state "$container" "$restarts")
+        [[ $state == running ]] || return 0
+        say "Docker has started $(name_of "$container") again ($again of $MAX_RESTARTS)"
+        restarts=$again since=(--since "$moment")
+    done
+}
+
+# The exit code of an attempt that ended in a way that would come again, if there was one.
+hopeless() {
+    find "${RESULTS_FOLDER:-results}" -mindepth 2 -maxdepth 2 -name attempts.jsonl -newer "$CLAIM" -exec \
+        sed -n 's/.*"exit_code": \([0-9]*\), "comes_again": true.*/\1/p' {} + 2>/dev/null || true
+}
+
+# Once a container has ended, or runs again after so many restarts: its state, how often it was started again, and when.
+next_state() {
+    local state again moment
+    while true; do
+        read -r state again moment < <(docker inspect --format '{{.State.Status}} {{.RestartCount}} {{.State.StartedAt}}' "$1") || return
+        [[ $state == restarting || ($state == running && $again -eq $2) ]] || break
+        sleep "$LOOK_SECONDS"
+    done
+    echo "$state $again $moment"
+}
+
+# The exit code with which a container has ended for good.
+end_of() {
+    while [[ $(docker inspect --format '{{.State.Status}}' "$1") == @(running|restarting) ]]; do sleep "$LOOK_SECONDS"; done
+    docker inspect --format '{{.State.ExitCode}}' "$1"
+}
+
+name_of() { docker inspect --format '{{slice .Name 1}}' "$1"; }
 
 # Rank 0's lines with the bar below them. Further arguments give the container that draws it the ranks' folders.
 with_bar() {
@@ -213,14 +264,16 @@ end_early() {
         say 'Stopping the containers' || true # whoever reads this may have gone
         remove_containers
         remove_empty_runs
-        [[ ! $(saved_states) ]] || say 'The state is saved: the same command goes on with this run.' || true
+        tell_if_it_may_go_on || true
     fi
     exit "$code"
 }
 
-# Those that this run has committed.
-saved_states() {
-    find "${RESULTS_FOLDER:-results}" -path '*/checkpoint/step-*/commit.json' -newer "$CLAIM" 2>/dev/null || true
+# Where this run has saved a state.
+tell_if_it_may_go_on() {
+    [[ $(given RESUME) != never ]] || return 0
+    [[ ! $(find "${RESULTS_FOLDER:-results}" -path '*/checkpoint/step-*/commit.json' -newer "$CLAIM" 2>/dev/null) ]] ||
+        say 'The state is saved: the same command goes on with this run.'
 }
 
 # With all its children. It may have something to tidy up.
@@ -307,6 +360,7 @@ explain_failure() {
     # Rank 0 itself may have been killed, and the others may have written more since it gave up.
     of_image --volumes-from "$(container_of rank0)" "$LOCKSTEP_IMAGE" report || true
     remove_empty_runs
+    [[ $(hopeless) ]] || tell_if_it_may_go_on
     say "Rank 0 ended with exit code $code. All ranks' output: docker compose --project-name $(project_name) logs. To remove the containers: scripts/down"
     exit "$code"
 }

@@ -46,7 +46,7 @@ run_trial() {
     while IFS= read -r name; do
         export "${name?}"
     done <<<"$settings"
-    export RESULTS_FOLDER=./$folder RESUME=never CHECKPOINT_EVERY=0 # each run is made in one go, or made again
+    export RESULTS_FOLDER=./$folder RESUME=never CHECKPOINT_EVERY=0 MAX_RESTARTS=0 # each run is made in one go, or made again
     run_ranks "prepare --neighbours=$(neighbours)" train
 }
 

@@ -1,7 +1,6 @@
 # shellcheck shell=bash
 # Faults injected into real runs: the image plans them and judges what was seen; here they are injected and watched.
 
-LOOK_SECONDS=0.1
 STEPS_GONE_ON=3 # after a fault that must not harm a run
 UNDER_WAY=()    # what injects faults now
 
@@ -15,7 +14,7 @@ make_trials() {
         NOTES=$PWD/results/faults/$sweep/$TRIAL-seen
         RECORDS=${NOTES%-seen}/rank-0.jsonl
         : >"$NOTES/seen"
-        make_trial
+        if [[ $RECOVER ]]; then make_recovery; else make_trial; fi
         note_ends
         send_stranger_away
         remove_containers
@@ -29,7 +28,7 @@ of_faults() { of_image --sig-proxy=false --volume "$PWD/results:/lockstep/result
 # What the image has said of the next trial. Settings go into the environment.
 take_orders() {
     local line word first rest rank
-    FAULTS=() UNHARMED=''
+    FAULTS=() UNHARMED='' KILLS=() RECOVER=''
     while IFS= read -r line; do
         read -r word first rest <<<"$line"
         case $word in
@@ -39,6 +38,8 @@ take_orders() {
             patience) START_PATIENCE=$first PATIENCE=$rest ;;
             unharmed) UNHARMED=$first ;;
             fault) FAULTS+=("$first $rest") ;;
+            recover) RECOVER=$first ;;
+            kill) KILLS+=("$first $rest") ;;
             *) export "${line?}" ;; # whose value may have spaces
         esac
     done <<<"$1"
@@ -56,14 +57,54 @@ take_orders() {
 # A rank's container; in a new project Compose numbers them so.
 container() { if (($1 == 0)); then echo "$(project_name)-rank0-1"; else echo "$(project_name)-worker-$1"; fi; }
 
-# One run, from its start to the end of its last process.
-make_trial() {
-    local paused
-    export RESULTS_FOLDER=${NOTES%/*} RANK_COMMAND=train RESUME=never CHECKPOINT_EVERY=0
+# A run from which ranks are killed, to its end: Docker starts them again.
+make_recovery() {
+    local each rank seconds file
+    start_trial
+    UNDER_WAY=()
+    for each in "${KILLS[@]}"; do
+        read -r rank seconds file <<<"$each"
+        kill_at "$rank" "$seconds" "$file" >>"$NOTES/injected.log" 2>&1 &
+        UNDER_WAY+=($!)
+    done
+    await_last_ends "$RECOVER" "${CONTAINERS[@]}"
+    wait "${UNDER_WAY[@]}" || true # they end with their containers
+}
+
+# Kills a rank so many seconds after a file of the run has come: from the inside, where nothing comes between.
+kill_at() {
+    # shellcheck disable=SC2016
+    docker exec --user 0 "$(container "$1")" sh -c '
+        until [ ! "$1" ] || [ -e "results/$1" ]; do sleep 0.01; done
+        sleep "$2"
+        kill -9 -1' sh "${3:+$TRIAL/$3}" "$2" || true
+}
+
+# Until these containers have ended and will not be started again, or the patience is over.
+await_last_ends() {
+    local until=$((SECONDS + $1)) each
+    shift
+    for each in "$@"; do
+        while [[ $(docker inspect --format '{{.State.Status}}' "$each") == @(running|restarting) ]]; do
+            ((SECONDS < until)) || return 0
+            await_moment "$LOOK_SECONDS"
+        done
+    done
+}
+
+start_trial() {
+    export RESULTS_FOLDER=${NOTES%/*} RANK_COMMAND=train
     run_once "prepare --neighbours=$(neighbours)"
     trap 'end_faults 130' INT
     trap 'end_faults 143' TERM HUP
     start worker rank0 || { remove_containers && fail 'the ranks could not be started; the reason stands above.'; }
+}
+
+# One run, from its start to the end of its last process.
+make_trial() {
+    local paused
+    export RESUME=never CHECKPOINT_EVERY=0 MAX_RESTARTS=0
+    start_trial
     if ! await_steps "$STEP" "$START_PATIENCE"; then
         note missed 'its moment'
         return
@@ -190,7 +231,7 @@ note_ends() {
             note left "$rank"
             docker kill "$name" >/dev/null 2>&1 || true
         fi
-        note rank "$rank" "$(docker inspect --format '{{.State.ExitCode}} {{.State.StartedAt}} {{.State.FinishedAt}} {{.State.OOMKilled}}' "$name")"
+        note rank "$rank" "$(docker inspect --format '{{.State.ExitCode}} {{.State.StartedAt}} {{.State.FinishedAt}} {{.State.OOMKilled}} {{.RestartCount}}' "$name")"
         docker logs "$name" >"$NOTES/rank-$rank.log" 2>&1
     done
 }

@@ -46,7 +46,7 @@ stamp_start() {
     mkdir -p results/benchmarks
     model=$(given MODEL)
     began=${EPOCHREALTIME/,/.}
-    RESULTS_FOLDER=$PWD/results/benchmarks RESUME=never CHECKPOINT_EVERY=0 MODEL=${model:-lenet5} MAX_STEPS=$FEW_STEPS EVALUATE=never \
+    RESULTS_FOLDER=$PWD/results/benchmarks RESUME=never CHECKPOINT_EVERY=0 MAX_RESTARTS=0 MODEL=${model:-lenet5} MAX_STEPS=$FEW_STEPS EVALUATE=never \
         WORKERS=$((ranks - 1)) RUN_NAME=$folder scripts/up 2>&1 | {
         trap '' INT TERM HUP # scripts/up has more to say while it ends
         while read -r line; do

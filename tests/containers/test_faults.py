@@ -28,6 +28,19 @@ def test_each_trial_of_the_page_ends_as_promised(used_clone: Clone) -> None:
     assert used_clone.containers("--all") == []
 
 
+def test_runs_recover_from_the_kills_of_the_page(used_clone: Clone) -> None:
+    """Each moment once. A kill in the join or in the farewell may come too late."""
+    process = used_clone.start("scripts/faults", *["--kills", "5", "--seed", "2540", "--modes", "ring_all_reduce"])
+    output, _ = process.communicate(timeout=SWEEP_SECONDS)
+    assert process.returncode == 0, output
+    assert "5 kills: " in output
+    assert set(verdicts(used_clone)) <= {"ok", "no effect"}
+    for moment in ("while training", "while saving", "while links were measured"):
+        assert f"{moment}" in output
+        assert f"{moment}: no effect" not in output
+    assert used_clone.containers("--all") == []
+
+
 def test_ctrl_c_during_a_trial_leaves_no_container(used_clone: Clone) -> None:
     before = len(list((used_clone.folder / "results/faults").glob("*/*/rank-0.jsonl")))
     process = used_clone.start("scripts/faults", "--faults", "pause", EPOCHS="1000000")
@@ -44,6 +57,7 @@ def test_ctrl_c_during_a_trial_leaves_no_container(used_clone: Clone) -> None:
     [
         ("--trials 0", "--trials 0: not allowed. Allowed: 1 to"),
         ("--trials many", "--trials"),
+        ("--kills 0", "--kills 0: not allowed. Allowed: 1 to"),
         ("--seed", "--seed needs a value"),
         ("--faults kil", "--faults kil: not allowed. Allowed: kill, "),
         ("--fast", "unknown option '--fast'"),
@@ -63,4 +77,13 @@ def test_a_hundred_trials_of_a_seed_that_nobody_has_chosen(clone: Clone) -> None
     output, _ = process.communicate(timeout=SWEEP_SECONDS)
     assert process.returncode == 0, output
     assert len(verdicts(clone)) == 100
+    assert clone.containers("--all") == []
+
+
+@pytest.mark.long
+def test_runs_recover_from_fifty_kills_of_a_seed_that_nobody_has_chosen(clone: Clone) -> None:
+    process = clone.start("scripts/faults", "--kills", "50", "--seed", str(SystemRandom().randrange(1 << 30)))
+    output, _ = process.communicate(timeout=SWEEP_SECONDS)
+    assert process.returncode == 0, output
+    assert "50 kills: " in output
     assert clone.containers("--all") == []

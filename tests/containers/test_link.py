@@ -140,7 +140,7 @@ def test_a_rank_that_was_shaped_as_another_is_refused(make_clone: MakeClone) -> 
     code, output = clone.run("docker", "compose", "up", "--no-start", **small)
     assert code == 0, output
     docker("rm", clone.container("worker", 2))
-    settings = {**small, "LINK_RATE_BY_RANK": "2=400mbit", "WORKERS": "2"}
+    settings = {**small, "LINK_RATE_BY_RANK": "2=400mbit", "WORKERS": "2", "MAX_RESTARTS": "1"}
     _, output = clone.run("docker", "compose", "up", **settings)
     assert f"rank 2 is {clone.container('worker', 3)}, but LINK_RATE_BY_RANK has shaped its link as rank 3's" in output
     assert docker("inspect", "--format", "{{.State.ExitCode}}", clone.container("rank0")).strip() == "2"

@@ -96,7 +96,7 @@ def test_a_rank_with_half_the_cpu_is_the_straggler_in_an_interrupted_run_as_well
 
 
 def test_a_run_whose_rank_0_was_killed_still_gets_its_report(clone: Clone) -> None:
-    process = clone.start("scripts/up", **ENDLESS)
+    process = clone.start("scripts/up", MAX_RESTARTS="0", **ENDLESS)
     clone.wait_for_step(10)
     clone.kill("rank0")
     output, _ = process.communicate(timeout=120)

@@ -26,6 +26,7 @@ from app.errors import LockstepError
 from app.gradient_sync.none import NoSync
 from app.machine.durable import write_durably
 from app.modes import MODES
+from app.records import places
 from app.run.rank import take_part
 from app.settings.fields import Settings
 from app.summary import numbers, run_records
@@ -65,10 +66,11 @@ RUNS: dict[str, dict[str, Any]] = {
 
 def train(cluster: Cluster, folder: Path, values: dict[str, Any], attempt: int, threads: int = 1) -> None:
     settings = Settings(**values)
-    own = replace(cluster, members=tuple(replace(each, threads=threads) for each in cluster.members))
+    members = tuple(replace(each, threads=threads) for each in cluster.members)
+    own = replace(cluster, members=members, attempt=attempt)
     random.seed(attempt)  # whatever happened before in this process
     torch.manual_seed(attempt)
-    take_part(settings, own, few_images(settings.model, IMAGES), folder, lambda _: None, attempt)
+    take_part(settings, own, few_images(settings.model, IMAGES), folder, lambda _: None)
 
 
 def train_without_an_end(cluster: Cluster, folder: Path, values: dict[str, Any]) -> None:
@@ -89,7 +91,7 @@ def ends(folder: Path, world_size: int) -> list[object]:
 
 def cut_back(folder: Path, step: int) -> None:
     """Be where a run was when it had saved this step: without the states saved since, the records unharmed."""
-    for path in (folder / keeper.FOLDER).glob("step-*"):
+    for path in (folder / places.STATES).glob("step-*"):
         if int(path.name.removeprefix("step-")) > step:
             shutil.rmtree(path)
 
@@ -252,7 +254,7 @@ def test_what_cannot_go_on_is_refused_or_begins_anew(undisturbed: Path, tmp_path
     assert (code, "RESUME=it: results/it has finished." in output) == (2, True), output
     manifest = tmp_path / "results/it/manifest.json"
     manifest.write_text(manifest.read_text().replace('"steps": 20,', '"steps": 30,'))
-    (tmp_path / "results/it" / keeper.FOLDER / keeper.FINISHED).unlink()
+    (tmp_path / "results/it" / places.STATES / places.FINISHED).unlink()
     code, output = prepare()
     assert (code, "it goes on at step 20" in output) == (0, True), output
     code, output = prepare(RESUME="it", LEARNING_RATE=0.2, SEED=2)
@@ -321,7 +323,7 @@ def check_damage(group_of: GroupOf, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311
     folder = tmp_path / str(seed)
     group_of(2).run(save, folder, (4, 5))
-    newest = sorted((folder / keeper.FOLDER / "step-5").iterdir())
+    newest = sorted((folder / places.STATES / "step-5").iterdir())
     assert len(newest) == 5
     harmed = chance.choice(newest)
     damage(harmed, chance)
@@ -331,8 +333,8 @@ def check_damage(group_of: GroupOf, tmp_path: Path, seed: int) -> None:
         assert values == torch.rand(5, generator=torch.Generator().manual_seed(40 + rank)).tolist()
         assert len(warnings) == 1
         assert f"rank {rank}: its checkpoint of step 5 is set aside" in warnings[0]
-    assert {path.name for path in (folder / keeper.FOLDER).iterdir()} == {"step-4", "set-aside"}
-    damage(chance.choice(sorted((folder / keeper.FOLDER / "step-4").iterdir())), chance)
+    assert {path.name for path in (folder / places.STATES).iterdir()} == {"step-4", "set-aside"}
+    damage(chance.choice(sorted((folder / places.STATES / "step-4").iterdir())), chance)
     assert [step for step, _, _ in group_of(2).run(find, folder)] == [None, None]
 
 
@@ -359,9 +361,9 @@ def test_of_a_run_under_way_the_two_newest_states_are_kept_and_of_a_finished_one
     group_of: GroupOf, tmp_path: Path
 ) -> None:
     group_of(2).run(save, tmp_path, (2, 3, 4, 5))
-    assert {path.name for path in (tmp_path / keeper.FOLDER).iterdir()} == {"step-4", "step-5"}
+    assert {path.name for path in (tmp_path / places.STATES).iterdir()} == {"step-4", "step-5"}
     group_of(3).run(train, tmp_path / "run", BASE | {"checkpoint_every": 1, "max_steps": 5}, 0)
-    assert {path.name for path in (tmp_path / "run" / keeper.FOLDER).iterdir()} == {"step-5", "finished"}
+    assert {path.name for path in (tmp_path / "run" / places.STATES).iterdir()} == {"step-5", "finished"}
 
 
 @pytest.mark.parametrize("dtype", part.TYPES, ids=str)
@@ -377,7 +379,7 @@ def test_the_library_reads_what_is_written(tmp_path: Path, dtype: torch.dtype) -
 
 def test_nothing_is_saved_where_nothing_is_asked(group_of: GroupOf, tmp_path: Path) -> None:
     group_of(2).run(train, tmp_path, BASE | {"checkpoint_every": 0, "max_steps": 2}, 0)
-    assert not (tmp_path / keeper.FOLDER).exists()
+    assert not (tmp_path / places.STATES).exists()
 
 
 def test_a_run_goes_on_at_its_state_even_if_it_is_to_save_no_more(group_of: GroupOf, tmp_path: Path) -> None:

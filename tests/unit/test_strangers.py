@@ -30,7 +30,7 @@ PATIENCE = 20.0
 
 def card(rank: int = 1, **settings: str) -> Card:
     given = environment.of({"MODEL": "lenet5", **settings})
-    return Card.of(given, Identity(rank, (), str(rank), rank, f"node-{rank}", LOCAL, LOCAL, 0.0), 7000 + rank)
+    return Card.of(given, Identity(rank, (), str(rank), rank, f"node-{rank}", LOCAL, LOCAL, LOCAL, 0.0), 7000 + rank)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def everybody_joins(registrar: Registrar) -> None:
         rank.start()
     assert registrar.await_cards(time.monotonic() + PATIENCE) == []
     members = seat([card(0), registrar.cards["1"], registrar.cards["2"]])
-    registrar.answer({"table": Table(members, "word").content()})
+    registrar.answer({"table": Table(members, "word", 0).content()})
     for rank in ranks:
         rank.join(PATIENCE)
     assert read == {1: bytes([0, 10, 255, 2]), 2: bytes([0, 10, 255, 1])}
@@ -171,7 +171,7 @@ def test_a_card_is_refused_or_can_be_computed_with(
     with suppress(SettingError):
         check_agreement(cards)
     members = seat(cards)
-    again = read_table(json.loads(json.dumps(Table(members, "word").content())))
+    again = read_table(json.loads(json.dumps(Table(members, "word", 0).content())))
     assert again.members == members
     assert all(1 <= member.threads <= 65_536 for member in members)
 

@@ -1,0 +1,46 @@
+"""Ranks that fail are started again by Docker, and the run goes on by itself, or says why it does not."""
+
+from tests.containers.cluster import SMALL, Clone, until
+
+WITHOUT_END = {"MODEL": "lenet5", "EPOCHS": "1000000", "EVALUATE": "never", "LINK_CHECK": "off"}
+
+
+def await_record(clone: Clone, *parts: str) -> None:
+    """Until a line of rank 0's records has all of these."""
+    path = clone.folder / "results/latest/rank-0.jsonl"
+    until(
+        lambda: path.is_file() and any(all(part in line for part in parts) for line in path.read_text().splitlines()),
+        f"{parts} in {path}",
+    )
+
+
+def test_ranks_that_fail_again_and_again_are_given_up(clone: Clone) -> None:
+    """With 1, and so does Compose, which leaves no rank running."""
+    process = clone.start("docker", "compose", "up", **WITHOUT_END, MAX_RESTARTS="1")
+    clone.wait_for_step(2)
+    clone.kill("worker", 2)
+    await_record(clone, '"kind": "step"', '"attempt": 1')
+    victim = clone.kill("worker", 2)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 1, output
+    assert output.count(f"rank 0: lost rank 2 ({victim}, ") > 1
+    assert "MAX_RESTARTS=1 is used up. What became of each attempt:" in output
+    assert "attempt 1: to step " in output
+    assert clone.containers() == []
+    assert clone.summary()["complete"] is False
+
+
+def test_what_would_come_again_is_not_tried_again(used_clone: Clone) -> None:
+    code, output = used_clone.run("scripts/up", **SMALL, LEARNING_RATE="1e30")
+    assert code == 1, output
+    assert "the training has diverged" in output
+    assert output.count("4 ranks have joined") == 1
+    assert "Docker has started" not in output
+    assert used_clone.containers() == []
+
+
+def test_plain_compose_would_start_ranks_again_without_end(used_clone: Clone) -> None:
+    code, output = used_clone.run("docker", "compose", "up", **SMALL, MAX_RESTARTS="0")
+    assert code == 1
+    assert "MAX_RESTARTS=0: to Docker Compose this means without end." in output
+    assert len(used_clone.containers("--all", "--filter", "status=created")) == 5

@@ -1,0 +1,138 @@
+"""The kills that runs must recover from: what a seed plans, what the host does, and what the judge finds."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.errors import SettingError
+from app.faults import commands, kills, recovery
+from app.faults.judge import NO_EFFECT, OK, WRONG
+from app.faults.kills import MOMENTS, Kill, Moment
+from app.faults.seen import Left, RankSeen, Seen
+from app.modes import MODES
+from app.records.lines import Record
+from tests.unit.test_faults import HOST
+from tests.unit.test_records import FINISHED, steps, write_run
+from tests.unit.test_scripts import bash
+
+FACTS = {"SYNC_MODE": "ddp"}
+KILLED = Kill(3, (1,), Moment("save", "checkpoint/step-20", 0.01), FACTS)
+UNDISTURBED = Kill(0, (), Moment("train", "", 0.0), FACTS)
+
+
+def test_the_same_seed_gives_the_same_plan_and_more_kills_go_on_from_it() -> None:
+    first = kills.make(7, 20, None, {})
+    assert kills.make(7, 20, None, {}) == first
+    fewer = [each for each in kills.make(7, 14, None, {}) if each.victims]
+    assert fewer == [each for each in first if each.victims][:14]
+    assert kills.make(8, 20, None, {}) != first
+
+
+def test_every_moment_mode_and_rank_comes_up_and_each_mode_has_an_undisturbed_run_first() -> None:
+    plan = kills.make(1, 300, None, {"WORKERS": "4"})
+    struck = [each for each in plan if each.victims]
+    assert len(struck) == 300
+    assert {each.moment.name for each in struck} == {*MOMENTS}
+    assert {each.moment.name for each in struck[:5]} == {*MOMENTS}
+    assert {rank for each in struck for rank in each.victims} == {*range(5)}
+    assert {len(each.victims) for each in struck} == {1, 2, 5}
+    assert {each.settings["SYNC_MODE"] for each in struck} == {*MODES}
+    assert len({each.name for each in plan}) == len(plan) == 300 + len(MODES)
+    for number, each in enumerate(plan):
+        first = kills.undisturbed(each.settings["SYNC_MODE"])
+        assert first in [before.name for before in plan[: number + 1]]
+
+
+@pytest.mark.parametrize(
+    ("number", "given", "told"),
+    [
+        (0, {}, "--kills 0: not allowed. Allowed: 1 to 10000."),
+        (1, {"CHECKPOINT_EVERY": "0"}, "CHECKPOINT_EVERY=0: nothing can be recovered then"),
+        (1, {"MAX_RESTARTS": "0"}, "MAX_RESTARTS=0: nothing can be recovered then"),
+        (1, {"RUN_NAME": "mine"}, "RUN_NAME is set"),
+        (1, {"RESUME": "auto"}, "RESUME is set"),
+        (1, {"SEED": "x"}, "SEED=x: not allowed"),
+    ],
+)
+def test_a_wrong_argument_is_refused(number: int, given: Mapping[str, str], told: str) -> None:
+    with pytest.raises(SettingError, match=told):
+        kills.make(1, number, None, given)
+
+
+def test_the_host_does_what_the_plan_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands.make_plan_of_kills(
+        "sweep", lambda line: None, number=20, seed=3, modes=None, given=["WORKERS=5"], dry_run=False
+    )
+    for kill in kills.make(3, 20, None, {"WORKERS": "5"}):
+        orders: list[str] = []
+        commands.next_trial("sweep", orders.append)
+        told = 'echo "$TRIAL $RECOVER $SYNC_MODE $RUN_NAME $RESUME $MAX_RESTARTS"; printf "%s\n" "${KILLS[@]}"'
+        lines = "\n".join(orders)
+        code, output = bash(f"{HOST}; take_orders '{lines}'; {told}", COMPOSE_PROJECT_NAME="p")
+        assert code == 0, output
+        head, *struck = output.splitlines()
+        assert head == f"{kill.name} 600 {kill.settings['SYNC_MODE']} {kill.name} never 5"
+        moment = f"{kill.moment.seconds} {kill.moment.file}".strip()
+        assert [each.strip() for each in struck if each] == [f"{rank} {moment}" for rank in kill.victims]
+        (tmp_path / f"results/faults/sweep/{kill.name}-seen/verdict.json").write_text("{}")
+    commands.next_trial("sweep", pytest.fail)
+
+
+def seen(*codes: int, restarts: int = 1, complete: bool = True, log: str = "") -> Seen:
+    ranks = tuple(
+        RankSeen(rank, code, 0.0, 1.0, log, restarts=restarts if rank == 1 else 0) for rank, code in enumerate(codes)
+    )
+    return Seen(ranks, Left(True, "", complete, True, frozenset((0, 1))))
+
+
+def runs(results: Path, disturbed: list[Record]) -> Path:
+    """Folders of an undisturbed run of three steps of a second, and of one whose ranks have recorded this."""
+    for name, content in (("undisturbed-ddp", [*steps(1, 1, 1), FINISHED]), ("kill-003", disturbed)):
+        (results / name).mkdir()
+        write_run(results / name, content, content)
+    return results / "kill-003"
+
+
+def again(**changes: float) -> list[Record]:
+    """Two steps; then another attempt, which begins eight seconds later with the second one again."""
+    one, two = (replace(each, attempt=1) for each in steps(1, 1, first=1, began=10.0))
+    repeated = [one, replace(two, **changes)]  # type: ignore[arg-type]
+    return [*steps(1, 1), *repeated, replace(FINISHED, attempt=1)]
+
+
+def test_a_run_that_recovered_with_the_same_bits_is_right_and_its_cost_is_told(tmp_path: Path) -> None:
+    row = recovery.judge(KILLED, seen(0, 0), runs(tmp_path, again()))
+    assert (row.verdict, row.attempts, row.steps_repeated, row.recovery_seconds) == (OK, 2, 1, 8.0)
+    assert recovery.tally([row]) == ("1 kill: 1 ok. Recovery: p50 8.0 s, most 8.0 s; steps repeated: p50 1, most 1")
+
+
+def test_a_kill_that_came_too_late_has_no_effect(tmp_path: Path) -> None:
+    folder = runs(tmp_path, [*steps(1, 1, 1), FINISHED])
+    assert recovery.judge(KILLED, seen(0, 0, restarts=0), folder).verdict == NO_EFFECT
+    assert recovery.judge(UNDISTURBED, seen(0, 0, restarts=0), folder.with_name("undisturbed-ddp")).verdict == OK
+
+
+@pytest.mark.parametrize(
+    ("told", "disturbed", "observed"),
+    [
+        ("rank 0 has other losses", again(loss=2.25), seen(0, 0)),
+        ("rank 1 has other losses", again(correct=8), seen(0, 0)),
+        ("rank 0 has other parameters", [*again()[:-1], replace(FINISHED, parameters_sha256="d")], seen(0, 0)),
+        ("the run did not come to its end", again(), seen(0, 0, complete=False)),
+        ("rank 1 ended with exit code 1", again(), seen(0, 1)),
+        ("rank 0 printed a stack trace", again(), seen(0, 0, log="Traceback (most recent call last)")),
+    ],
+)
+def test_whatever_is_wrong_is_found(tmp_path: Path, told: str, disturbed: list[Record], observed: Seen) -> None:
+    row = recovery.judge(KILLED, observed, runs(tmp_path, disturbed))
+    assert row.verdict == WRONG
+    assert any(reason.startswith(told) for reason in row.reasons), row.reasons
+
+
+def test_an_undisturbed_run_that_was_disturbed_proves_nothing(tmp_path: Path) -> None:
+    folder = runs(tmp_path, again())
+    row = recovery.judge(UNDISTURBED, seen(0, 0), folder.with_name("undisturbed-ddp"))
+    assert (row.verdict, row.reasons) == (WRONG, ("the undisturbed run was disturbed",))
