@@ -56,6 +56,10 @@ class Judgement:
         """The number of the present call; 0 if there is none."""
         return self._call.number if self._call else 0
 
+    def silent_since(self, moment: float) -> list[int]:
+        """The ranks that have said nothing since, and have not left."""
+        return [rank for rank in self.present if self._others[rank].heard_at < moment]
+
     @property
     def unknown(self) -> list[int]:
         """Ranks that have never been heard."""

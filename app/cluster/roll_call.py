@@ -20,6 +20,7 @@ from app.machine.interrupt import take_the_end
 REPEAT_SECONDS = 0.2  # between two calls
 BEATS = 8  # signs of life within PEER_TIMEOUT
 SLOWEST_BEAT_SECONDS = 5.0
+BEATS_MISSED = 2.5  # by a rank that counts as silent: any word may be lost
 SLACK_SECONDS = 1.0  # a thread that wakes so much later than it wanted belongs to a process that did not run
 GRACE_SECONDS = 3.0  # for the training to notice a loss by itself, and to say in which operation
 FAREWELLS = 5  # each word may be lost
@@ -69,6 +70,10 @@ class RollCall:
         """Wait until every rank has been heard; the ranks that have not been by the deadline."""
         self._all_heard.wait(max(0.0, deadline - time.monotonic()))
         return self._judgement.unknown
+
+    def silent(self) -> list[int]:
+        """The ranks that have missed several beats: they may be paused, or beyond a network that failed."""
+        return self._judgement.silent_since(time.monotonic() - BEATS_MISSED * self._beat_seconds)
 
     def find_lost(self) -> Verdict:
         """After a failed operation: the ranks that are gone, not those that merely noticed."""

@@ -233,6 +233,7 @@ class Recorder:
             self._attempt = attempt
             self._lock = threading.Lock()  # usage records come from another thread
             self._rank, self._path = rank, path
+            self.milestones = 0  # records so far that show progress
             self._names = os.fstat(self._file.fileno()).st_nlink  # some file systems do not count them
             self._error: WriteError | None = None
         except FileExistsError:
@@ -254,6 +255,7 @@ class Recorder:
             try:
                 while rest:
                     rest = rest[self._file.write(rest) :]
+                self.milestones += isinstance(record, Step | Evaluation | Checkpoint)
             except OSError as error:
                 self._error = WriteError(f"rank {self._rank}: {unwritten(error, self._path)}")
                 raise self._error from None

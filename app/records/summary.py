@@ -253,7 +253,7 @@ class Summary:
     steps_planned: int
     steps: int
     complete: bool
-    attempts: int  # how often the ranks came together
+    attempts: int  # how often its ranks were started for it
     repeated_steps: int  # steps that one attempt recorded and a later one took again
     replicas_identical: bool | None  # null where a rank did not finish
     run: GroupFigures

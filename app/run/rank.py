@@ -32,7 +32,7 @@ from app.records.manifest import FILE, Link, Plan
 from app.records.places import ATTEMPTS
 from app.records.summary import Summary, is_complete
 from app.report.conclusion import conclude
-from app.run import attempts, manifest
+from app.run import attempts, health, manifest
 from app.run.attempts import Begun
 from app.run.homecoming import bring_home
 from app.run.prepare import find_or_open_run
@@ -231,7 +231,8 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
         saving = None
         if settings.checkpoint_every:
             saving = Saving(cluster, keeper, settings.checkpoint_every, job.plan.steps, recorder, clock)
-        with _stopping_on_signal(cluster, saving), UsageSampler(cluster, clock, recorder, settings.usage_interval):
+        usage = UsageSampler(cluster, clock, recorder, settings.usage_interval)
+        with health.told(cluster, recorder), _stopping_on_signal(cluster, saving), usage:
             finished = train(job, recorder, clock, saving, GoingOn(found, epoch_so_far))
         recorder.write(clock.compare(comparing))
         ended = clock.since(time.monotonic())

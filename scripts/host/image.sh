@@ -45,7 +45,7 @@ number_of_sources() {
     {
         image_id "$BASE_IMAGE"
         echo "$REVISION"
-        find docker/Dockerfile docker/entrypoint docker/torchrun app -type f ! -path '*/__pycache__/*' -print0 | LC_ALL=C sort -z | xargs -0 "${CHECKSUM[@]}"
+        find docker/Dockerfile docker/entrypoint docker/health docker/torchrun app -type f ! -path '*/__pycache__/*' -print0 | LC_ALL=C sort -z | xargs -0 "${CHECKSUM[@]}"
     } | "${CHECKSUM[@]}" | cut -c 1-16
 }
 

@@ -80,6 +80,33 @@ def test_a_rank_cannot_fill_the_machine_with_processes_or_files(rank: str) -> No
     assert "No space left on device" in answer
 
 
+def test_one_script_says_that_all_of_this_holds(running: Clone) -> None:
+    code, output = running.run("scripts/hardening")
+    assert code == 0, output
+    assert "WRONG" not in output
+    assert "assertions about 2 containers hold" in output
+
+
+def test_the_script_finds_whatever_does_not_hold(used_clone: Clone) -> None:
+    """A container of the same project that is hardly confined: it is not privileged, and that is all."""
+    code, output = used_clone.run("scripts/hardening")
+    assert (code, f"no rank of project {used_clone.project} runs here" in output) == (2, True), output
+    used_clone.run("docker", "compose", "build")
+    labels = (f"com.docker.compose.project={used_clone.project}", "com.docker.compose.oneoff=False")
+    sloppy = docker(
+        *("run", "--detach", "--ipc", "host", "--publish", "127.0.0.1::80", "--security-opt", "seccomp=unconfined"),
+        *("--volume", "/run/docker.sock:/somewhere", "--entrypoint", "python3"),
+        *(f"--label={label}" for label in labels),
+        *(used_clone.image, "-c", "import time; time.sleep(600)"),
+    ).strip()
+    code, output = used_clone.run("scripts/hardening")
+    docker("rm", "--force", sloppy)
+    assert code == 1, output
+    right = [line.removeprefix("  ok     ") for line in output.splitlines() if line.startswith("  ok ")]
+    assert right == ["the program runs", "the container is not privileged"], output
+    assert output.count("  WRONG  ") == 10
+
+
 def test_the_image_is_small_enough_to_carry(running: Clone) -> None:
     assert int(docker("image", "inspect", "--format", "{{.Size}}", running.image)) <= 1_400_000_000
 

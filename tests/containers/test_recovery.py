@@ -1,6 +1,8 @@
 """Ranks that fail are started again by Docker, and the run goes on by itself, or says why it does not."""
 
-from tests.containers.cluster import SMALL, Clone, until
+import subprocess
+
+from tests.containers.cluster import SMALL, Clone, docker, until
 
 WITHOUT_END = {"MODEL": "lenet5", "EPOCHS": "1000000", "EVALUATE": "never", "LINK_CHECK": "off"}
 
@@ -14,12 +16,27 @@ def await_record(clone: Clone, *parts: str) -> None:
     )
 
 
+def see_who_is_waited_for(clone: Clone) -> None:
+    """In Docker's own words, while a worker is paused."""
+    rank0, worker = clone.container("rank0"), clone.container("worker", 2)
+
+    def says() -> str:
+        return subprocess.run(["docker", "exec", rank0, "health"], capture_output=True, text=True).stdout
+
+    assert says().startswith("training: ")
+    docker("pause", worker)
+    until(lambda: f"waiting for rank 2 ({worker}, " in says(), "a rank that stalls")
+    docker("unpause", worker)
+    until(lambda: says().startswith("training: "), "training that goes on")
+
+
 def test_ranks_that_fail_again_and_again_are_given_up(clone: Clone) -> None:
     """With 1, and so does Compose, which leaves no rank running."""
     process = clone.start("docker", "compose", "up", **WITHOUT_END, MAX_RESTARTS="1")
     clone.wait_for_step(2)
     clone.kill("worker", 2)
     await_record(clone, '"kind": "step"', '"attempt": 1')
+    see_who_is_waited_for(clone)
     victim = clone.kill("worker", 2)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 1, output
