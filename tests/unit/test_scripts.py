@@ -104,7 +104,7 @@ def test_equal_sources_have_one_number_and_others_another(tmp_path: Path) -> Non
     number = "image_id() { echo base; }; REVISION=one; number_of_sources"
     for name in ("docker", "app"):
         (tmp_path / name).mkdir()
-    for name in ("docker/Dockerfile", "docker/entrypoint", "docker/torchrun", "app/x.py"):
+    for name in ("docker/Dockerfile", "docker/entrypoint", "docker/health", "docker/torchrun", "app/x.py"):
         (tmp_path / name).write_text(name)
     here = f"cd '{tmp_path}'; {number}"
     first = bash(here)
