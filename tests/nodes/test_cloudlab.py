@@ -1,5 +1,6 @@
 """scripts/cloudlab on four nodes: from bare engines to records at home, and each fault named."""
 
+import base64
 import json
 import os
 import re
@@ -170,13 +171,22 @@ def test_every_node_that_cannot_take_part_is_named_at_once(user: Clone, rig: Rig
     assert (code, output.count("Docker ")) == (0, 4), output
 
 
+def unpacked(user: Clone) -> str:
+    """A command that goes to a copy of the scripts, in a place of the node's own that ends with the command's shell."""
+    packed = subprocess.run(
+        ["tar", "-cz", "scripts/hardening", "scripts/host"], cwd=user.folder, check=True, capture_output=True
+    ).stdout
+    words = base64.b64encode(packed).decode()
+    return f'place=$(mktemp -d) && trap "rm -rf $place" EXIT && cd "$place" && echo {words} | base64 -d | tar -xz'
+
+
 def test_ranks_use_the_experiment_network_alone_and_have_no_privilege(user: Clone, rig: Rig, trained: None) -> None:
     training = Training(user, rig, "RUN_NAME=private")
     before = {node: (bytes_of(rig, node, "exp0"), bytes_of(rig, node, "ctl0")) for node in rig.nodes}
     for number, node in enumerate(rig.nodes, start=1):
         for program in ("python3", "dockerd"):
             assert listening(rig, node, program) == {f"{EXPERIMENT}.{number}"}, "each listens for the others"
-        looked = rig.run(node, f"{user.folder}/scripts/hardening --stack {user.project}").stdout
+        looked = rig.run(node, f"{unpacked(user)} && scripts/hardening --stack {user.project}").stdout
         assert looked.count("  ok     ") == 12, looked
         assert "WRONG" not in looked
     second = user.run(*line(rig, *SMALL, *rig.nodes))
