@@ -102,7 +102,7 @@ def _run(arguments: argparse.Namespace) -> int:
             _warn_of_misspelt(arguments.variables)
             settings = environment.load()
             _make_key(settings)
-            prepare(settings, _neighbours(arguments.neighbours), say, clean_ups)
+            prepare(settings, _neighbours(arguments.neighbours), say, clean_ups, only_data=arguments.only_data)
         case "mpi":
             from app.launch.start import start
 
@@ -300,6 +300,9 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--variables", default="", metavar="NAMES", help=meaning)
             meaning = "other clusters that run on this machine now, as PROJECT:USER:CONTAINERS,...: say so"
             command.add_argument("--neighbours", default="", metavar="LIST", help=meaning)
+        if name == "prepare":
+            meaning = "make the data set, and open no run: on machines without rank 0"
+            command.add_argument("--only-data", action="store_true", help=meaning)
         if name == "mpi":
             command.add_argument("command_line", nargs=argparse.REMAINDER, help="train, doctor or benchmark NAME")
         if name == "check":

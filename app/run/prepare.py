@@ -21,8 +21,8 @@ from app.training import layout_choice
 FLOOR_MODE, FLOOR_ENDING = "none", "-floor"  # as scripts/host/cluster.sh sets them
 
 
-def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps) -> None:
-    """Do everything that has to be done once, for any number of ranks."""
+def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps, *, only_data: bool = False) -> None:
+    """Do everything that has to be done once, for any number of ranks: on machines without rank 0, the data alone."""
     settings.check_machine(len(look().cores))
     prepared.check_fit(settings.model, settings.dataset_name)
     for folder in (RESULTS, PREPARED):
@@ -32,6 +32,9 @@ def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps) 
         say(f"made the data set {settings.dataset_name} in {time.monotonic() - began:.1f} s")
     prepared.load_for(settings)  # refuses more samples than there are
     layout_choice.make(settings, say)
+    if only_data:
+        folders.RUN_FILE.unlink(missing_ok=True)  # of a run whose rank 0 was here
+        return
     going_on = resume.choose(settings)
     run = going_on or open_run(settings.run_name)
     folders.hand_over(HandedOver(run, going_on is not None, neighbours, secrets.token_hex(8)))

@@ -30,11 +30,19 @@ ready_settings() {
         refuse "DATA_FOLDER=$(shown "$(given DATA_FOLDER)"): not allowed on nodes, which have their own. Unset it, and put archives into /var/tmp/$(project_name)/data on each node."
     [[ $(given BACKEND) != mpi ]] ||
         refuse 'BACKEND=mpi: not allowed on nodes, where no mpirun starts the ranks. Allowed: gloo. For OpenMPI on one machine: scripts/up BACKEND=mpi.'
-    RUN=$(given RUN_NAME)
-    RUN=${RUN:-$(date -u +%Y%m%d-%H%M%S)}
-    export RUN_NAME=$RUN
-    [[ $RUN == */* || ! -e results/$RUN ]] ||
-        refuse "RUN_NAME=$(shown "$RUN"): results/$RUN exists already, and a run never overwrites another. Choose another name, or move that folder away."
+    name=$(given RUN_NAME)
+    [[ ! $name || $name == */* ]] || may_go_on_here "$name" || refuse_taken "$name"
+    MAX_RESTARTS=$((10#$(setting MAX_RESTARTS)))
+    export MAX_RESTARTS
+}
+
+# Whether a folder of this name is none, or may be that of a run with which the nodes go on.
+may_go_on_here() {
+    [[ ! -e results/$1 ]] || { [[ $(given RESUME) != never ]] && grep -qs '"complete": false' "results/$1/summary.json"; }
+}
+
+refuse_taken() {
+    refuse "RUN_NAME=$(shown "$1"): results/$1 exists already, and a run never overwrites another. Choose another name, or move that folder away."
 }
 
 # One run of this checkout on nodes at a time.
@@ -136,7 +144,7 @@ ready_nodes() {
     fi
     patience=$(given PEER_TIMEOUT)
     [[ $patience =~ ^[0-9]{1,6}([.][0-9]*)?$ ]] || patience=$USUAL_PEER_TIMEOUT # the program refuses what is no number
-    attend on 0 set_heartbeat $((10#${patience%.*} + HEARTBEAT_MARGIN_SECONDS)) || fail "the Swarm does not take its settings; the reason stands above."
+    attend on 0 settle_swarm $((10#${patience%.*} + HEARTBEAT_MARGIN_SECONDS)) || fail "the Swarm does not take its settings; the reason stands above."
     NODES_IN_ORDER=$(IFS=, && echo "${ADDRESSES[*]}")
     [[ $(setting NETWORK) == host ]] || NODES_IN_ORDER=$(IFS=, && echo "${ids[*]}")
 }
@@ -167,27 +175,37 @@ send_sources() {
     reach "${HOSTS[0]}" "rm -rf $folder && mkdir -p $folder && tar -xf - -C $folder" <"$WORK/sources.tar"
 }
 
-# Checks the settings on the first node, then lets every node make its data set.
+# Checks the settings on the first node, then lets every node make its data set. The first one also opens the run, RUN,
+# or finds the one to go on with.
 prepare_nodes() {
-    local code=0
+    local code=0 goes_on
     attend on 0 check_settings "$(variables)" || code=$?
     ((code == 0)) || exit "$((code == 2 ? 2 : 1))"
     STARTED=yes CODE=130 # until it is known how the run ended
-    LIMIT=$LONG must_on_all 'these nodes could not prepare the run' prepare
+    LIMIT=$LONG attend on_all prepare || {
+        say 'error: these nodes could not prepare the run:'
+        tell_failures
+        attend on_all forget_run '' || true
+        exit 1
+    }
+    read -r RUN goes_on < <(on 0 prepared_run) || fail "${HOSTS[0]} does not say which run it has prepared. Start again."
+    if [[ $goes_on != true && -e results/$RUN ]]; then
+        attend on 0 forget_run "$RUN" || true
+        refuse_taken "$RUN"
+    fi
     cat "$WORK/0.out"
 }
 
 # From the start of all ranks to rank 0's exit code, in CODE.
 run_ranks_on_nodes() {
-    local container columns=''
-    attend on 0 deploy "$NODES_IN_ORDER" "$USER" >"$WORK/container" || {
+    local columns=''
+    attend on 0 deploy "$NODES_IN_ORDER" "$USER" || {
         attend on_all clear_all || true
         fail 'the ranks could not be started; the reason stands above.'
     }
-    container=$(tail -n 1 "$WORK/container")
     [[ ! -t 1 ]] || columns=$(stty size </dev/tty | cut -d ' ' -f 2)
-    attend follow_to_the_end "$container" "$columns" || true
-    attend on 0 exit_code_of "$container" >"$WORK/code" ||
+    attend follow_to_the_end "$columns" || true
+    attend on 0 exit_code_of_rank0 "$RUN" >"$WORK/code" ||
         fail "${HOSTS[0]} cannot be reached any more, so how the run ended is not known. The ranks may still run: $0 --down ${HOSTS[*]} ends them."
     CODE=$(tail -n 1 "$WORK/code")
 }
@@ -195,19 +213,16 @@ run_ranks_on_nodes() {
 # Shows rank 0's lines until it has ended. A connection that breaks meanwhile, as when this machine was asleep, is made
 # again: the ranks need none.
 follow_to_the_end() {
-    local container=$1 columns=$2 since='' lost state
-    until LIMIT=0 on 0 follow_rank0 "$container" "$columns" "$since"; do
+    local columns=$1 since='' lost state
+    until LIMIT=0 on 0 follow_rank0 "$RUN" "$columns" "$since"; do
         lost=$SECONDS
         say "The connection to ${HOSTS[0]} is lost, and the ranks go on without it. Trying for $((RECONNECT_SECONDS / 60)) minutes to make it again."
-        until state=$(sleep "$RETRY_SECONDS" && on 0 state_of "$container" 2>/dev/null); do
+        until state=$(sleep "$RETRY_SECONDS" && on 0 state_of_rank0 2>/dev/null); do
             ((SECONDS - lost < RECONNECT_SECONDS)) || return 1
         done
         say "Connected to ${HOSTS[0]} again. Lines of rank 0 may come twice or be missing here:"
         since=$((SECONDS - lost + SILENCE_SECONDS))
-        if [[ $state != running ]]; then
-            on 0 follow_rank0 "$container" '' "$since" # its last lines
-            return
-        fi
+        [[ $state == running ]] || columns='' # its last lines, without a bar
     done
 }
 
@@ -224,12 +239,15 @@ tell_ranks() {
     done
 }
 
-# Records that did not reach rank 0 are fetched where they were written. Then all of them come here, whole or not at all.
+# Records that did not reach rank 0 are fetched where they were written: of a run that failed all, because those of an
+# earlier attempt may have reached it. Then all of them come here, whole or not at all.
 bring_home() {
-    local rank missing found=no place
+    local rank missing fetched found=no place
     place=/var/tmp/$(project_name)/results/$RUN
     missing=$(on 0 missing_records "$RUN") || return 1
-    for rank in $missing; do
+    fetched=$missing
+    ((CODE == 0)) || fetched=$(seq "${#HOSTS[@]}" | sed '$d')
+    for rank in $fetched; do
         reach "${HOSTS[rank]}" "test ! -s $place/rank-$rank.jsonl || cat $place/rank-$rank.jsonl" >"$WORK/records" </dev/null || true
         [[ -s $WORK/records ]] || continue
         reach "${HOSTS[0]}" "mkdir -p $place && cat >$place/rank-$rank.jsonl" <"$WORK/records" || return 1
@@ -245,20 +263,30 @@ bring_home() {
     rm -rf "$WORK/results"
     mkdir "$WORK/results"
     reach "${HOSTS[0]}" "tar --exclude=$RUN/checkpoint -cf - -C ${place%/*} $RUN" </dev/null | tar -xf - -C "$WORK/results" &&
+        rm -rf "results/.$RUN.new" "results/.$RUN.old" &&
         cp -R "$WORK/results/$RUN" "results/.$RUN.new" &&
+        { [[ ! -e results/$RUN ]] || mv "results/$RUN" "results/.$RUN.old"; } && # what it had recorded before it went on
         mv "results/.$RUN.new" "results/$RUN" &&
+        rm -rf "results/.$RUN.old" &&
         ln -sfn "$RUN" results/latest
 }
 
-# Ends what is left of the ranks. Their records stay on the nodes until they are here.
+# Ends what is left of the ranks. Their records stay on the nodes until they are here, and with them the states of a run
+# that can go on.
 end_ranks() {
     on_all clear_all || tell_failures
-    bring_home || {
+    [[ ! ${RUN:-} ]] || bring_home || {
         warn "not all records could be fetched. They are on the nodes, in /var/tmp/$(project_name)/results/$RUN."
         return 0
     }
-    on_all forget_run "$RUN" || true
+    if [[ ${RUN:-} && $(given RESUME) != never ]] && ((CODE != 0)) && on 0 can_go_on "$RUN"; then
+        say "The ranks' states are saved on the nodes: the same command goes on with this run. To remove them: $0 --down ${HOSTS[*]}"
+    else
+        on_all forget_run "${RUN:-}" || true
+    fi
 }
+
+tell_if_it_may_go_on() { :; } # end_ranks has told it
 
 # What end_early of cluster.sh does here, also in the midst of what has no limit or another one.
 remove_containers() { [[ ! ${STARTED:-} ]] || LIMIT=$USUAL_LIMIT end_ranks; }

@@ -10,6 +10,8 @@ CONTROL_FILE=/var/emulab/boot/controlif # where a node of CloudLab names its con
 LEAST_FREE_MIB=5120 # for the image, and for another one while it is replaced
 LEAST_FREE_WITH_IMAGE_MIB=1024
 START_PATIENCE_SECONDS=60
+STOP_SECONDS=35 # that a rank may take to save its state and leave, a little more than in stack.yaml
+LOOK_SECONDS=0.2
 LAST_LINES=8
 
 # Facts, one a line, and what keeps this node from taking part.
@@ -131,8 +133,9 @@ join_swarm() {
 
 note_swarm() { docker info --format '{{.Swarm.NodeID}}' | tee "$SWARM_NOTE"; }
 
-# A node that is silent for less than this keeps its rank: the ranks themselves find out who is lost.
-set_heartbeat() { quietly docker swarm update --dispatcher-heartbeat "$1s"; }
+# A node that is silent for less than this keeps its rank: the ranks themselves find out who is lost. What is left of
+# every attempt stays to be read.
+settle_swarm() { quietly docker swarm update --dispatcher-heartbeat "$1s" --task-history-limit "$((MAX_RESTARTS + 1))"; }
 
 # Builds the image from the sources that were sent, unless it is there.
 make_image() {
@@ -198,12 +201,18 @@ check_settings() { one_shot --network none "$IMAGE" check "--variables=$1"; }
 prepare() {
     exec 9>"$FOLDER/lock"
     flock --wait "$START_PATIENCE_SECONDS" 9 || fail "another process prepares data in $FOLDER. Wait for it."
-    one_shot --network bridge "$IMAGE" prepare
+    local only=()
+    ((NUMBER == 0)) || only=(--only-data)
+    one_shot --network bridge "$IMAGE" prepare "${only[@]}"
 }
 
-# Starts all ranks; the first one's container.
+# The run that `prepare` has opened or chosen, and whether it has begun before.
+prepared_run() { sed -nE 's/.*"run": "([^"]*)", "goes_on": (true|false).*/\1 \2\n/p' "$FOLDER/prepared/run.json"; }
+
+# Starts all ranks, rank 0 for sure.
 deploy() {
-    export NODES=$1 LOCKSTEP_IMAGE=$IMAGE NODE_FOLDER=$FOLDER LOCKSTEP_USER=$2
+    export NODES=$1 LOCKSTEP_IMAGE=$IMAGE NODE_FOLDER=$FOLDER LOCKSTEP_USER=$2 RESTART_CONDITION=on-failure
+    ((MAX_RESTARTS > 0)) || RESTART_CONDITION=none
     if [[ $NETWORK == overlay ]]; then
         quietly docker network create --driver overlay --internal --label "com.docker.stack.namespace=$PROJECT" "${PROJECT}_ranks"
         export RANKS_NETWORK=${PROJECT}_ranks MASTER_ADDR=rank0 NODE='{{.Node.ID}}'
@@ -215,36 +224,81 @@ deploy() {
         ((SECONDS < deadline)) || problem=${problem:-"no container within $START_PATIENCE_SECONDS s"}
         [[ ! $problem ]] || fail "the Swarm could not start rank 0: $problem"
         sleep 0.1
-        container=$(docker ps --all --quiet --filter "label=com.docker.swarm.service.name=${PROJECT}_rank0" --filter status=running --filter status=exited)
+        container=$(rank_containers --filter status=running --filter status=exited)
     done
-    echo "$container"
 }
 
-# This node's rank.
-rank_container() { docker ps --all --quiet --filter "label=com.docker.stack.namespace=$PROJECT" --filter label=com.docker.swarm.task | head -n 1; }
+# This node's rank: the newest first, because the Swarm makes another one for each attempt.
+rank_containers() {
+    docker ps --all --quiet --filter "label=com.docker.stack.namespace=$PROJECT" --filter label=com.docker.swarm.task "$@"
+}
 
-# Its lines of the last so many seconds, or all, and those to come.
+# Rank 0's lines of the last so many seconds, or all, and those to come.
 follow_rank0() {
-    local container=$1 columns=$2 logs=(docker logs --follow)
-    [[ ! $3 ]] || logs+=(--since "$3s")
+    local run=$1 columns=$2 since=$3
     export TERM LOCKSTEP_IMAGE=$IMAGE
     # Docker takes no volumes from a container with a tmpfs of a Swarm's making.
     if [[ $columns ]]; then
-        "${logs[@]}" "$container" 2>&1 |
+        lines_of_rank0 "$run" "$since" 2>&1 |
             with_bar "$columns" --volume "$FOLDER/results:/lockstep/results:ro" --volume "$FOLDER/prepared:/lockstep/prepared:ro"
     else
-        "${logs[@]}" "$container"
+        lines_of_rank0 "$run" "$since"
     fi
 }
 
-state_of() { docker inspect --format '{{.State.Status}}' "$1" 2>/dev/null || echo gone; }
+lines_of_rank0() {
+    local run=$1 since=(${2:+--since "$2s"}) container=''
+    while container=$(next_attempt "$run" "$container"); do
+        ((${#since[@]} > 0)) || [[ $container == "$(rank_containers | tail -n 1)" ]] ||
+            say "The Swarm has started rank 0 again ($(($(rank_containers | wc -l) - 1)) of $MAX_RESTARTS)"
+        docker logs --follow "${since[@]}" "$container"
+        since=()
+    done
+}
 
-exit_code_of() { docker wait "$1"; }
+# The container of rank 0 after this one, or the newest. Fails once rank 0 has ended for good.
+next_attempt() {
+    local run=$1 before=$2 container state code deadline=$((SECONDS + START_PATIENCE_SECONDS))
+    while ((SECONDS < deadline)); do
+        container=$(rank_containers | head -n 1)
+        [[ $container ]] || return 1
+        read -r state code < <(docker inspect --format '{{.State.Status}} {{.State.ExitCode}}' "$container") || return 1
+        if [[ $state == @(running|exited) && $container != "$before" ]]; then
+            echo "$container"
+            return
+        fi
+        [[ $state != running ]] || deadline=$((SECONDS + START_PATIENCE_SECONDS))
+        [[ $state != exited ]] || goes_on_after "$run" "$code" || return 1
+        sleep "$LOOK_SECONDS"
+    done
+    return 1
+}
+
+# Whether the Swarm starts rank 0 again after this exit code.
+goes_on_after() {
+    local run=$1 code=$2
+    ((code != 0 && $(rank_containers | wc -l) <= MAX_RESTARTS)) && [[ ! $(ended_as_any "$run") ]]
+}
+
+# The exit code of an attempt that ended in a way that would come again, if there was one.
+ended_as_any() { sed -n 's/.*"exit_code": \([0-9]*\), "comes_again": true.*/\1/p' "$FOLDER/results/$1/attempts.jsonl" 2>/dev/null | tail -n 1; }
+
+state_of_rank0() { docker inspect --format '{{.State.Status}}' "$(rank_containers | head -n 1)" 2>/dev/null || echo gone; }
+
+# That of rank 0's last attempt, at its end.
+exit_code_of_rank0() {
+    local run=$1 container='' next
+    while next=$(next_attempt "$run" "$container"); do
+        container=$next
+        docker wait "$container" >/dev/null
+    done
+    docker inspect --format '{{.State.ExitCode}}' "$container"
+}
 
 # How this node's rank ended, if not well.
 tell() {
     local container state code memory
-    container=$(rank_container)
+    container=$(rank_containers | head -n 1)
     [[ $container ]] || { echo 'no rank was started there' && return; }
     read -r state code memory < <(docker inspect --format '{{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}}' "$container")
     ((code != 0)) || [[ $state == running ]] || return 0
@@ -267,6 +321,11 @@ missing_records() {
     done
 }
 
+# Whether the ranks have saved a state of this run with which it can go on.
+can_go_on() {
+    [[ $(find "$FOLDER/results/$1/checkpoint" -mindepth 2 -name commit.json 2>/dev/null) && ! $(ended_as_any "$1") ]]
+}
+
 report_run() { one_shot --network none "$IMAGE" report "$1"; }
 
 remove_stack() {
@@ -284,9 +343,11 @@ clear_all() {
     if ((NUMBER == 0)); then remove_stack; else clear_containers; fi
 }
 
-# Every container of this project; looks again, because the Swarm may still be starting one.
+# Every container of this project, once the Swarm has let its rank save its state; looks again, because the Swarm may
+# still be starting one.
 clear_containers() {
-    local found attempt
+    local found attempt deadline=$((SECONDS + STOP_SECONDS))
+    until [[ ! $(rank_containers --filter status=running) ]] || ((SECONDS >= deadline)); do sleep "$LOOK_SECONDS"; done
     for attempt in 1 2 3; do
         found=$(docker ps --all --quiet --filter "label=com.docker.stack.namespace=$PROJECT")
         [[ $found ]] || return 0
@@ -296,7 +357,11 @@ clear_containers() {
 }
 
 # What a run left on this node.
-forget_run() { rm -rf "${FOLDER:?}/results/${1:?}" "$FOLDER/results/latest"; }
+forget_run() {
+    [[ ! $1 ]] || rm -rf "${FOLDER:?}/results/$1"
+    rm -f "$FOLDER/results/latest"
+    find "$FOLDER/results" -mindepth 1 -maxdepth 1 -type d -empty -delete # of one that has not begun
+}
 
 # Everything that these scripts have put on this node, but for Docker itself.
 remove_all() {

@@ -7,7 +7,7 @@ import re
 import shlex
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
 
@@ -17,7 +17,8 @@ from tests.containers.cluster import Clone, until
 from tests.nodes.rig import CONTROL, EXPERIMENT, Rig
 
 SMALL = ("MODEL=lenet5", "MAX_STEPS=6", "LINK_CHECK=off", "MEMORY_FORMAT=contiguous")
-LONG = ("MODEL=lenet5", "EPOCHS=1000", "EVALUATE=never", "LINK_CHECK=off")  # until something ends it
+LONG = ("MODEL=lenet5", "EPOCHS=1000", "EVALUATE=never", "LINK_CHECK=off", "RESUME=never")  # until something ends it
+SAVING = ("MODEL=lenet5", "EPOCHS=50", "MAX_STEPS=200", "CHECKPOINT_EVERY=20", "LINK_CHECK=off", "EVALUATE=never")
 MOST_CONTROL_BYTES = 100_000  # of a rank that trains; the answers to the question itself cross it as well
 
 
@@ -52,7 +53,8 @@ def hashes(user: Clone) -> set[str]:
 
 def steps_in(rig: Rig, node: str, project: str) -> int:
     """How many steps the first rank has recorded on its node."""
-    found = rig.run(node, f"cat /var/tmp/{project}/results/*/rank-0.jsonl | grep -c '\"step\"'", check=False).stdout
+    records = f"/var/tmp/{project}/results/latest/rank-0.jsonl"  # noqa: S108  # it is root's there
+    found = rig.run(node, f'grep -c \'"kind": "step"\' {records}', check=False).stdout
     return int(found or 0)
 
 
@@ -63,30 +65,39 @@ def listening(rig: Rig, node: str, program: str) -> set[str]:
     return {place for place in places if place != "127.0.0.1"}
 
 
-def nothing_runs(rig: Rig, project: str) -> None:
+def nothing_runs(rig: Rig, project: str, left: str = "") -> None:
     for node in rig.nodes:
         assert containers(rig, node) == [], node
-        assert rig.run(node, f"ls /var/tmp/{project}/results").stdout == "", node
+        assert rig.run(node, f"ls --ignore=latest /var/tmp/{project}/results").stdout == left, node
+
+
+def kill_rank(rig: Rig, node: str) -> None:
+    """As the kernel kills for lack of memory."""
+    rig.run(node, f"kill -KILL $(docker inspect --format {{{{.State.Pid}}}} {containers(rig, node)[0]})")
 
 
 class Training:
-    """A run that goes on until something ends it."""
+    """A run under way."""
 
-    def __init__(self, user: Clone, rig: Rig, *arguments: str, ssh: bool = False) -> None:
-        given = (*LONG, *arguments)
-        self.process = user.start(*(line_over_ssh(user, rig, *given) if ssh else line(rig, *given, *rig.nodes)))
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.process = process
         self.lines: list[str] = []
         self._reader = Thread(target=self._read, daemon=True)
         self._reader.start()
-        until(lambda: self._over() or steps_in(rig, rig.nodes[0], user.project) > 5, "the first steps")
-        assert not self._over(), self.output
 
     def _read(self) -> None:
         assert self.process.stdout is not None
         self.lines += self.process.stdout
 
-    def _over(self) -> bool:
+    def is_over(self) -> bool:
         return self.process.poll() is not None
+
+    def until_it_says(self, words: str) -> None:
+        until(lambda: self.is_over() or words in self.output, words)
+        assert words in self.output, self.output
+
+    def interrupt(self) -> None:
+        os.killpg(self.process.pid, signal.SIGINT)
 
     @property
     def output(self) -> str:
@@ -100,10 +111,27 @@ class Training:
         return code
 
 
+Begin = Callable[..., Training]
+
+
 @pytest.fixture
-def trained(user: Clone, rig: Rig) -> Iterator[None]:
-    """Whatever a test leaves running is ended."""
-    yield
+def begin(user: Clone, rig: Rig) -> Iterator[Begin]:
+    """Begins a run that goes on until something ends it, at the latest the end of the test."""
+    begun: list[Training] = []
+
+    def begin(*arguments: str, steps: int = 5, ssh: bool = False) -> Training:
+        given = arguments if "MAX_STEPS" in str(arguments) else (*LONG, *arguments)
+        training = Training(user.start(*(line_over_ssh(user, rig, *given) if ssh else line(rig, *given, *rig.nodes))))
+        begun.append(training)
+        until(lambda: training.is_over() or steps_in(rig, rig.nodes[0], user.project) > steps, "the first steps")
+        assert not training.is_over(), training.output
+        return training
+
+    yield begin
+    for training in begun:
+        if not training.is_over():
+            training.interrupt()
+            training.end()
     if containers(rig, rig.nodes[0]):
         run(user, rig, "--down", *rig.nodes)
 
@@ -180,8 +208,8 @@ def unpacked(user: Clone) -> str:
     return f'place=$(mktemp -d) && trap "rm -rf $place" EXIT && cd "$place" && echo {words} | base64 -d | tar -xz'
 
 
-def test_ranks_use_the_experiment_network_alone_and_have_no_privilege(user: Clone, rig: Rig, trained: None) -> None:
-    training = Training(user, rig, "RUN_NAME=private")
+def test_ranks_use_the_experiment_network_alone_and_have_no_privilege(user: Clone, rig: Rig, begin: Begin) -> None:
+    training = begin("RUN_NAME=private")
     before = {node: (bytes_of(rig, node, "exp0"), bytes_of(rig, node, "ctl0")) for node in rig.nodes}
     for number, node in enumerate(rig.nodes, start=1):
         for program in ("python3", "dockerd"):
@@ -197,16 +225,16 @@ def test_ranks_use_the_experiment_network_alone_and_have_no_privilege(user: Clon
         assert bytes_of(rig, node, "exp0") - before[node][0] > MOST_CONTROL_BYTES
     rig.run(rig.nodes[0], "pkill --full '^timeout --kill-after=[0-9]+ 0 bash -s$'")  # the connection breaks
     until(lambda: f"Connected to {rig.nodes[0]} again" in training.output, "the connection to be made again")
-    os.killpg(training.process.pid, signal.SIGINT)
+    training.interrupt()
     assert training.end() == 130, training.output
     assert any(each["kind"] == "step" for each in user.records(3)), "what was recorded comes home all the same"
     nothing_runs(rig, user.project)
 
 
-def test_a_killed_rank_is_named_with_its_node_and_its_records_come_home(user: Clone, rig: Rig, trained: None) -> None:
-    training = Training(user, rig, "RUN_NAME=killed")
+def test_a_killed_rank_is_named_with_its_node_and_its_records_come_home(user: Clone, rig: Rig, begin: Begin) -> None:
+    training = begin("RUN_NAME=killed", "MAX_RESTARTS=0")
     victim = rig.nodes[2]
-    rig.run(victim, f"kill -KILL $(docker inspect --format {{{{.State.Pid}}}} {containers(rig, victim)[0]})")
+    kill_rank(rig, victim)
     assert training.end() == 1, training.output
     assert "lost rank 2" in training.output
     assert f"rank 2 on {victim} ({EXPERIMENT}.3): its rank was killed by SIGKILL" in training.output
@@ -216,9 +244,53 @@ def test_a_killed_rank_is_named_with_its_node_and_its_records_come_home(user: Cl
     nothing_runs(rig, user.project)
 
 
+def test_killed_ranks_come_again_and_a_stopped_run_goes_on_to_the_same_bits(
+    user: Clone, rig: Rig, begin: Begin
+) -> None:
+    user.up(*SAVING, RUN_NAME="undisturbed")
+    expected = hashes(user)
+    training = begin(*SAVING, steps=30)
+    kill_rank(rig, rig.nodes[2])
+    training.until_it_says("attempt 1 goes on at step ")
+    assert "The Swarm has started rank 0 again (1 of 5)" in training.output
+    for node in (rig.nodes[0], rig.nodes[3]):
+        kill_rank(rig, node)
+    training.until_it_says("attempt 2 goes on at step ")
+    training.interrupt()
+    assert training.end() == 130, training.output
+    assert "the same command goes on with this run" in training.output
+    name = (user.folder / "results/latest").readlink().name
+    nothing_runs(rig, user.project, left=f"{name}\n")
+    assert not user.summary()["complete"]
+    code, output = run(user, rig, *SAVING, *rig.nodes)
+    assert code == 0, output
+    assert f"results/{name}: " in output
+    assert "it goes on at step " in output
+    assert (user.summary()["complete"], user.summary()["attempts"]) == (True, 4)
+    assert hashes(user) == expected
+    nothing_runs(rig, user.project)
+
+
 @pytest.mark.long
-def test_a_node_that_falls_silent_is_named_within_the_limit(user: Clone, rig: Rig, trained: None) -> None:
-    training = Training(user, rig, "RUN_NAME=silent", "PEER_TIMEOUT=5")
+def test_a_run_goes_on_when_a_node_that_was_cut_off_is_back(user: Clone, rig: Rig, begin: Begin) -> None:
+    user.up(*SAVING, RUN_NAME="uncut")
+    expected = hashes(user)
+    training = begin(*SAVING, "PEER_TIMEOUT=5", steps=30)
+    rig.link(rig.nodes[3], "exp", "down")
+    try:
+        training.until_it_says("The Swarm has started rank 0 again (1 of 5)")
+        training.until_it_says("waiting for rank 3")
+    finally:
+        rig.link(rig.nodes[3], "exp", "up")
+    assert training.end() == 0, training.output
+    assert re.search(r"attempt \d goes on at step [1-9]", training.output), training.output
+    assert hashes(user) == expected
+    nothing_runs(rig, user.project)
+
+
+@pytest.mark.long
+def test_a_node_that_falls_silent_is_named_within_the_limit(user: Clone, rig: Rig, begin: Begin) -> None:
+    training = begin("RUN_NAME=silent", "PEER_TIMEOUT=5", "MAX_RESTARTS=0")
     rig.link(rig.nodes[3], "exp", "down")
     try:
         assert training.end() == 1, training.output
@@ -229,8 +301,8 @@ def test_a_node_that_falls_silent_is_named_within_the_limit(user: Clone, rig: Ri
 
 
 @pytest.mark.long
-def test_a_run_outlives_the_connection_to_its_first_node(user: Clone, rig: Rig, trained: None) -> None:
-    training = Training(user, rig, "RUN_NAME=asleep", ssh=True)
+def test_a_run_outlives_the_connection_to_its_first_node(user: Clone, rig: Rig, begin: Begin) -> None:
+    training = begin("RUN_NAME=asleep", ssh=True)
     rig.link(rig.nodes[0], "ctl", "down")
     try:
         until(lambda: " is lost, and the ranks go on without it" in training.output, "the silence to be noticed")
@@ -246,7 +318,7 @@ def test_a_run_outlives_the_connection_to_its_first_node(user: Clone, rig: Rig, 
 
 
 @pytest.mark.long
-def test_ended_ranks_are_kept_if_asked_for(user: Clone, rig: Rig, trained: None) -> None:
+def test_ended_ranks_are_kept_if_asked_for(user: Clone, rig: Rig, begin: Begin) -> None:
     code, output = run(user, rig, "--keep", *SMALL, "RUN_NAME=kept", *rig.nodes)
     assert code == 0, output
     assert "The ended ranks are kept" in output

@@ -208,7 +208,7 @@ def test_compose_passes_every_setting_and_no_other() -> None:
 
 
 def test_the_stack_passes_what_compose_passes() -> None:
-    """But nothing that shapes a link or starts a rank again, and the list of nodes instead of Compose's numbers."""
+    """But nothing that shapes a link, and the list of nodes instead of Compose's numbers."""
     compose, stack = (
         set(re.findall(r"\b[A-Z_]{2,}\b", re.sub(" #.*", "", block)))
         for file in ("compose.yaml", "docker/stack.yaml")
@@ -216,7 +216,7 @@ def test_the_stack_passes_what_compose_passes() -> None:
     )
     shaping = {"LINK_RATE", "LINK_RATE_BY_RANK", "LINK_DELAY", "LINK_LOSS"}
     assert stack - compose == {"NETWORK", "NODE", "NODES"}
-    assert compose - stack == shaping | {"WORLD_SIZE", "RANKS_STARTED", "MAX_RESTARTS"}
+    assert compose - stack == shaping | {"WORLD_SIZE", "RANKS_STARTED"}
 
 
 def test_compose_has_the_defaults_of_the_settings() -> None:
