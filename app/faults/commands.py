@@ -1,6 +1,7 @@
 """What the image does for a sweep of faults; the host only makes the trials and watches them."""
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,14 +11,15 @@ from pydantic import TypeAdapter
 
 from app.errors import LockstepError, SettingError
 from app.faults import kills, plan, recovery, seen, table
-from app.faults.judge import WRONG, judge
+from app.faults.judge import NO_EFFECT, WRONG, judge
 from app.faults.kills import Kill
 from app.faults.plan import Trial
 from app.machine import folders
 from app.machine.say import Say
+from app.records.manifest import Manifest
 
 SWEEPS = folders.RESULTS / "faults"
-PLAN, KILLS, TABLE, VERDICT = "plan.json", "kills.json", "table.txt", "verdict.json"
+PLAN, KILLS, TABLE, VERDICT, TRIES = "plan.json", "kills.json", "table.txt", "verdict.json", "tries"
 MOST_SEED = 2**31 - 1
 
 
@@ -68,12 +70,17 @@ def next_trial(sweep: str, say: Say) -> None:
     trial = next((each for each in _planned(folder) if not (_notes(folder, each) / VERDICT).is_file()), None)
     if trial is None:
         return
-    _notes(folder, trial).mkdir(exist_ok=True)
+    notes = _notes(folder, trial)
+    notes.mkdir(exist_ok=True)
     say(f"trial {trial.name}")
     if isinstance(trial, Kill):
+        moment = trial.moment
+        seconds = moment.sooner(_tries(notes))
+        # The undisturbed run has told how long an epoch is.
+        steps = moment.epochs * _steps_of_an_epoch(folder / trial.undisturbed) if moment.epochs else 0
         say(f"recover {kills.PATIENCE_SECONDS}")
         for rank in trial.victims:
-            say(f"kill {rank} {trial.moment.seconds} {trial.moment.file}")
+            say(f"kill {rank} {seconds} {steps} {moment.file}")
     else:
         say(f"moment {trial.moment.step} {trial.moment.seconds}")
         say(f"port {trial.port}")
@@ -96,6 +103,11 @@ def judge_trial(sweep: str, name: str, say: Say) -> None:
     if isinstance(trial, Kill):
         row = recovery.judge(trial, observed, folder / name)
         told = recovery.progress(row, number, len(planned))
+        if row.verdict == NO_EFFECT and (tries := _tries(_notes(folder, trial))) + 1 < kills.MOST_TRIES:
+            (_notes(folder, trial) / TRIES).write_text(str(tries + 1))
+            shutil.rmtree(folder / name, ignore_errors=True)
+            say(f"{told}: it came too late, and is tried again")
+            return
     else:
         row = table.row(trial, observed, judge(trial, observed))
         told = table.progress(row, number, len(planned))
@@ -121,6 +133,18 @@ def make_table(sweep: str, say: Say) -> int:
     say(text)
     say(f"Table and logs: {folder}")
     return 1 if any(row.verdict == WRONG for row in rows) else 0
+
+
+def _steps_of_an_epoch(run_folder: Path) -> int:
+    try:
+        return Manifest.read(run_folder).plan.steps_per_epoch
+    except (OSError, ValueError):
+        return 1  # it has failed, and its own verdict says so
+
+
+def _tries(notes: Path) -> int:
+    """How many kills of a trial came too late so far."""
+    return int((notes / TRIES).read_text()) if (notes / TRIES).is_file() else 0
 
 
 def _planned(folder: Path) -> Sequence[Trial | Kill]:

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 from app.errors import SettingError
 from app.faults.plan import MOST_TRIALS, modes_in_turn
+from app.records.lines import path_of
 from app.records.places import ATTEMPTS, COMMIT, FINISHED, STATE, STATES
 from app.settings import environment
 
@@ -20,14 +22,17 @@ DEFAULTS = {
     "WORKERS": "3",
 }
 PATIENCE_SECONDS = 600  # for one run, whatever struck it
-MOST_STATES = 4  # of a run that are waited for
-LONGEST_START, LONGEST_SAVE, LONGEST_FAREWELL = 5.0, 0.06, 0.2  # seconds in which a moment is drawn
-JOIN, LINKS, TRAIN, SAVE, FAREWELL = "join", "links", "train", "save", "farewell"
-MOMENTS = (JOIN, LINKS, TRAIN, SAVE, FAREWELL)
+MOST_STATES = 3  # of a run that are waited for
+MOST_EPOCHS = 10  # the same
+MOST_TRIES = 4  # for a kill that comes when its rank has ended
+LONGEST_START, LONGEST_EVALUATION, LONGEST_SAVE, LONGEST_FAREWELL = 5.0, 0.03, 0.06, 0.2  # in which a moment is drawn
+JOIN, LINKS, TRAIN, EVALUATION, SAVE, FAREWELL = "join", "links", "train", "evaluation", "save", "farewell"
+MOMENTS = (JOIN, LINKS, TRAIN, EVALUATION, SAVE, FAREWELL)
 WORDS = {
     JOIN: "in the join",
     LINKS: "in the join or while links were measured",
     TRAIN: "while training",
+    EVALUATION: "while evaluating",
     SAVE: "while saving",
     FAREWELL: "in the farewell",
 }
@@ -40,6 +45,11 @@ class Moment:
     name: str
     file: str
     seconds: float
+    epochs: int = 0  # whose steps the file has to tell of
+
+    def sooner(self, tries: int) -> float:
+        """The seconds, after so many kills that came too late."""
+        return 0.0 if tries + 1 >= MOST_TRIES else round(self.seconds / 2**tries, 3)
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,12 @@ class Kill:
     @property
     def name(self) -> str:
         """Also of the run."""
-        return f"kill-{self.number:03}" if self.victims else undisturbed(self.settings["SYNC_MODE"])
+        return f"kill-{self.number:03}" if self.victims else self.undisturbed
+
+    @property
+    def undisturbed(self) -> str:
+        """The run with which this one is compared."""
+        return undisturbed(self.settings["SYNC_MODE"])
 
     @property
     def words(self) -> str:
@@ -94,6 +109,9 @@ def _kill(seed: int, number: int, name: str, settings: Mapping[str, str]) -> Kil
 
 
 def _moment(chance: Random, name: str, every: int) -> Moment:
+    if name == EVALUATION:
+        seconds = round(chance.uniform(0, LONGEST_EVALUATION), 3)
+        return Moment(name, path_of(Path(), 0).name, seconds, chance.randint(1, MOST_EPOCHS))
     state = f"{STATES}/{STATE}{every * chance.randint(1, MOST_STATES)}"
     file, longest = {
         JOIN: ("", LONGEST_START),

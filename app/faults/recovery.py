@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app.faults import sayings
 from app.faults.judge import NO_EFFECT, OK, WRONG
-from app.faults.kills import Kill, undisturbed
+from app.faults.kills import Kill
 from app.faults.seen import RankSeen, Seen
 from app.records import lines
 from app.records.lines import Step
@@ -50,7 +50,7 @@ def judge(kill: Kill, seen: Seen, run_folder: Path) -> Row:
         attempts, repeated = max(rank.attempts for rank in ranks), max(rank.repeated_steps for rank in ranks)
         waits = list(_waits(run_folder))
         if kill.victims:
-            wrong += _differences(ranks, run_records.read(run_folder.with_name(undisturbed(_mode(kill)))).ranks)
+            wrong += _differences(ranks, run_records.read(run_folder.with_name(kill.undisturbed)).ranks)
     struck = any(each.restarts for each in seen.ranks)
     if struck and not kill.victims:
         wrong.append("the undisturbed run was disturbed")

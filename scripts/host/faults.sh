@@ -59,25 +59,27 @@ container() { if (($1 == 0)); then echo "$(project_name)-rank0-1"; else echo "$(
 
 # A run from which ranks are killed, to its end: Docker starts them again.
 make_recovery() {
-    local each rank seconds file
+    local each rank seconds steps file
     start_trial
     UNDER_WAY=()
     for each in "${KILLS[@]}"; do
-        read -r rank seconds file <<<"$each"
-        kill_at "$rank" "$seconds" "$file" >>"$NOTES/injected.log" 2>&1 &
+        read -r rank seconds steps file <<<"$each"
+        kill_at "$rank" "$seconds" "$steps" "$file" >>"$NOTES/injected.log" 2>&1 &
         UNDER_WAY+=($!)
     done
     await_last_ends "$RECOVER" "${CONTAINERS[@]}"
     wait "${UNDER_WAY[@]}" || true # they end with their containers
 }
 
-# Kills a rank so many seconds after a file of the run has come: from the inside, where nothing comes between.
+# Kills a rank so many seconds after a file of the run has come, or tells of so many steps: from the inside, where
+# nothing comes between.
 kill_at() {
     # shellcheck disable=SC2016
     docker exec --user 0 "$(container "$1")" sh -c '
         until [ ! "$1" ] || [ -e "results/$1" ]; do sleep 0.01; done
+        until [ "$3" = 0 ] || [ "$(grep -c "\"kind\": \"step\"" "results/$1")" -ge "$3" ]; do sleep 0.005; done
         sleep "$2"
-        kill -9 -1' sh "${3:+$TRIAL/$3}" "$2" || true
+        kill -9 -1' sh "${4:+$TRIAL/$4}" "$2" "$3" || true
 }
 
 # Until these containers have ended and will not be started again, or the patience is over.

@@ -14,10 +14,11 @@ from app.faults.seen import Left, RankSeen, Seen
 from app.modes import MODES
 from app.records.lines import Record
 from tests.unit.test_faults import HOST
-from tests.unit.test_records import FINISHED, steps, write_run
+from tests.unit.test_records import FINISHED, MANIFEST, steps, write_run
 from tests.unit.test_scripts import bash
 
 FACTS = {"SYNC_MODE": "ddp"}
+STEPS_OF_AN_EPOCH = MANIFEST["plan"]["steps_per_epoch"]
 KILLED = Kill(3, (1,), Moment("save", "checkpoint/step-20", 0.01), FACTS)
 UNDISTURBED = Kill(0, (), Moment("train", "", 0.0), FACTS)
 
@@ -35,7 +36,7 @@ def test_every_moment_mode_and_rank_comes_up_and_each_mode_has_an_undisturbed_ru
     struck = [each for each in plan if each.victims]
     assert len(struck) == 300
     assert {each.moment.name for each in struck} == {*MOMENTS}
-    assert {each.moment.name for each in struck[:5]} == {*MOMENTS}
+    assert {each.moment.name for each in struck[:6]} == {*MOMENTS}
     assert {rank for each in struck for rank in each.victims} == {*range(5)}
     assert {len(each.victims) for each in struck} == {1, 2, 5}
     assert {each.settings["SYNC_MODE"] for each in struck} == {*MODES}
@@ -75,10 +76,32 @@ def test_the_host_does_what_the_plan_says(tmp_path: Path, monkeypatch: pytest.Mo
         assert code == 0, output
         head, *struck = output.splitlines()
         assert head == f"{kill.name} 600 {kill.settings['SYNC_MODE']} {kill.name} never 5"
-        moment = f"{kill.moment.seconds} {kill.moment.file}".strip()
+        steps = STEPS_OF_AN_EPOCH * kill.moment.epochs
+        moment = f"{kill.moment.seconds} {steps} {kill.moment.file}".strip()
         assert [each.strip() for each in struck if each] == [f"{rank} {moment}" for rank in kill.victims]
+        if not kill.victims:
+            (folder := tmp_path / "results/faults/sweep" / kill.name).mkdir()
+            write_run(folder)
         (tmp_path / f"results/faults/sweep/{kill.name}-seen/verdict.json").write_text("{}")
     commands.next_trial("sweep", pytest.fail)
+
+
+def test_a_kill_that_came_too_late_comes_sooner_and_in_the_end_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    moment = Moment("farewell", "checkpoint/finished", 0.2)
+    assert [moment.sooner(tries) for tries in range(kills.MOST_TRIES)] == [0.2, 0.1, 0.05, 0.0]
+    commands.make_plan_of_kills("sweep", lambda line: None, number=1, seed=3, modes="ddp", given=[], dry_run=False)
+    planned = kills.make(3, 1, ["ddp"], {})[1]
+    notes = tmp_path / "results/faults/sweep" / f"{planned.name}-seen"
+    (first := notes.with_name(f"{planned.undisturbed}-seen")).mkdir()
+    (first / "verdict.json").write_text("{}")
+    notes.mkdir()
+    (notes / "tries").write_text("1")
+    orders: list[str] = []
+    commands.next_trial("sweep", orders.append)
+    assert f"kill {planned.victims[0]} {planned.moment.sooner(1)} " in "\n".join(orders)
 
 
 def seen(*codes: int, restarts: int = 1, complete: bool = True, log: str = "") -> Seen:
