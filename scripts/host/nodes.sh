@@ -185,8 +185,9 @@ prepare_nodes() {
     LIMIT=$LONG attend on_all prepare || {
         say 'error: these nodes could not prepare the run:'
         tell_failures
+        [[ ! -e $WORK/0.failed ]] || code=$(<"$WORK/0.failed")
         attend on_all forget_run '' || true
-        exit 1
+        exit "$((code == 2 ? 2 : 1))"
     }
     read -r RUN goes_on < <(on 0 prepared_run) || fail "${HOSTS[0]} does not say which run it has prepared. Start again."
     if [[ $goes_on != true && -e results/$RUN ]]; then

@@ -269,6 +269,8 @@ def test_killed_ranks_come_again_and_a_stopped_run_goes_on_to_the_same_bits(
     assert (user.summary()["complete"], user.summary()["attempts"]) == (True, 4)
     assert hashes(user) == expected
     nothing_runs(rig, user.project)
+    code, output = run(user, rig, *SAVING, f"RESUME={name}", *rig.nodes)
+    assert (code, f"RESUME={name}: results/{name} is no run, or had not begun." in output) == (2, True), output
 
 
 @pytest.mark.long
