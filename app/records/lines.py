@@ -32,6 +32,7 @@ from app.records.bounds import (
     SecondsOrNull,
 )
 
+BLOCK_BYTES = 2**16
 LONGEST_LINE_BYTES = 2**20  # a step with a bucket for each parameter takes a thirtieth of this
 
 
@@ -276,8 +277,21 @@ class Recorder:
 def _cut_off_half_a_line(path: Path) -> None:
     """A rank that was killed may have left one, which is no record."""
     with suppress(FileNotFoundError), path.open("r+b") as file:
-        content = file.read()
-        file.truncate(content.rfind(b"\n") + 1)
+        whole = file.seek(0, os.SEEK_END)
+        for begin, block in _blocks_backwards(file):
+            whole = begin + block.rfind(b"\n") + 1
+            if b"\n" in block:
+                break
+        file.truncate(whole)
+
+
+def _blocks_backwards(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """A file from its end to its beginning, each block with its place. Who stops early has not read a long file."""
+    begin = file.seek(0, os.SEEK_END)
+    while begin:
+        end, begin = begin, max(0, begin - BLOCK_BYTES)
+        file.seek(begin)
+        yield begin, file.read(end - begin)
 
 
 def path_of(run_folder: Path, rank: int) -> Path:
@@ -300,10 +314,37 @@ def read(run_folder: Path, rank: int) -> Iterator[Record]:
                     raise ValueError(f"it is longer than {LONGEST_LINE_BYTES} bytes")
                 yield parse(line)
             except (ValueError, RecursionError) as error:
-                raise DamagedError(
-                    f"{path}, line {number} is not a record of this version ({_reason(error)}). It was damaged, or "
-                    "another version of Lockstep made the run: only that version reads it."
-                ) from None
+                raise _damaged(f"{path}, line {number}", error) from None
+
+
+def read_backwards(run_folder: Path, rank: int) -> Iterator[Record]:
+    """The same from the last one to the first, for those who need only the newest, however long the run."""
+    path = path_of(run_folder, rank)
+    with _opened(path) as file:
+        lines = _lines_backwards(file)
+        next(lines)  # what stands behind the last line break: nothing, or a line that was cut off
+        for line in lines:
+            try:
+                yield parse(line)
+            except (ValueError, RecursionError) as error:
+                raise _damaged(f"a line of {path}", error) from None
+
+
+def _lines_backwards(file: BinaryIO) -> Iterator[bytes]:
+    rest = b""
+    for _, block in _blocks_backwards(file):
+        rest, *lines = (block + rest).split(b"\n")
+        yield from reversed(lines)
+        if len(rest) > LONGEST_LINE_BYTES:
+            break
+    yield rest
+
+
+def _damaged(where: str, error: ValueError | RecursionError) -> DamagedError:
+    return DamagedError(
+        f"{where} is not a record of this version ({_reason(error)}). It was damaged, or "
+        "another version of Lockstep made the run: only that version reads it."
+    )
 
 
 def ends_well(run_folder: Path, rank: int) -> bool:

@@ -285,10 +285,14 @@ def _epoch_so_far(run_folder: Path, rank: int, step: int, plan: Plan) -> list[St
     """This rank's records of the steps before this one, in the same epoch."""
     if not step or not lines.path_of(run_folder, rank).is_file():
         return []
-    own = (each for each in lines.read(run_folder, rank) if isinstance(each, Step))
-    first = step - step % plan.steps_per_epoch
-    steps = {each.step: each for each in own if first <= each.step < step}
-    return [steps[number] for number in sorted(steps)]
+    missing = set(range(step - step % plan.steps_per_epoch, step))
+    newest: dict[int, Step] = {}
+    records = lines.read_backwards(run_folder, rank)
+    while missing and (record := next(records, None)):
+        if isinstance(record, Step) and record.step in missing:
+            newest[record.step] = record
+            missing.remove(record.step)
+    return [newest[number] for number in sorted(newest)]
 
 
 def _open_books(job: Job, run_folder: Path, links: Sequence[Link] | None, carried: Sequence[Sequence[Carried]]) -> None:

@@ -98,13 +98,23 @@ def test_a_figure_that_was_not_measured_is_null(tmp_path: Path) -> None:
     assert line["wait_seconds"] is None
 
 
-def test_a_half_written_last_line_is_survived(tmp_path: Path) -> None:
-    write_run(tmp_path, steps(1, 1, 1))
+@pytest.mark.parametrize("block_bytes", [9, 200, records.BLOCK_BYTES])
+def test_a_half_written_last_line_is_survived_in_either_direction_and_when_more_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    monkeypatch.setattr(records, "BLOCK_BYTES", block_bytes)
+    content = steps(1, 1, 1)
+    write_run(tmp_path, content)
     path = records.path_of(tmp_path, 0)
-    whole = path.read_text()
-    for cut in range(1, 60):
-        path.write_text(whole[:-cut])
-        assert len(list(records.read(tmp_path, 0))) == 2
+    whole = path.read_bytes()
+    for length in range(len(whole) + 1):
+        path.write_bytes(whole[:length])
+        left = content[: whole.count(b"\n", 0, length)]
+        assert list(records.read(tmp_path, 0)) == left
+        assert list(records.read_backwards(tmp_path, 0)) == left[::-1]
+        with Recorder(tmp_path, 0, attempt=1) as recorder:
+            recorder.write(FINISHED)
+        assert list(records.read(tmp_path, 0)) == [*left, replace(FINISHED, attempt=1)]
 
 
 def test_a_number_that_is_none_is_never_written(tmp_path: Path) -> None:
