@@ -88,7 +88,7 @@ def run_of_vgg_11(clone: Clone, **settings: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("mode", "wire_precision", "megabytes"), [("all_reduce", "fp32", 55.39), ("flat_all_reduce", "bf16", 27.69)]
-)  # ddp: test_full_epoch.py; the star and the ring: next test
+)  # ddp: test_full_epoch.py; the star and the ring: the next test, which takes long
 def test_vgg_11_puts_the_bytes_of_the_formula_on_the_wire(
     used_clone: Clone, mode: str, wire_precision: str, megabytes: float
 ) -> None:
@@ -102,6 +102,7 @@ def sync_seconds(run: dict[str, Any]) -> float:
     return float(run["run"]["sync_seconds"]["median"])
 
 
+@pytest.mark.long
 def test_on_thin_links_the_star_takes_as_long_as_its_bytes_say_and_the_ring_much_less(used_clone: Clone) -> None:
     """36.9 MB of gradients at 250 Mbit/s, where the theory makes the star four times as slow as the ring.
 
