@@ -89,7 +89,7 @@ class House:
     def run(self, steps: int) -> None:
         """Train."""
         for _ in range(steps):
-            with self.job.communicator.watching(f"{self.job.settings.sync_mode}'s own communication"):
+            with self.job.communicator.watching(f"training with {self.job.settings.sync_mode}"):
                 outcome = self._steps.take(self._number, next(self._batches), self._augmentation, self._meter)
             record = self._meter.record(0, outcome, self.job.sync.overlap())
             self._recorder.write(record)

@@ -184,7 +184,7 @@ class Bench:
 
     def _take(self, meter: Meter) -> Outcome:
         self._step += 1
-        with self._job.communicator.watching(f"{self._job.settings.sync_mode}'s own communication"):
+        with self._job.communicator.watching(f"training with {self._job.settings.sync_mode}"):
             return self._steps.take(self._step - 1, self._batch, self._augmentation, meter)
 
 

@@ -49,6 +49,8 @@ class Cluster:
     attempt: int = 0  # how often the run had begun before
     # Messages between two ranks that have not arrived. MPI ends a process that drops one, before it has said anything.
     in_flight: set[dist.Work] = field(default_factory=set, compare=False)
+    # What this rank is in the midst of, outermost first, for whoever ends it from another thread.
+    _under_way: list[Callable[[], str]] = field(default_factory=list, compare=False)
 
     @property
     def world_size(self) -> int:
@@ -91,16 +93,20 @@ class Cluster:
     @contextmanager
     def watching(self, operation: str, moment: Callable[[], str]) -> Iterator[None]:
         """Turn the backend's failure into an error that says which rank was lost, and when."""
+        self._under_way.append(lambda: f"{operation} {moment()}")
         try:
             yield
         except RuntimeError as error:
             if not self.backend.is_failure(error):
                 raise
             cause = str(error).splitlines()[0].rpartition("RuntimeError: ")[2]  # without those that only pass it on
-            raise self.failure(self.roll_call.find_lost(), f" during {operation} {moment()}", f" {cause}") from error
+            raise self.failure(self.roll_call.find_lost(), f" {cause}") from error
+        finally:
+            self._under_way.pop()
 
-    def failure(self, verdict: Verdict, during: str = "", cause: str = "") -> LockstepError:
-        """The error with which this rank ends, given the roll call's verdict."""
+    def failure(self, verdict: Verdict, cause: str = "") -> LockstepError:
+        """The error with which this rank ends, given the roll call's verdict; any thread may ask."""
+        during = "".join(f" during {under_way()}" for under_way in self._under_way[-1:])
         if self.me.interface not in interfaces.names():
             return interfaces.cut_off(self.rank, self.me.interface)
         if self.rank in verdict.lost:

@@ -213,7 +213,7 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
 
     epoch_so_far = _epoch_so_far(run_folder, cluster.rank, found.step if found else 0, job.plan)
     # This watches what a mode sends past the communicator, such as DistributedDataParallel's first broadcast.
-    own = f"{settings.sync_mode}'s own communication"
+    own = f"training with {settings.sync_mode}"
     with Recorder(run_folder, cluster.rank, attempt) as recorder, job.communicator.watching(own):
         comparing = Communicator(cluster, "while clocks were compared")
         zero = attempts.clock_began(run_folder) if cluster.rank == 0 and attempt else None

@@ -271,8 +271,10 @@ end_early() {
 
 # Where this run has saved a state.
 tell_if_it_may_go_on() {
+    local saved
     [[ $(given RESUME) != never ]] || return 0
-    [[ ! $(find "${RESULTS_FOLDER:-results}" -path '*/checkpoint/step-*/commit.json' -newer "$CLAIM" 2>/dev/null) ]] ||
+    saved=$(find "${RESULTS_FOLDER:-results}" -path '*/checkpoint/step-*/commit.json' -newer "$CLAIM" -print -quit 2>/dev/null)
+    [[ ! $saved ]] || grep -qs '"complete": true' "${saved%/checkpoint/*}/summary.json" ||
         say 'The state is saved: the same command goes on with this run.'
 }
 

@@ -323,7 +323,8 @@ missing_records() {
 
 # Whether the ranks have saved a state of this run with which it can go on.
 can_go_on() {
-    [[ $(find "$FOLDER/results/$1/checkpoint" -mindepth 2 -name commit.json 2>/dev/null) && ! $(ended_as_any "$1") ]]
+    [[ $(find "$FOLDER/results/$1/checkpoint" -mindepth 2 -name commit.json 2>/dev/null) && ! $(ended_as_any "$1") ]] &&
+        ! grep -qs '"complete": true' "$FOLDER/results/$1/summary.json"
 }
 
 report_run() { one_shot --network none "$IMAGE" report "$1"; }

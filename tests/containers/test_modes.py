@@ -38,13 +38,13 @@ def messages_per_step(mode: str, rank: int) -> int | None:
     }.get(mode)
 
 
-def check_wire(rank: dict[str, Any], most: float, missing: float = 0.001) -> None:
+def check_wire(rank: dict[str, Any], most: float, waiting: float = 0.0) -> None:
     """The payload is the formula's, and the kernel saw it pass with no more around it than that."""
     assert rank["bytes_sent_per_step"] == pytest.approx(rank["formula_bytes_sent_per_step"], abs=1)
     for direction in ("sent", "received"):
         seen = rank[f"interface_bytes_{direction}_per_step"]
         print(f"rank {rank['rank']}: {direction} {seen:.0f} for {rank[f'bytes_{direction}_per_step']:.0f}")
-        assert rank[f"bytes_{direction}_per_step"] * (1 - missing) <= seen <= most
+        assert rank[f"bytes_{direction}_per_step"] * 0.999 - waiting <= seen <= most + waiting
 
 
 def test_all_modes_train_the_same_model(used_clone: Clone) -> None:
@@ -71,18 +71,19 @@ def test_all_modes_train_the_same_model(used_clone: Clone) -> None:
     assert runs["none"]["run"]["bytes_sent_per_step"] == 0
 
 
-VGG_11 = {"MODEL": "vgg11", "MEMORY_FORMAT": "mixed", "GLOBAL_BATCH_SIZE": "16", "MAX_STEPS": "3", "EVALUATE": "never"}
+VGG_11 = {"MODEL": "vgg11", "MEMORY_FORMAT": "mixed", "GLOBAL_BATCH_SIZE": "16", "MAX_STEPS": "5", "EVALUATE": "never"}
+# No more wait in a socket: a step can end before its last bytes have left, and count those of the one before it.
+SEND_BUFFER_BYTES = 4 * 2**20
 
 
 def run_of_vgg_11(clone: Clone, **settings: str) -> dict[str, Any]:
-    """With the bytes of the formula on the wire: 36.9 MB of gradients, within 3 %."""
+    """With the bytes of the formula on the wire, and little more: 36.9 MB of gradients."""
     clone.up(**{**VGG_11, **settings})
     run = clone.summary()
     assert run["sync_mode"] == settings["SYNC_MODE"]
     assert run["replicas_identical"]
     for rank in run["ranks"]:
-        # A step can end with its last bytes still waiting for a thin link.
-        check_wire(rank, rank["formula_bytes_sent_per_step"] * 1.03, missing=0.03)
+        check_wire(rank, rank["formula_bytes_sent_per_step"] * 1.03, SEND_BUFFER_BYTES / (run["steps"] - 1))
     return run
 
 

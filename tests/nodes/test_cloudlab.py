@@ -18,7 +18,7 @@ from tests.nodes.rig import CONTROL, EXPERIMENT, Rig
 
 SMALL = ("MODEL=lenet5", "MAX_STEPS=6", "LINK_CHECK=off", "MEMORY_FORMAT=contiguous")
 LONG = ("MODEL=lenet5", "EPOCHS=1000", "EVALUATE=never", "LINK_CHECK=off", "RESUME=never")  # until something ends it
-SAVING = ("MODEL=lenet5", "EPOCHS=50", "MAX_STEPS=200", "CHECKPOINT_EVERY=20", "LINK_CHECK=off", "EVALUATE=never")
+SAVING = ("MODEL=lenet5", "EPOCHS=50", "CHECKPOINT_EVERY=20", "LINK_CHECK=off", "EVALUATE=never")
 MOST_CONTROL_BYTES = 100_000  # of a rank that trains; the answers to the question itself cross it as well
 
 
@@ -247,9 +247,10 @@ def test_a_killed_rank_is_named_with_its_node_and_its_records_come_home(user: Cl
 def test_killed_ranks_come_again_and_a_stopped_run_goes_on_to_the_same_bits(
     user: Clone, rig: Rig, begin: Begin
 ) -> None:
-    user.up(*SAVING, RUN_NAME="undisturbed")
+    saving = (*SAVING, "MAX_STEPS=600")  # so long that a fast machine is still at it when it is stopped
+    user.up(*saving, RUN_NAME="undisturbed")
     expected = hashes(user)
-    training = begin(*SAVING, steps=30)
+    training = begin(*saving, steps=30)
     kill_rank(rig, rig.nodes[2])
     training.until_it_says("attempt 1 goes on at step ")
     assert "The Swarm has started rank 0 again (1 of 5)" in training.output
@@ -262,23 +263,24 @@ def test_killed_ranks_come_again_and_a_stopped_run_goes_on_to_the_same_bits(
     name = (user.folder / "results/latest").readlink().name
     nothing_runs(rig, user.project, left=f"{name}\n")
     assert not user.summary()["complete"]
-    code, output = run(user, rig, *SAVING, *rig.nodes)
+    code, output = run(user, rig, *saving, *rig.nodes)
     assert code == 0, output
     assert f"results/{name}: " in output
     assert "it goes on at step " in output
     assert (user.summary()["complete"], user.summary()["attempts"]) == (True, 4)
     assert hashes(user) == expected
     nothing_runs(rig, user.project)
-    code, output = run(user, rig, *SAVING, f"RESUME={name}", *rig.nodes)
+    code, output = run(user, rig, *saving, f"RESUME={name}", *rig.nodes)
     assert (code, f"RESUME={name}: results/{name} is no run, or had not begun." in output) == (2, True), output
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("cut_off", [0, 3])
 def test_a_run_goes_on_when_a_node_that_was_cut_off_is_back(user: Clone, rig: Rig, begin: Begin, cut_off: int) -> None:
-    user.up(*SAVING, RUN_NAME=f"with-{cut_off}")
+    saving = (*SAVING, "MAX_STEPS=200")
+    user.up(*saving, RUN_NAME=f"with-{cut_off}")
     expected = hashes(user)
-    training = begin(*SAVING, "PEER_TIMEOUT=5", f"RUN_NAME=without-{cut_off}", steps=30)
+    training = begin(*saving, "PEER_TIMEOUT=5", f"RUN_NAME=without-{cut_off}", steps=30)
     rig.link(rig.nodes[cut_off], "exp", "down")
     try:
         training.until_it_says("The Swarm has started rank 0 again (1 of 5)")

@@ -26,7 +26,7 @@ from tests.processes.program import processes
 
 SYNCHRONISING = [name for name in MODES if name != "none"]
 OPERATION = re.compile(
-    r" during (barrier|(all-reduce|broadcast|gather|scatter|send|receive) of \d+ bytes.*|ddp's own communication) "
+    r" during (barrier|(all-reduce|broadcast|gather|scatter|send|receive) of \d+ bytes.*|training with \w+) "
     r"at step \d+: "
 )
 
@@ -117,16 +117,21 @@ def test_a_silent_rank_is_lost_after_the_peer_timeout_and_says_so_when_it_wakes(
         ranks.processes[sleeper].kill()
 
 
-def hang(cluster: Cluster) -> None:
+def hang(cluster: Cluster, outputs: Path) -> None:
     """A training that never comes to an operation in which it could notice anything."""
+    os.dup2(os.open(outputs / str(cluster.rank), os.O_WRONLY | os.O_CREAT), 2)
     if cluster.rank == 1:
         cluster.roll_call.give_up("the disk is full")
         os._exit(1)
-    time.sleep(group.PATIENCE_SECONDS)
+    with cluster.watching("a long wait", lambda: "at step 5"):
+        time.sleep(group.PATIENCE_SECONDS)
 
 
-def test_a_rank_that_hangs_for_another_reason_is_ended_after_a_loss() -> None:
-    assert run_group(3, hang) == [None, None, None]
+def test_a_rank_that_hangs_for_another_reason_is_ended_after_a_loss_and_says_where_it_was(tmp_path: Path) -> None:
+    assert run_group(3, hang, tmp_path) == [None, None, None]
+    for rank in (0, 2):
+        told = (tmp_path / str(rank)).read_text()
+        assert re.match(rf"error: rank {rank}: lost rank 1 \(.*\) during a long wait at step 5: it ended: ", told), told
 
 
 def be_stopped_after_a_loss(rank: int, port: int, output: Path) -> None:
