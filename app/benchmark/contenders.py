@@ -121,7 +121,7 @@ class House:
         if not links:
             return None
         size = size_of(list(self.job.model.parameters()), self.job.settings.wire_precision)
-        return type(self.job.sync).cost.seconds_at_least(size, [speed_of(link) for link in links])
+        return self.job.sync.cost_of(self.job.settings).seconds_at_least(size, [speed_of(link) for link in links])
 
     def fingerprint(self) -> str:
         """Of its parameters."""

@@ -1,1 +1,1 @@
-"""The bytes and the least time of each pattern of messages, as pure functions."""
+"""Who sends what to whom, how many bytes that is, and the least time that it takes, as pure functions."""

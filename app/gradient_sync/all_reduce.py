@@ -1,14 +1,12 @@
 """`all_reduce`: each parameter's gradient summed by the backend's all-reduce, then divided."""
 
-from collections.abc import Sequence
-
-from torch import nn
+import torch
 
 from app.costs.patterns import ALL_REDUCE
-from app.gradient_sync.contract import GradientSync, gradients_of
+from app.gradient_sync.exchange import OneByOne
 
 
-class AllReduce(GradientSync):
+class AllReduce(OneByOne):
     """The backend's all-reduce, one parameter after another.
 
     Formula: grad = (1/N) * sum of all ranks' grad.
@@ -19,8 +17,7 @@ class AllReduce(GradientSync):
 
     cost = ALL_REDUCE
 
-    def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Sum and divide, in the same order on all ranks."""
-        for gradient in gradients_of(parameters):
-            self._communicator.all_reduce(gradient)
-            gradient /= self._communicator.world_size
+    def average(self, values: torch.Tensor) -> None:
+        """Sum and divide."""
+        self._communicator.all_reduce(values)
+        values /= self._communicator.world_size

@@ -3,17 +3,21 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import nn
 
-from app.costs.bandwidth import LinkSpeed
-from app.costs.patterns import Cost, Size
+from app.costs.patterns import NOTHING
+from app.costs.sizes import Cost, Size
 from app.settings.fields import Settings, WirePrecision
 from app.wire.communicator import Communicator, Passage
 
 HALF_BYTES = 2  # of a number in bf16 or fp16
+
+# What becomes of the gradients. exact: their mean, within rounding. unbiased: their mean on average over many draws.
+# contraction: the larger part of it, the rest remembered for later steps. vote: the sign that most ranks have.
+Law = Literal["exact", "unbiased", "contraction", "vote"]
 
 
 @dataclass(frozen=True)
@@ -27,15 +31,18 @@ class Overlap:
 class GradientSync(ABC):
     """One way to average gradients over all ranks.
 
-    After `synchronise`, every rank holds bitwise the same gradients, equal to the mean over the ranks
-    within rounding. (Only `none` promises nothing.) Every byte goes through the communicator.
+    After `synchronise`, every rank holds bitwise the same gradients: the mean over the ranks within rounding, unless
+    its `law` is another one. (Only `none` promises nothing.) Every byte goes through the communicator.
     A parameter has a gradient on all ranks or on none; one without is left alone.
 
-    A simple mode has a `cost` and a `synchronise`, and nothing else.
+    A simple mode has a `cost` and a `synchronise`, and nothing else; an `Exchange` can average more than gradients.
     """
 
-    cost: ClassVar[Cost]
+    cost: ClassVar[Cost] = NOTHING
     """Its formulas: the bytes that a rank sends, and the least time on given links."""
+
+    law: ClassVar[Law] = "exact"
+    """What it promises of the gradients."""
 
     explicit: ClassVar[bool] = True
     """Whether all communication happens inside `synchronise`, where it can be timed."""
@@ -69,16 +76,9 @@ class GradientSync(ABC):
             raise ValueError(f"{type(self).__name__} remembers nothing, and was given {', '.join(state)}")
 
     @classmethod
-    def bytes_sent_per_step(
-        cls, parameters: Sequence[nn.Parameter], rank: int, world_size: int, wire_precision: WirePrecision = "fp32"
-    ) -> float:
-        """Payload that this rank sends in a step to average these parameters' gradients, by the formula."""
-        return cls.cost.bytes_sent(size_of(parameters, wire_precision), rank, world_size)
-
-    @classmethod
-    def seconds_at_least(cls, parameters: Sequence[nn.Parameter], links: Sequence[LinkSpeed]) -> float:
-        """The time of a step's messages if only the ranks' links cost time."""
-        return cls.cost.seconds_at_least(size_of(parameters), links)
+    def cost_of(cls, settings: Settings) -> Cost:
+        """The formulas with these settings, for a mode that they change."""
+        return cls.cost
 
 
 def gradients_of(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:
@@ -94,7 +94,7 @@ def mean_of(everyones: Sequence[torch.Tensor]) -> torch.Tensor:
     mean, *others = everyones
     for other in others:
         mean += other
-    return mean.div_(len(everyones))
+    return mean.mul_(1 / len(everyones))
 
 
 def learned_of(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:

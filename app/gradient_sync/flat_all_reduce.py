@@ -1,18 +1,15 @@
 """`flat_all_reduce`: all gradients are views into one buffer, averaged by a single all-reduce after backward."""
 
-from collections.abc import Sequence
-
-from torch import nn
+import torch
 
 from app.costs.patterns import ALL_REDUCE
-from app.gradient_sync.contract import GradientSync, learned_of
-from app.gradient_sync.gradient_buffer import GradientBuffer
+from app.gradient_sync.exchange import Exchange
 from app.gradient_sync.wire_precision import wire_of
 from app.settings.fields import Settings
 from app.wire.communicator import Communicator
 
 
-class FlatAllReduce(GradientSync):
+class FlatAllReduce(Exchange):
     """The backend's all-reduce, once for all gradients: nothing is packed before it and nothing unpacked after it.
 
     A hook behind each gradient divides it by N on its way into its place in the buffer.
@@ -30,18 +27,13 @@ class FlatAllReduce(GradientSync):
     def __init__(self, communicator: Communicator, settings: Settings) -> None:
         super().__init__(communicator, settings)
         self._wire = wire_of(communicator, settings)
-        self._buffer: GradientBuffer | None = None
+        self.share = self._wire.share
 
-    def attach(self, model: nn.Module) -> nn.Module:
-        """Lay out the buffer, and let backward fill it."""
-        learned = learned_of(model.parameters())
-        if learned and self._communicator.world_size > 1:
-            self._buffer = GradientBuffer(learned, self._wire.share)
-            for parameter in learned:
-                parameter.register_post_accumulate_grad_hook(self._buffer.take)  # type: ignore[no-untyped-call]
-        return model
+    def average(self, values: torch.Tensor) -> None:
+        """Multiply by the share first."""
+        values *= self.share
+        self.average_shares(values)
 
-    def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Sum the whole buffer up."""
-        if self._buffer is not None and self._buffer.take_all():
-            self._wire.average(self._buffer.values)
+    def average_shares(self, values: torch.Tensor) -> None:
+        """As backward has left them in the buffer."""
+        self._wire.average(values)

@@ -1,14 +1,13 @@
 """`gather_scatter`: rank 0 gathers each parameter's gradients, averages them, and scatters the mean."""
 
-from collections.abc import Sequence
-
-from torch import nn
+import torch
 
 from app.costs.patterns import STAR
-from app.gradient_sync.contract import GradientSync, gradients_of, mean_of
+from app.gradient_sync.contract import mean_of
+from app.gradient_sync.exchange import OneByOne
 
 
-class GatherScatter(GradientSync):
+class GatherScatter(OneByOne):
     """A star of collective operations, one parameter after another, rank 0 in the middle.
 
     Formula: on rank 0, mean = (1/N) * (grad of rank 0 + grad of rank 1 + ...), which all ranks take.
@@ -19,9 +18,8 @@ class GatherScatter(GradientSync):
 
     cost = STAR
 
-    def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
+    def average(self, values: torch.Tensor) -> None:
         """Gather, average, scatter."""
-        for gradient in gradients_of(parameters):
-            everyones = self._communicator.gather(gradient)
-            means = [mean_of(everyones)] * self._communicator.world_size if everyones else []
-            self._communicator.scatter(gradient, means)
+        everyones = self._communicator.gather(values)
+        means = [mean_of(everyones)] * self._communicator.world_size if everyones else []
+        self._communicator.scatter(values, means)

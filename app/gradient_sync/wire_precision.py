@@ -1,14 +1,14 @@
 """What averages a buffer of gradients: as they are, or in half precision on the wire (WIRE_PRECISION)."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Protocol
 
 import torch
 
 from app.costs.bandwidth import all_reduce_share
-from app.costs.patterns import cut
+from app.costs.sizes import cut
 from app.settings.fields import Settings, WirePrecision
 from app.wire.communicator import Communicator
 
@@ -94,9 +94,9 @@ class Halves:
         for other, arrival in zip(others, arriving, strict=True):
             arrival.wait()
             if other == others[-1]:
-                add(chunks[rank], landed[other], rounded[rank], 1 / world_size)
+                add(chunks[rank], [landed[other]], rounded[rank], 1 / world_size)
             else:
-                add(chunks[rank], landed[other], chunks[rank])
+                add(chunks[rank], [landed[other]], chunks[rank])
         for departure in leaving:
             departure.wait()
 
@@ -144,19 +144,20 @@ class Line:
             self._given.get().set_result(None)  # which does the work here, and gives a failure to whoever waits for it
 
 
-def add(values: torch.Tensor, others: torch.Tensor, out: torch.Tensor, factor: float = 1.0) -> None:
-    """Add numbers that may be of another type, multiply the sum by a factor, and round it to the type of `out`.
-
-    Block by block: PyTorch's own mixed addition takes three times as long, and a product of its own another pass over
-    the memory.
-    """
-    if values.dtype == others.dtype == out.dtype and factor == 1:
-        torch.add(values, others, out=out)
+def add(values: torch.Tensor, others: Sequence[torch.Tensor], out: torch.Tensor, factor: float = 1.0) -> None:
+    """Add up numbers that may be of another type, multiply the sum by a factor, and round it to the type of `out`."""
+    if {values.dtype} == {out.dtype, *(each.dtype for each in others)}:
+        for other in others:
+            values = torch.add(values, other, out=out)
+        if factor != 1:
+            out *= factor
         return
+    # Block by block in the processor's cache: PyTorch's own mixed addition takes three times as long.
     exact = values.new_empty(min(BLOCK, len(values)))
-    for block, other, place in zip(*(torch.split(each, BLOCK) for each in (values, others, out)), strict=True):
-        total = place if place.dtype == block.dtype else exact[: len(block)]
-        torch.add(block, other if other.dtype == block.dtype else exact[: len(block)].copy_(other), out=total)
+    for block, place, *addends in zip(*(torch.split(each, BLOCK) for each in (values, out, *others)), strict=True):
+        total, so_far = place if place.dtype == block.dtype else exact[: len(block)], block
+        for addend in addends:
+            so_far = torch.add(so_far, addend.to(block.dtype), out=total)
         if factor != 1:
             total *= factor
         if total is not place:

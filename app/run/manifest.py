@@ -19,6 +19,7 @@ from app.machine.interfaces import Carried
 from app.machine.source import git_revision, source_sha256
 from app.modes import MODES
 from app.records.manifest import Image, Link, Manifest, ModeCost, Participant, Versions
+from app.settings.fields import Settings
 from app.training import layout_choice
 from app.training.loop import Job
 
@@ -31,10 +32,10 @@ def gather(
 ) -> Manifest:
     """The manifest of a run that is about to begin; links and interfaces are by rank."""
     settings, cluster, dataset = job.settings, job.cluster, job.dataset
-    mode = gradient_sync.mode_class(settings.sync_mode)
     parameters = list(job.model.parameters())
     size = size_of(parameters, settings.wire_precision)
     speeds = [speed_of(link) for link in links or []]
+    cost = job.sync.cost_of(settings)
     return Manifest(
         run=run,
         started_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -55,8 +56,8 @@ def gather(
         dataset=dataset.source.title,
         parameters=sum(map(torch.numel, parameters)),
         gradient_bytes=size.bytes,
-        sync_seconds_at_least=mode.cost.seconds_at_least(size, speeds) if speeds else None,
-        ranks=_participants(cluster, mode.cost, size, links, carried),
+        sync_seconds_at_least=cost.seconds_at_least(size, speeds) if speeds else None,
+        ranks=_participants(cluster, cost, size, links, carried),
         warnings=list(warnings),
         versions=Versions(
             lockstep=app.__version__,
@@ -67,18 +68,18 @@ def gather(
         ),
         image=Image(git_revision=git_revision(), source_sha256=source_sha256(), system=_system()),
         given=settings.model_dump(mode="json", include=settings.model_fields_set - OF_ONE_START),
-        modes=_modes(size, speeds) if speeds else None,
+        modes=_modes(settings, size, speeds) if speeds else None,
         layout_cpu_seconds=layout_choice.measured(settings),
     )
 
 
-def _modes(size: Size, speeds: Sequence[LinkSpeed]) -> dict[str, ModeCost]:
+def _modes(settings: Settings, size: Size, speeds: Sequence[LinkSpeed]) -> dict[str, ModeCost]:
     """Every mode that synchronises, as a choice for the same gradients on the same links."""
     classes = {name: gradient_sync.mode_class(name) for name in MODES}
     return {
-        name: ModeCost(mode.cost.seconds_at_least(size, speeds), hides=not mode.explicit)
+        name: ModeCost(cost.seconds_at_least(size, speeds), hides=not mode.explicit)
         for name, mode in classes.items()
-        if mode.cost is not NOTHING
+        if (cost := mode.cost_of(settings)) is not NOTHING
     }
 
 

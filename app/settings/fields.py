@@ -1,5 +1,6 @@
 """Every setting: its name, its default, its meaning and its bounds."""
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
@@ -83,6 +84,19 @@ class Settings(BaseSettings):
         le=2**40,
         description="size of the buckets of ddp and bucketed_all_reduce [4 MiB; for ddp PyTorch's own choice, 25 MiB "
         "and the first one 1 MiB]",
+    )
+    group_size: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_RANKS,
+        description="ranks in each group of hierarchical; it divides the number of ranks [the largest divisor up to "
+        "the square root]",
+    )
+    shards: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_RANKS,
+        description="shards of parameter_server, each served by a rank; at most as many as ranks [as many as ranks]",
     )
     model: ModelName = Field("vgg11", description="the network to train")
     dataset: DatasetName | None = Field(
@@ -290,6 +304,7 @@ class Settings(BaseSettings):
                 f"RESUME={self.resume} with RUN_NAME={self.run_name}: they name two runs. Unset one of them."
             )
         self._check_nodes()
+        self._check_exchange()
         self._check_wire()
         if "slow_factor" in given and self.slow_rank is None:
             raise SettingError(f"SLOW_FACTOR={self.slow_factor:g} without SLOW_RANK. Set SLOW_RANK, or unset both.")
@@ -310,6 +325,18 @@ class Settings(BaseSettings):
                 f"WORLD_SIZE={self.world_size}, but NODES={shown(self.nodes or '')} names {len(self.all_nodes)}. "
                 "Unset WORLD_SIZE."
             )
+
+    def _check_exchange(self) -> None:
+        """Refuse what another mode would ignore."""
+        for name, value, mode in (
+            ("GROUP_SIZE", self.group_size, "hierarchical"),
+            ("SHARDS", self.shards, "parameter_server"),
+        ):
+            if value is not None and self.sync_mode != mode:
+                raise SettingError(
+                    f"{name}={value} with SYNC_MODE={self.sync_mode}: not allowed, it is a setting of {mode}. "
+                    f"Unset {name}, or set SYNC_MODE={mode}."
+                )
 
     def _check_wire(self) -> None:
         """Refuse half precision on the wire where it could not be, or would spoil what is asked for."""
@@ -335,6 +362,17 @@ class Settings(BaseSettings):
     def check_ranks(self, world_size: int) -> None:
         """Refuse settings of ranks that do not exist, once the number of ranks is known."""
         self._check_scaled_rate(world_size)
+        if self.group_size is not None and world_size % self.group_size:
+            allowed = ", ".join(str(size) for size in range(1, world_size + 1) if world_size % size == 0)
+            raise SettingError(
+                f"GROUP_SIZE={self.group_size} with {world_size} rank(s): not allowed, groups must be of equal size. "
+                f"Allowed: {allowed}."
+            )
+        if self.shards is not None and self.shards > world_size:
+            raise SettingError(
+                f"SHARDS={self.shards} with {world_size} rank(s): not allowed, each shard is served by a rank of its "
+                f"own. Allowed: 1 to {world_size}."
+            )
         rates = read_rate_by_rank(self.link_rate_by_rank) if self.link_rate_by_rank else {}
         named = [("LINK_RATE_BY_RANK", rank) for rank in rates] + [("SLOW_RANK", self.slow_rank)]
         for name, rank in named:
@@ -385,6 +423,14 @@ class Settings(BaseSettings):
     def order_of(self, epoch: int) -> int:
         """The epoch whose order of the samples this one takes."""
         return epoch if self.shuffle == "every_epoch" else 0
+
+    def group_size_of(self, world_size: int) -> int:
+        """Ranks in each group."""
+        return self.group_size or max(size for size in range(1, math.isqrt(world_size) + 1) if world_size % size == 0)
+
+    def shards_of(self, world_size: int) -> int:
+        """How many ranks serve a shard."""
+        return self.shards or world_size
 
     def global_batch(self, world_size: int) -> int:
         """Samples per step over all ranks."""

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from app.cluster.members import Cluster
-from app.gradient_sync.contract import GradientSync
+from app.gradient_sync.contract import GradientSync, size_of
 from app.settings.fields import Settings, WirePrecision
 from app.wire.communicator import Communicator
 from tests.processes.group import Group
@@ -97,7 +97,8 @@ def synchronise(cluster: Cluster, mode: type[GradientSync], model: Model) -> Out
     communicator = Communicator(cluster)
     module = Weighted(model)
     parameters = list(module.parameters())
-    sync = mode(communicator, Settings(bucket_bytes=model.bucket_bytes, wire_precision=model.wire_precision))
+    settings = Settings(bucket_bytes=model.bucket_bytes, wire_precision=model.wire_precision)
+    sync = mode(communicator, settings)
     replica = sync.attach(module)
     steps: list[Gradients] = []
     for step in range(STEPS):
@@ -108,7 +109,8 @@ def synchronise(cluster: Cluster, mode: type[GradientSync], model: Model) -> Out
             loss.backward()
         sync.synchronise(parameters)
         steps.append([parameter.grad.numpy().copy() for parameter in parameters if parameter.grad is not None])
-    formula = sync.bytes_sent_per_step(parameters, cluster.rank, cluster.world_size, model.wire_precision)
+    size = size_of(parameters, model.wire_precision)
+    formula = sync.cost_of(settings).bytes_sent(size, cluster.rank, cluster.world_size)
     traffic = communicator.traffic
     return Outcome(steps, traffic.sent, traffic.received, formula, traffic.seconds)
 

@@ -9,14 +9,14 @@ import pytest
 from tests.processes.group import free_port
 from tests.processes.program import ROOT, Value, start_as_typed, wait
 
-MODE = '''"""`tree`: each gradient summed up a binary tree of ranks, and its mean handed down again."""
+MODE = '''"""`binary_tree`: each gradient summed up a binary tree of ranks, and its mean handed down again."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import nn
 
-from app.costs.patterns import Cost, Size
+from app.costs.sizes import Cost, Size
 from app.gradient_sync.contract import GradientSync, gradients_of
 
 
@@ -30,7 +30,7 @@ def bytes_sent(size: Size, rank: int, world_size: int) -> float:
     return float(size.bytes * (len(children_of(rank, world_size)) + (rank > 0)))
 
 
-class Tree(GradientSync):
+class BinaryTree(GradientSync):
     """A binary tree, with rank 0 at the root."""
 
     cost = Cost(bytes_sent)
@@ -103,8 +103,8 @@ def extended(tmp_path: Path) -> Path:
     """A copy of the program, with one more of each."""
     app = tmp_path / "app"
     shutil.copytree(ROOT / "app", app, ignore=shutil.ignore_patterns("__pycache__"))
-    (app / "gradient_sync/tree.py").write_text(MODE)
-    edit(app / "modes.py", ("MODES = {", 'MODES = {\n    "tree": "Tree",'))
+    (app / "gradient_sync/binary_tree.py").write_text(MODE)
+    edit(app / "modes.py", ("MODES = {", 'MODES = {\n    "binary_tree": "BinaryTree",'))
     edit(
         app / "training/models.py",
         ("\nMODELS: ", f"{MODEL.strip()}\n\n\nMODELS: "),
@@ -128,7 +128,7 @@ def extended(tmp_path: Path) -> Path:
 
 def test_a_run_with_a_new_mode_a_new_model_and_a_new_data_set(extended: Path) -> None:
     settings: dict[str, Value] = {
-        "SYNC_MODE": "tree",
+        "SYNC_MODE": "binary_tree",
         "MODEL": "perceptron",
         "GLOBAL_BATCH_SIZE": 24,
         "EPOCHS": 2,
@@ -139,14 +139,14 @@ def test_a_run_with_a_new_mode_a_new_model_and_a_new_data_set(extended: Path) ->
         "WORLD_SIZE": 4,
     }
     # `python -m` takes the program from the working directory, where the extended copy is.
-    code, output = wait(start_as_typed("prepare", extended, SYNC_MODE="tree", MODEL="perceptron"))
+    code, output = wait(start_as_typed("prepare", extended, SYNC_MODE="binary_tree", MODEL="perceptron"))
     assert code == 0, output
     for process in [start_as_typed("train", extended, RANK=rank, **settings) for rank in range(4)]:
         code, output = wait(process)
         assert code == 0, output
     summary = json.loads((extended / "results/latest/summary.json").read_text())
     assert summary["replicas_identical"]
-    assert (summary["model"], summary["dataset"], summary["sync_mode"]) == ("perceptron", "stripes", "tree")
+    assert (summary["model"], summary["dataset"], summary["sync_mode"]) == ("perceptron", "stripes", "binary_tree")
     for rank, times in zip(summary["ranks"], (2, 2, 1, 1), strict=True):
         assert rank["bytes_sent_per_step"] == rank["formula_bytes_sent_per_step"] == times * 4 * (3 * 32 * 32 * 10 + 10)
     assert summary["run"]["accuracy"] == 1

@@ -3,19 +3,21 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 from app.costs.bandwidth import LinkSpeed, all_reduce_seconds, all_reduce_share, gather_seconds, scatter_seconds
+from app.costs.patterns import Cost, Size
 from app.gradient_sync import mode_class
 from app.modes import MODES
+from app.settings.fields import Settings
 
 SIZE = 1000
+GRADIENTS = Size(elements=2400, bytes=9600)
 SPEED = st.floats(1, 1e10)
 LINKS = st.lists(st.builds(LinkSpeed, SPEED, SPEED), min_size=1, max_size=8)
 
 
-def parameters() -> list[nn.Parameter]:
-    return list(nn.Linear(100, 50).parameters())
+def cost_of(mode: str) -> Cost:
+    return mode_class(mode).cost_of(Settings())
 
 
 def alike(ranks: int, speed: float = 1e6) -> list[LinkSpeed]:
@@ -24,31 +26,31 @@ def alike(ranks: int, speed: float = 1e6) -> list[LinkSpeed]:
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
 def test_the_star_takes_as_many_times_as_long_as_the_ring_as_there_are_ranks(ranks: int) -> None:
-    star = mode_class("gather_scatter").seconds_at_least(parameters(), alike(ranks))
-    ring = mode_class("ring_all_reduce").seconds_at_least(parameters(), alike(ranks))
+    star = cost_of("gather_scatter").seconds_at_least(GRADIENTS, alike(ranks))
+    ring = cost_of("ring_all_reduce").seconds_at_least(GRADIENTS, alike(ranks))
     assert star / ring == pytest.approx(ranks)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @given(links=LINKS)
 def test_no_mode_can_be_quicker_than_its_bytes_pass_its_links(mode: str, links: list[LinkSpeed]) -> None:
-    loaded, ranks = mode_class(mode), len(links)
-    sending = [loaded.bytes_sent_per_step(parameters(), rank, ranks) / link.sends for rank, link in enumerate(links)]
+    cost, ranks = cost_of(mode), len(links)
+    sending = [cost.bytes_sent(GRADIENTS, rank, ranks) / link.sends for rank, link in enumerate(links)]
     # The ring's formula is exact to the element, its bound takes every rank's share for the same.
-    assert loaded.seconds_at_least(parameters(), links) >= max(sending) * 0.99
+    assert cost.seconds_at_least(GRADIENTS, links) >= max(sending) * 0.99
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_alone_there_is_nothing_to_wait_for(mode: str) -> None:
-    assert mode_class(mode).seconds_at_least(parameters(), alike(1)) == 0
+    assert cost_of(mode).seconds_at_least(GRADIENTS, alike(1)) == 0
 
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "none"])
 @given(links=LINKS.filter(lambda links: len(links) > 1))
 def test_a_slower_link_never_helps(mode: str, links: list[LinkSpeed]) -> None:
     slower = [LinkSpeed(links[0].sends / 2, links[0].receives / 2), *links[1:]]
-    bound = mode_class(mode).seconds_at_least
-    assert bound(parameters(), slower) >= bound(parameters(), links) > 0
+    bound = cost_of(mode).seconds_at_least
+    assert bound(GRADIENTS, slower) >= bound(GRADIENTS, links) > 0
 
 
 def test_the_patterns_by_hand() -> None:

@@ -12,6 +12,7 @@ from app.costs.bandwidth import LinkSpeed
 from app.datasets import CLASSES, SIDE, SOURCES
 from app.datasets.prepared import MODEL_CHANNELS
 from app.experiment.plan.trials import FIRST_SEED, Trial
+from app.gradient_sync.contract import size_of
 from app.machine.cpus import look
 from app.settings import environment
 from app.settings.fields import ModelName, Settings
@@ -56,8 +57,8 @@ def _sync_seconds(asked: Settings, ranks: int) -> float:
     if asked.link_rate is None or ranks == 1:
         return 0.0
     rate = read_rate(asked.link_rate) / 8
-    mode = gradient_sync.mode_class(asked.sync_mode)
-    return mode.seconds_at_least(list(_model(asked.model).parameters()), [LinkSpeed(rate, rate)] * ranks)
+    cost = gradient_sync.mode_class(asked.sync_mode).cost_of(asked)
+    return cost.seconds_at_least(size_of(list(_model(asked.model).parameters())), [LinkSpeed(rate, rate)] * ranks)
 
 
 @cache

@@ -1,0 +1,61 @@
+"""What the modes share that can average any vector: all gradients at once, or one parameter's after another's."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from app.gradient_sync.contract import GradientSync, gradients_of, learned_of
+from app.gradient_sync.gradient_buffer import GradientBuffer
+from app.settings.fields import Settings
+from app.wire.communicator import Communicator
+
+
+class Exchange(GradientSync):
+    """All gradients in one buffer, which backward fills and `average` averages.
+
+    A simple exchange has a `cost` and an `average`, and nothing else; one of rounds is `Scheduled`.
+    """
+
+    share: float = 1.0
+    """What each gradient is multiplied by on its way into the buffer."""
+
+    def __init__(self, communicator: Communicator, settings: Settings) -> None:
+        super().__init__(communicator, settings)
+        self._buffer: GradientBuffer | None = None
+
+    @abstractmethod
+    def average(self, values: torch.Tensor) -> None:
+        """Replace the ranks' values, a vector, by their mean: bitwise the same on all ranks."""
+
+    def average_shares(self, values: torch.Tensor) -> None:
+        """The same for values that have been multiplied by `share`."""
+        self.average(values)
+
+    def attach(self, model: nn.Module) -> nn.Module:
+        """Lay out the buffer, and let backward fill it."""
+        learned = learned_of(model.parameters())
+        if learned and self._communicator.world_size > 1:
+            self._buffer = GradientBuffer(learned, self.share)
+            for parameter in learned:
+                parameter.register_post_accumulate_grad_hook(self._buffer.take)  # type: ignore[no-untyped-call]
+        return model
+
+    def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Average the whole buffer."""
+        if self._buffer is not None and self._buffer.take_all():
+            self.average_shares(self._buffer.values)
+
+
+class OneByOne(Exchange):
+    """One parameter's gradient after another's, each where backward has left it."""
+
+    def attach(self, model: nn.Module) -> nn.Module:
+        """There is no buffer."""
+        return model
+
+    def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
+        """In the same order on all ranks."""
+        for gradient in gradients_of(parameters):
+            self.average(gradient.view(-1))

@@ -1,0 +1,131 @@
+"""Runs one rank's part in a schedule: pieces on their way out, pieces that arrive and are added."""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import cycle, groupby
+from typing import Self
+
+import torch
+
+from app.costs.parts import Part, Receive, Send
+from app.costs.schedules import Message
+from app.gradient_sync.wire_precision import add, rounding
+from app.settings.fields import Settings
+from app.wire.communicator import Communicator, Transfer
+
+AHEAD = 4  # receives that have a place before it is their turn: a sender then rarely waits for one
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a rank does for a vector of one length."""
+
+    receives: list[Receive]
+    turns: list[list[Receive]]  # the same, those together that are added to the same piece in one round
+    sends: list[list[tuple[int, Send]]]  # by the number of receives after which they start, with their place
+    completing: frozenset[tuple[int, Message]]  # the additions after which a sum is divided by N
+    ahead: int  # receives that have a place at a time
+    longest: int  # piece that is added
+    wire: torch.dtype
+
+    @classmethod
+    def of(cls, part: Part, completing: frozenset[tuple[int, Message]], wire: torch.dtype) -> Self:
+        """Sort the sends by when they start."""
+        sends: list[list[tuple[int, Send]]] = [[] for _ in range(len(part.receives) + 1)]
+        for at, send in enumerate(part.sends):
+            sends[send.after].append((at, send))
+        alike = groupby(part.receives, lambda each: (each.round, each.message.piece, each.message.adds))
+        turns = [list(group) for _, group in alike]
+        longest = max((len(each.message.piece) for each in part.receives if each.message.adds), default=0)
+        return cls(part.receives, turns, sends, completing, max(AHEAD, *map(len, turns), 0), longest, wire)
+
+
+class Rounds:
+    """Keeps its memory from step to step, because fresh memory costs as much time as an addition."""
+
+    def __init__(self, communicator: Communicator, settings: Settings) -> None:
+        self._communicator, self._log_every = communicator, settings.log_every
+        self._places: list[torch.Tensor] = []
+        self._rounded = torch.empty(0)
+
+    def run(self, plan: Plan, values: torch.Tensor) -> None:
+        """Replace the ranks' values by their mean."""
+        wire = self._wire_for(values, plan.wire)
+        places, landing = cycle(self._landing_for(plan)), deque[tuple[torch.Tensor, Transfer]]()
+        leaving: dict[int, Transfer] = {}
+        expected = done = 0  # receives that have got a place, and those that are done with
+        for turn in [*plan.turns, []]:
+            for at, send in plan.sends[done]:
+                leaving[at] = self._send(send, values, wire)
+            while expected < len(plan.receives) and len(landing) < plan.ahead:
+                receive = plan.receives[expected]
+                if not receive.message.adds:
+                    if receive.after > done:
+                        break
+                    self._finish(receive.sent, leaving)
+                landing.append(self._start(receive, next(places) if receive.message.adds else wire))
+                expected += 1
+            if turn:
+                arrived = [landing.popleft() for _ in turn]
+                for _, transfer in arrived:
+                    transfer.wait()
+                self._finish(turn[0].sent, leaving)
+                self._take(turn, [place for place, _ in arrived], values, wire, plan.completing)
+                done += len(turn)
+        self._finish(list(leaving), leaving)
+
+    def _send(self, send: Send, values: torch.Tensor, wire: torch.Tensor) -> Transfer:
+        """What is rounded for the wire is rounded here as well, so that all ranks hold the same."""
+        piece = slice(send.message.piece.start, send.message.piece.stop)
+        if wire is not values:
+            wire[piece].copy_(values[piece])
+            values[piece].copy_(wire[piece])
+        return self._communicator.start_send(wire[piece], send.message.receiver, send.number)
+
+    def _start(self, receive: Receive, memory: torch.Tensor) -> tuple[torch.Tensor, Transfer]:
+        piece = receive.message.piece
+        place = memory[: len(piece)] if receive.message.adds else memory[piece.start : piece.stop]
+        return place, self._communicator.start_receive(place, receive.message.sender, receive.number)
+
+    def _take(
+        self,
+        turn: Sequence[Receive],
+        arrived: Sequence[torch.Tensor],
+        values: torch.Tensor,
+        wire: torch.Tensor,
+        completing: frozenset[tuple[int, Message]],
+    ) -> None:
+        """Add what has arrived; a complete sum becomes the mean, in the precision in which others will have it."""
+        last = turn[-1].message
+        own, rounded = values[last.piece.start : last.piece.stop], wire[last.piece.start : last.piece.stop]
+        if (turn[-1].round, last) in completing:
+            add(own, arrived, rounded, 1 / self._communicator.world_size)
+        elif last.adds:
+            add(own, arrived, own)
+            return
+        if wire is not values:
+            own.copy_(rounded)
+
+    def _finish(self, sends: Iterable[int], leaving: dict[int, Transfer]) -> None:
+        """Return when these have left."""
+        for at in sends:
+            if transfer := leaving.pop(at, None):
+                transfer.wait()
+
+    def _wire_for(self, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """What travels: the values themselves, or the same rounded."""
+        if dtype == values.dtype:
+            return values
+        if self._communicator.step % self._log_every == 0:
+            self._communicator.traffic.note_rounding(*rounding(values, dtype))
+        if len(self._rounded) < len(values) or self._rounded.dtype != dtype:
+            self._rounded = torch.empty(len(values), dtype=dtype)
+        return self._rounded
+
+    def _landing_for(self, plan: Plan) -> list[torch.Tensor]:
+        """Memory for received pieces, before they are added."""
+        known = self._places
+        if len(known) < plan.ahead or len(known[0]) < plan.longest or known[0].dtype != plan.wire:
+            self._places = [torch.empty(plan.longest, dtype=plan.wire) for _ in range(plan.ahead)]
+        return self._places
