@@ -75,7 +75,7 @@ class House:
     def __init__(self, job: Job, work: Work, clock: RunClock, recorder: Recorder) -> None:
         self.job, self._clock, self._recorder = job, clock, recorder
         self.records: list[Step] = []
-        self._meter = StepMeter(job.cluster, clock, job.communicator, job.statistics)
+        self._meter = StepMeter(job.cluster, clock, job.communicator, job.statistics, job.sync)
         self._steps, self._number = Steps(job), 0
         self._batches = _batches(job, work.global_batch)
         self._augmentation = batches.draw_augmentation(job.dataset, job.settings.seed, 0)
@@ -120,8 +120,9 @@ class House:
         """The least time of a step's messages on these links; None where they were not measured."""
         if not links:
             return None
-        size = size_of(list(self.job.model.parameters()), self.job.settings.wire_precision)
-        return self.job.sync.cost_of(self.job.settings).seconds_at_least(size, [speed_of(link) for link in links])
+        parameters = list(self.job.model.parameters())
+        size = size_of(parameters, self.job.settings.wire_precision)
+        return self.job.sync.cost_for(parameters).seconds_at_least(size, [speed_of(link) for link in links])
 
     def fingerprint(self) -> str:
         """Of its parameters."""

@@ -90,7 +90,7 @@ class TimedMeter:
 
     def __init__(self, job: Job, recorder: Recorder, clock: RunClock) -> None:
         self._job, self._recorder = job, recorder
-        self._meter = StepMeter(job.cluster, clock, job.communicator, job.statistics)
+        self._meter = StepMeter(job.cluster, clock, job.communicator, job.statistics, job.sync)
 
     def begin(self, step: int) -> None:
         """A step begins."""

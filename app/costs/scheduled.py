@@ -5,13 +5,13 @@ from functools import lru_cache
 
 from app.costs.bandwidth import LinkSpeed
 from app.costs.parts import part_of
-from app.costs.schedules import Schedule
+from app.costs.schedules import Message, Schedule
 from app.costs.sizes import Cost, Size
 
 PIECE_BYTES = 8 << 20  # smaller pieces cost more wake-ups than their overlap saves
 
 
-def seconds_at_least(schedule: Schedule, element_bytes: float, links: Sequence[LinkSpeed]) -> float:
+def seconds_at_least(schedule: Schedule, bytes_of: Callable[[Message], float], links: Sequence[LinkSpeed]) -> float:
     """The time if only the links took time.
 
     A message leaves when the earlier ones that touch its elements have arrived. A link carries one message after
@@ -21,7 +21,7 @@ def seconds_at_least(schedule: Schedule, element_bytes: float, links: Sequence[L
     arrivals: list[list[float]] = [[0.0] for _ in links]  # when a rank has received its first so many messages
     sent, received = [0.0] * len(links), [0.0] * len(links)  # when a link is free again
     for message in schedule.messages:
-        sender, receiver, size = message.sender, message.receiver, len(message.piece) * element_bytes
+        sender, receiver, size = message.sender, message.receiver, bytes_of(message)
         leaves = max(sent[sender], arrivals[sender][next(sends[sender]).after])
         sent[sender] = leaves + size / links[sender].sends
         received[receiver] = max(sent[sender], max(received[receiver], leaves) + size / links[receiver].receives)
@@ -37,9 +37,21 @@ def cost_of(schedule: Callable[[int, int], Schedule], piece_bytes: int | None = 
         return scheduled(size.elements, world_size).elements_sent(rank) * size.element_bytes
 
     def least_seconds(size: Size, links: Sequence[LinkSpeed]) -> float:
-        whole = scheduled(size.elements, len(links))
-        cut = whole if piece_bytes is None else whole.in_pieces(elements_in(piece_bytes, size.element_bytes))
-        return seconds_at_least(cut, size.element_bytes, links)
+        whole, each = scheduled(size.elements, len(links)), size.element_bytes
+        pieces = whole if piece_bytes is None else whole.in_pieces(elements_in(piece_bytes, each))
+        return seconds_at_least(pieces, lambda message: len(message.piece) * each, links)
+
+    return Cost(bytes_sent, least_seconds)
+
+
+def cost_of_messages(schedule: Callable[[int], Schedule], bytes_of: Callable[[Message], int]) -> Cost:
+    """The formulas of an exchange of messages that have sizes of their own; the size of the gradients is known."""
+
+    def bytes_sent(size: Size, rank: int, world_size: int) -> float:
+        return float(sum(bytes_of(each) for each in schedule(world_size).messages if each.sender == rank))
+
+    def least_seconds(size: Size, links: Sequence[LinkSpeed]) -> float:
+        return seconds_at_least(schedule(len(links)), bytes_of, links)
 
     return Cost(bytes_sent, least_seconds)
 

@@ -52,7 +52,7 @@ class GradientSync(ABC):
 
     def __init__(self, communicator: Communicator, settings: Settings) -> None:
         """Send everything through this communicator."""
-        self._communicator = communicator
+        self._communicator, self._settings = communicator, settings
 
     def attach(self, model: nn.Module) -> nn.Module:
         """Prepare the model before training; the loop then calls the model returned here."""
@@ -79,6 +79,23 @@ class GradientSync(ABC):
     def cost_of(cls, settings: Settings) -> Cost:
         """The formulas with these settings, for a mode that they change."""
         return cls.cost
+
+    def cost_for(self, parameters: Sequence[nn.Parameter]) -> Cost:
+        """The formulas for the gradients of these parameters, for a mode that needs their shapes."""
+        return self.cost_of(self._settings)
+
+    @property
+    def moves_parameters(self) -> bool:
+        """Whether it averages parameters after some updates, instead of gradients before each."""
+        return False
+
+    def is_due(self, step: int, last: bool) -> bool:
+        """Whether it does so after this step, which may be the last one of the run."""
+        return False
+
+    def move_parameters(self) -> None:
+        """After an update: average the parameters."""
+        raise NotImplementedError(f"{type(self).__name__} averages gradients")
 
 
 def gradients_of(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:

@@ -33,9 +33,13 @@ class Exchange(GradientSync):
         """The same for values that have been multiplied by `share`."""
         self.average(values)
 
+    def expect(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Get ready for vectors of so many elements, for an exchange that needs the shapes of what lies in them."""
+
     def attach(self, model: nn.Module) -> nn.Module:
         """Lay out the buffer, and let backward fill it."""
         learned = learned_of(model.parameters())
+        self.expect(learned)
         if learned and self._communicator.world_size > 1:
             self._buffer = GradientBuffer(learned, self.share)
             for parameter in learned:

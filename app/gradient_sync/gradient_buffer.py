@@ -1,6 +1,6 @@
 """One piece of memory in which all gradients lie end to end, so that none has to be packed before it is sent."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
@@ -17,13 +17,8 @@ class GradientBuffer:
     def __init__(self, parameters: Sequence[nn.Parameter], share: float) -> None:
         """Each gradient is multiplied by this share on its way into its place."""
         self._share = share
-        self.values = parameters[0].new_zeros(sum(map(torch.numel, parameters)))
-        self._places: dict[nn.Parameter, torch.Tensor] = {}
-        start = 0
-        for parameter in parameters:
-            strides = torch.empty_like(parameter, device="meta").stride()  # the parameter's own, unless it has gaps
-            self._places[parameter] = self.values.as_strided(parameter.shape, strides, start)
-            start += parameter.numel()
+        self.values = vector_for(parameters)
+        self._places = dict(zip(parameters, places_in(self.values, parameters), strict=True))
 
     @torch.no_grad()
     def take(self, parameter: nn.Parameter) -> None:
@@ -41,3 +36,17 @@ class GradientBuffer:
             if parameter.grad is not place:
                 self.take(parameter)
         return any(parameter.grad is not None for parameter in self._places)
+
+
+def vector_for(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
+    """Zeros, one for each element."""
+    return parameters[0].new_zeros(sum(map(torch.numel, parameters))) if parameters else torch.empty(0)
+
+
+def places_in(vector: torch.Tensor, parameters: Sequence[nn.Parameter]) -> Iterator[torch.Tensor]:
+    """A place of each parameter's shape and layout, one after another."""
+    start = 0
+    for parameter in parameters:
+        strides = torch.empty_like(parameter, device="meta").stride()  # the parameter's own, unless it has gaps
+        yield vector.as_strided(parameter.shape, strides, start)
+        start += parameter.numel()

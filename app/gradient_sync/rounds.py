@@ -1,16 +1,17 @@
 """Runs one rank's part in a schedule: pieces on their way out, pieces that arrive and are added."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import cycle, groupby
 from typing import Self
 
 import torch
 
-from app.costs.parts import Part, Receive, Send
-from app.costs.schedules import Message
-from app.gradient_sync.wire_precision import add, rounding
+from app.costs.parts import Part, Receive, Send, part_of
+from app.costs.scheduled import PIECE_BYTES, elements_in
+from app.costs.schedules import Message, Schedule
+from app.gradient_sync.wire_precision import DTYPES, add, rounding
 from app.settings.fields import Settings
 from app.wire.communicator import Communicator, Transfer
 
@@ -44,13 +45,25 @@ class Plan:
 class Rounds:
     """Keeps its memory from step to step, because fresh memory costs as much time as an addition."""
 
-    def __init__(self, communicator: Communicator, settings: Settings) -> None:
-        self._communicator, self._log_every = communicator, settings.log_every
+    def __init__(
+        self,
+        communicator: Communicator,
+        settings: Settings,
+        schedule: Callable[[int], Schedule],
+        piece_bytes: int = PIECE_BYTES,
+    ) -> None:
+        """`schedule` is the one for so many elements."""
+        self._communicator, self._settings = communicator, settings
+        self._schedule, self._piece_bytes = schedule, piece_bytes
+        self._plans: dict[tuple[int, torch.dtype], Plan] = {}
         self._places: list[torch.Tensor] = []
         self._rounded = torch.empty(0)
 
-    def run(self, plan: Plan, values: torch.Tensor) -> None:
-        """Replace the ranks' values by their mean."""
+    def run(self, values: torch.Tensor) -> None:
+        """Replace the ranks' values by their mean, or by what the schedule leaves where nothing is added."""
+        if not len(values) or self._communicator.world_size == 1:
+            return
+        plan = self._plan_for(values)
         wire = self._wire_for(values, plan.wire)
         places, landing = cycle(self._landing_for(plan)), deque[tuple[torch.Tensor, Transfer]]()
         leaving: dict[int, Transfer] = {}
@@ -74,6 +87,17 @@ class Rounds:
                 self._take(turn, [place for place, _ in arrived], values, wire, plan.completing)
                 done += len(turn)
         self._finish(list(leaving), leaving)
+
+    def _plan_for(self, values: torch.Tensor) -> Plan:
+        key = len(values), values.dtype
+        if key not in self._plans:
+            half = DTYPES[self._settings.wire_precision] if self._settings.wire_precision != "fp32" else None
+            wire, ranks = half or values.dtype, self._communicator.world_size
+            pieces = self._schedule(len(values)).in_pieces(elements_in(self._piece_bytes, wire.itemsize))
+            adds = any(message.adds for message in pieces.messages)
+            completing = pieces.completing(len(values), ranks) if adds else frozenset[tuple[int, Message]]()
+            self._plans[key] = Plan.of(part_of(pieces, self._communicator.rank), completing, wire)
+        return self._plans[key]
 
     def _send(self, send: Send, values: torch.Tensor, wire: torch.Tensor) -> Transfer:
         """What is rounded for the wire is rounded here as well, so that all ranks hold the same."""
@@ -117,7 +141,7 @@ class Rounds:
         """What travels: the values themselves, or the same rounded."""
         if dtype == values.dtype:
             return values
-        if self._communicator.step % self._log_every == 0:
+        if self._communicator.step % self._settings.log_every == 0:
             self._communicator.traffic.note_rounding(*rounding(values, dtype))
         if len(self._rounded) < len(values) or self._rounded.dtype != dtype:
             self._rounded = torch.empty(len(values), dtype=dtype)

@@ -1,18 +1,15 @@
 """What the modes share whose rounds are written down as a schedule: they run it, and state what follows from it."""
 
 from abc import abstractmethod
-from functools import cached_property, lru_cache
 
 import torch
 
 from app.costs import scheduled
-from app.costs.parts import part_of
-from app.costs.scheduled import PIECE_BYTES, elements_in
+from app.costs.scheduled import PIECE_BYTES
 from app.costs.schedules import Schedule
 from app.costs.sizes import Cost
 from app.gradient_sync.exchange import Exchange
-from app.gradient_sync.rounds import Plan, Rounds
-from app.gradient_sync.wire_precision import DTYPES
+from app.gradient_sync.rounds import Rounds
 from app.settings.fields import Settings
 from app.wire.communicator import Communicator
 
@@ -24,8 +21,10 @@ class Scheduled(Exchange):
 
     def __init__(self, communicator: Communicator, settings: Settings) -> None:
         super().__init__(communicator, settings)
-        self._settings = settings
-        self._plan_of = lru_cache(maxsize=None)(self._make_plan)
+        ranks = communicator.world_size
+        self._rounds = Rounds(
+            communicator, settings, lambda elements: self.schedule(elements, ranks, settings), self.piece_bytes
+        )
 
     @staticmethod
     @abstractmethod
@@ -39,15 +38,4 @@ class Scheduled(Exchange):
 
     def average(self, values: torch.Tensor) -> None:
         """One round after another."""
-        if len(values) and self._communicator.world_size > 1:
-            self._rounds.run(self._plan_of(len(values), values.dtype), values)
-
-    @cached_property
-    def _rounds(self) -> Rounds:
-        return Rounds(self._communicator, self._settings)
-
-    def _make_plan(self, elements: int, dtype: torch.dtype) -> Plan:
-        wire = DTYPES[self._settings.wire_precision] if self._settings.wire_precision != "fp32" else dtype
-        ranks = self._communicator.world_size
-        pieces = self.schedule(elements, ranks, self._settings).in_pieces(elements_in(self.piece_bytes, wire.itemsize))
-        return Plan.of(part_of(pieces, self._communicator.rank), pieces.completing(elements, ranks), wire)
+        self._rounds.run(values)

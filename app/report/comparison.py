@@ -28,7 +28,7 @@ def compared(runs: Sequence[Run]) -> Table:
 
     columns: list[Column[Run]] = [
         Column("run", "run", TEXT, lambda run: run.name),
-        Column("mode", "sync_mode", TEXT, lambda run: run.summary.sync_mode),
+        Column("mode", "sync_mode", TEXT, lambda run: run.averaging),
         Column("model", "model", TEXT, lambda run: run.summary.model),
         Column("ranks", "world_size", COUNT, lambda run: run.summary.world_size),
         Column("batch", "global_batch_size", COUNT, lambda run: run.summary.global_batch_size),

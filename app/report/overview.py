@@ -35,7 +35,7 @@ def overview(run: Run) -> tuple[Figure, str]:
 def _write(run: Run, head: SubFigure) -> None:
     summary = run.summary
     ranks = f"{summary.world_size} rank{'s' if summary.world_size > 1 else ''}"
-    title = f"{summary.sync_mode}: {summary.model} on {summary.dataset}, {ranks}, batch {summary.global_batch_size}"
+    title = f"{run.averaging}: {summary.model} on {summary.dataset}, {ranks}, batch {summary.global_batch_size}"
     verdict = textwrap.fill(summary.verdict.sentences[0], LETTERS)
     head.text(0.01, 0.97, title, fontsize=16, fontweight="bold", va="top")
     head.text(0.01, 0.76, verdict, fontsize=11, va="top")

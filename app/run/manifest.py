@@ -11,7 +11,8 @@ import app
 from app import gradient_sync
 from app.cluster.members import Cluster
 from app.costs.bandwidth import LinkSpeed
-from app.costs.patterns import NOTHING, Cost, Size
+from app.costs.patterns import NOTHING
+from app.costs.sizes import Cost, Size
 from app.gradient_sync.contract import size_of
 from app.link.measured import speed_of
 from app.machine.cpus import fair_share
@@ -35,7 +36,8 @@ def gather(
     parameters = list(job.model.parameters())
     size = size_of(parameters, settings.wire_precision)
     speeds = [speed_of(link) for link in links or []]
-    cost = job.sync.cost_of(settings)
+    cost = job.sync.cost_for(parameters)
+    plain = settings.compression == "none" and settings.sync_every is None
     return Manifest(
         run=run,
         started_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -68,7 +70,7 @@ def gather(
         ),
         image=Image(git_revision=git_revision(), source_sha256=source_sha256(), system=_system()),
         given=settings.model_dump(mode="json", include=settings.model_fields_set - OF_ONE_START),
-        modes=_modes(settings, size, speeds) if speeds else None,
+        modes=_modes(settings, size, speeds) if speeds and plain else None,
         layout_cpu_seconds=layout_choice.measured(settings),
     )
 

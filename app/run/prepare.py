@@ -38,10 +38,12 @@ def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps, 
     going_on = resume.choose(settings)
     run = going_on or open_run(settings.run_name)
     folders.hand_over(HandedOver(run, going_on is not None, neighbours, secrets.token_hex(8)))
+    also = f", COMPRESSION={settings.compression}" if settings.compression != "none" else ""
+    also += f", SYNC_EVERY={settings.sync_every}" if settings.sync_every else ""
     goes_on = f" (it goes on at step {newest_commit(RESULTS / run)}; RESUME=never begins a new run)" if going_on else ""
     say(
         f"results/{run}: {settings.model} on {SOURCES[settings.dataset_name].title}, SYNC_MODE={settings.sync_mode}"
-        f"{goes_on}"
+        f"{also}{goes_on}"
     )
 
 

@@ -3,13 +3,13 @@
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.errors import SettingError
 from app.machine.say import shown
 from app.modes import ANY_WIRE_PRECISION
-from app.settings import forms, kinds
+from app.settings import averaging, forms, kinds
 from app.settings.link_rates import read_rate_by_rank
 
 ModelName = Literal["vgg11", "lenet5", "resnet18"]
@@ -24,6 +24,8 @@ ScheduleName = Literal["constant", "cosine", "step"]
 LinkCheck = Literal["strict", "warn", "off"]
 BackendName = Literal["gloo", "mpi"]
 Shuffle = Literal["every_epoch", "once"]
+CompressionName = Literal["none", "top_k", "random_k", "sign", "power_sgd"]
+Switch = Literal["on", "off"]
 
 DEFAULT_DATASETS: dict[ModelName, DatasetName] = {"vgg11": "shapes", "lenet5": "digits", "resnet18": "shapes"}
 DEFAULT_GLOBAL_BATCH_SIZE = 256
@@ -73,7 +75,39 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True, extra="ignore", allow_inf_nan=False)
 
     sync_mode: Annotated[str, AfterValidator(forms.SYNC_MODE)] = Field(
-        "ddp", description="how the ranks average their gradients"
+        "ddp",
+        description="how the ranks average their gradients [ddp; with COMPRESSION or SYNC_EVERY flat_all_reduce, with "
+        "top_k gathered_all_reduce, with sign parameter_server]",
+    )
+    compression: CompressionName = Field(
+        "none",
+        description="what each rank sends in place of its gradients: top_k the largest ones, random_k some that all "
+        "ranks draw alike, sign one bit each for a vote, power_sgd two thin matrices for each large one",
+    )
+    compression_ratio: float = Field(
+        0.01, ge=1e-9, le=1, description="share of the gradients that top_k and random_k send"
+    )
+    compression_rank: int = Field(4, ge=1, le=4096, description="columns of power_sgd's thin matrices")
+    error_feedback: Switch = Field(
+        "on", description="whether top_k and power_sgd add what they left out to the next step's gradients"
+    )
+    sync_every: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_STEPS,
+        description="average the parameters after every N steps, and none of the gradients [gradients in each step]",
+    )
+    outer_learning_rate: float = Field(
+        1,
+        ge=LEAST_FACTOR,
+        le=MOST_FACTOR,
+        description="with SYNC_EVERY: how far the parameters move towards their average; 1 takes it as it is",
+    )
+    outer_momentum: float = Field(
+        0,
+        ge=0,
+        lt=1,
+        description="with SYNC_EVERY: Nesterov's momentum of that move; DiLoCo has 0.9, and a rate of 0.7",
     )
     backend: BackendName = Field(
         "gloo", description="what carries the messages: gloo, or mpi, which is OpenMPI under mpirun"
@@ -285,6 +319,13 @@ class Settings(BaseSettings):
                 raise ValueError("not a text that a setting can be")
         return value
 
+    @model_validator(mode="before")
+    @classmethod
+    def fill_in(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Choose what follows from other settings."""
+        averaging.fill_in(values)
+        return values
+
     def model_post_init(self, context: Any, /) -> None:
         """Check what concerns more than one setting."""
         given = self.model_fields_set
@@ -304,8 +345,7 @@ class Settings(BaseSettings):
                 f"RESUME={self.resume} with RUN_NAME={self.run_name}: they name two runs. Unset one of them."
             )
         self._check_nodes()
-        self._check_exchange()
-        self._check_wire()
+        averaging.check(self)
         if "slow_factor" in given and self.slow_rank is None:
             raise SettingError(f"SLOW_FACTOR={self.slow_factor:g} without SLOW_RANK. Set SLOW_RANK, or unset both.")
         if ranks := self.world_size or self.ranks_started:
@@ -326,53 +366,10 @@ class Settings(BaseSettings):
                 "Unset WORLD_SIZE."
             )
 
-    def _check_exchange(self) -> None:
-        """Refuse what another mode would ignore."""
-        for name, value, mode in (
-            ("GROUP_SIZE", self.group_size, "hierarchical"),
-            ("SHARDS", self.shards, "parameter_server"),
-        ):
-            if value is not None and self.sync_mode != mode:
-                raise SettingError(
-                    f"{name}={value} with SYNC_MODE={self.sync_mode}: not allowed, it is a setting of {mode}. "
-                    f"Unset {name}, or set SYNC_MODE={mode}."
-                )
-
-    def _check_wire(self) -> None:
-        """Refuse half precision on the wire where it could not be, or would spoil what is asked for."""
-        if self.wire_precision == "fp32":
-            return
-        if self.sync_mode not in ANY_WIRE_PRECISION:
-            allowed = ", ".join(ANY_WIRE_PRECISION[1:])
-            raise SettingError(
-                f"WIRE_PRECISION={self.wire_precision} with SYNC_MODE={self.sync_mode}: not allowed, this mode sends "
-                f"gradients as they are. Allowed: WIRE_PRECISION=fp32, or SYNC_MODE={allowed}."
-            )
-        if self.precision == "fp64":
-            raise SettingError(
-                f"WIRE_PRECISION={self.wire_precision} with PRECISION=fp64: not allowed, rounding on the wire would "
-                "spoil the proofs that fp64 is for. Allowed: WIRE_PRECISION=fp32, or PRECISION=fp32, bf16."
-            )
-        if self.backend == "mpi":
-            raise SettingError(
-                f"WIRE_PRECISION={self.wire_precision} with BACKEND=mpi: not allowed, PyTorch's MPI carries no numbers "
-                "of 16 bits. Allowed: WIRE_PRECISION=fp32, or BACKEND=gloo."
-            )
-
     def check_ranks(self, world_size: int) -> None:
         """Refuse settings of ranks that do not exist, once the number of ranks is known."""
         self._check_scaled_rate(world_size)
-        if self.group_size is not None and world_size % self.group_size:
-            allowed = ", ".join(str(size) for size in range(1, world_size + 1) if world_size % size == 0)
-            raise SettingError(
-                f"GROUP_SIZE={self.group_size} with {world_size} rank(s): not allowed, groups must be of equal size. "
-                f"Allowed: {allowed}."
-            )
-        if self.shards is not None and self.shards > world_size:
-            raise SettingError(
-                f"SHARDS={self.shards} with {world_size} rank(s): not allowed, each shard is served by a rank of its "
-                f"own. Allowed: 1 to {world_size}."
-            )
+        averaging.check_ranks(self, world_size)
         rates = read_rate_by_rank(self.link_rate_by_rank) if self.link_rate_by_rank else {}
         named = [("LINK_RATE_BY_RANK", rank) for rank in rates] + [("SLOW_RANK", self.slow_rank)]
         for name, rank in named:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 from app.records.manifest import Manifest, Setting
 from app.records.summary import Advice, Summary
+from app.settings.averaging import OF_AVERAGING
 from app.settings.fields import Settings
 from app.settings.link_rates import read_rate_by_rank
 from app.summary.bound import HARDLY_USED, MIXED, MUCH, Parts, utilisation
@@ -46,7 +47,7 @@ def command(manifest: Manifest, *options: str, **changes: Setting) -> str | None
     """The run's own settings, with some of them otherwise; None is the default."""
     if _on_nodes(manifest):
         if WITH_FLOOR in options:
-            changes["sync_mode"] = "none"
+            changes |= {**dict.fromkeys(OF_AVERAGING), "sync_mode": "none"}
         return _command_on_nodes(manifest, changes)
     wanted = (manifest.given or {}) | {"workers": manifest.world_size - 1} | changes
     if {"global_batch_size", "batch_size_per_rank"} <= wanted.keys():

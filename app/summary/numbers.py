@@ -20,7 +20,7 @@ from app.records.summary import (
     UsageFigures,
     Verdict,
 )
-from app.summary import neighbours, networks, processor, scores, throughput, verdict, wall_clock
+from app.summary import averaging, neighbours, networks, processor, scores, throughput, verdict, wall_clock
 from app.summary.averages import mean, median, spread, total
 from app.summary.run_records import RankRecords, RunRecords, together, transfer_seconds
 from app.summary.straggler import find as find_straggler
@@ -84,6 +84,7 @@ def _group_figures(run: RunRecords, sync_seconds: float | None) -> GroupFigures:
     speed = throughput.of(ranks)
     straggler, undecided = find_straggler(ranks)
     formula = float(np.mean([rank.formula_bytes_sent_per_step for rank in run.manifest.ranks]))
+    formula *= averaging.share_of_steps(run.manifest, [step for rank in ranks for step in rank.steps])
     uncertainties = [clock.uncertainty_seconds for rank in ranks[1:] for clock in rank.clocks]
     return GroupFigures(
         **vars(_figures(ranks, losses[-1] if losses else None, speed, formula)),
@@ -99,13 +100,14 @@ def _group_figures(run: RunRecords, sync_seconds: float | None) -> GroupFigures:
 def _rank_figures(rank: RankRecords, manifest: Manifest, sync_seconds: float | None) -> RankFigures:
     participant = manifest.ranks[rank.rank]
     loss = rank.steps[-1].loss if rank.steps else None
+    formula = participant.formula_bytes_sent_per_step * averaging.share_of_steps(manifest, rank.steps)
     return RankFigures(
         rank=rank.rank,
         steps=len(rank.steps),
         finished=rank.finished is not None,
         parameters_sha256=rank.finished.parameters_sha256 if rank.finished else None,
         first_step=_first_step(rank),
-        **vars(_figures([rank], loss, throughput.of([rank]), participant.formula_bytes_sent_per_step)),
+        **vars(_figures([rank], loss, throughput.of([rank]), formula)),
         work_seconds=median(map(own_work, rank.warm)),
         peak_memory_bytes=rank.finished.peak_memory_bytes if rank.finished else None,
         usage=_usage(rank),
@@ -224,7 +226,7 @@ def _link_use(rank: RankRecords, sync_seconds: float | None, link: Link | None) 
     """The share of a rank's measured link speed that its gradients used while they were synchronised."""
 
     def use(way: str) -> float | None:
-        payload = mean(getattr(step, f"bytes_{way}") for step in rank.steps)
+        payload = mean(getattr(step, f"bytes_{way}") for step in rank.steps if step.bytes_sent or step.bytes_received)
         if link is None or not sync_seconds or payload is None:
             return None
         return payload / sync_seconds / link.direction(way).measured_bytes_per_second

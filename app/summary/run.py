@@ -10,6 +10,7 @@ from app.records import manifest
 from app.records.manifest import Manifest
 from app.records.summary import Summary
 from app.summary import run_records
+from app.summary.averaging import in_words
 from app.summary.numbers import summarise
 from app.summary.run_records import RankRecords, RunRecords
 
@@ -50,6 +51,11 @@ class Run:
     def mode(self) -> str:
         """Its SYNC_MODE."""
         return str(self.manifest.settings["sync_mode"])
+
+    @property
+    def averaging(self) -> str:
+        """Its SYNC_MODE, with COMPRESSION and SYNC_EVERY."""
+        return in_words(self.manifest)
 
     @property
     def synchronised(self) -> bool:

@@ -111,7 +111,7 @@ def together(ranks: Sequence[Sequence[Step]]) -> list[tuple[Step, ...]]:
 
 
 def transfer_seconds(ranks: Sequence[RankRecords]) -> Iterator[float]:
-    """For each step but the first: how long gradients were in flight, on the rank where that took longest.
+    """For each step but the first in which any were sent: how long gradients were in flight, on the slowest rank.
 
     This is the synchronisation phase. In a mode that hides some of it in backward, it is the time in which any bucket
     was in flight that all ranks had ready.
@@ -119,7 +119,7 @@ def transfer_seconds(ranks: Sequence[RankRecords]) -> Iterator[float]:
     for steps in together([rank.warm for rank in ranks]):
         if _sent_together(steps):
             yield max(_crossing(ranks, steps))
-        elif all(step.sync_seconds is not None for step in steps):
+        elif any(step.bytes_sent for step in steps) and all(step.sync_seconds is not None for step in steps):
             yield max(step.sync_seconds or 0.0 for step in steps)
 
 

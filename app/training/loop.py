@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from app import gradient_sync
+from app import cadence
 from app.checkpoint.keeper import Found
 from app.checkpoint.state import State
 from app.cluster.members import Cluster
@@ -94,7 +94,7 @@ def make_job(
         cluster,
         communicator,
         statistics,
-        gradient_sync.create(settings, communicator),
+        cadence.create(settings, communicator),
         pace_of(settings, cluster.rank, model, statistics),
         model,
         numerics,
@@ -109,7 +109,7 @@ def train(
     """Train to the end of the plan, with an evaluation after each epoch, and save the state now and then."""
     plan = job.plan
     steps = Steps(job)
-    meter = StepMeter(job.cluster, clock, job.communicator, job.statistics)
+    meter = StepMeter(job.cluster, clock, job.communicator, job.statistics, job.sync)
     console = Console(job.settings.log_every, job.say, going_on.epoch_so_far)
     began, step = time.monotonic(), 0
     if going_on.found:
@@ -209,7 +209,19 @@ class Steps:
         update = self._optimiser.step(step)
         pace.keep()
         meter.mark("optimiser")
+
+        if sync.moves_parameters:
+            self._move_parameters(sync.is_due(step, last=step + 1 == self._job.plan.steps), meter)
         return Outcome(len(samples), loss_sum.item(), int((logits.argmax(1) == labels).sum()), update)
+
+    def _move_parameters(self, due: bool, meter: Meter) -> None:
+        """In a step without it, waiting and synchronisation take no time, which is a measurement as well."""
+        if due:
+            meter.wait_for_peers()
+            self._job.sync.move_parameters()
+        else:
+            meter.mark("wait")
+        meter.mark("sync")
 
 
 def _evaluate(job: Job, recorder: Recorder, clock: RunClock, replica: nn.Module, epoch: int) -> None:

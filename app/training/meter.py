@@ -7,7 +7,7 @@ from typing import Protocol, Self
 
 from app.cluster.members import Cluster
 from app.errors import DivergedError, LockstepError
-from app.gradient_sync.contract import Overlap
+from app.gradient_sync.contract import GradientSync, Overlap
 from app.machine.cpus import CGROUP, Throttling
 from app.machine.scheduler import Threads
 from app.records.lines import Message, Step
@@ -89,9 +89,15 @@ class StepMeter:
     """Measures a rank's steps, one after another, and makes a record of each."""
 
     def __init__(
-        self, cluster: Cluster, clock: RunClock, communicator: Communicator, statistics: Communicator | None
+        self,
+        cluster: Cluster,
+        clock: RunClock,
+        communicator: Communicator,
+        statistics: Communicator | None,
+        sync: GradientSync,
     ) -> None:
         """`statistics` is the communicator of synchronised batch normalisation, where there is one."""
+        self._before_sync = "optimiser" if sync.moves_parameters else "backward"
         self._rank, self._run_clock = cluster.rank, clock
         self._communicator, self._statistics = communicator, statistics
         self._interface = Interface.of(cluster)
@@ -102,7 +108,7 @@ class StepMeter:
         self._step = step
         self._communicator.begin_step(step)
         self._before = Counters.read(self._interface)
-        self._processor = PhaseProcessor(self._threads, self._throttling)
+        self._processor = PhaseProcessor(self._threads, self._throttling, self._before_sync)
         self._clock = PhaseClock()
 
     def mark(self, phase: str) -> None:

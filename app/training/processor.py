@@ -8,7 +8,6 @@ from app.machine.scheduler import Threads
 from app.records.lines import PhaseSeconds
 
 TALKS = ("wait", "sync")  # phases in which the thread that trains waits for those that communicate
-BEFORE = "backward"  # the phase before them
 EXACT_TO = 6  # decimals: the scheduler's account is no finer than a microsecond
 
 
@@ -27,8 +26,9 @@ class PhaseProcessor:
     longest delay of any thread counts: the phase took at least that much longer.
     """
 
-    def __init__(self, threads: Threads, throttling: Throttling) -> None:
-        self._threads, self._throttling = threads, throttling
+    def __init__(self, threads: Threads, throttling: Throttling, before: str) -> None:
+        """`before` is the phase before the threads talk."""
+        self._threads, self._throttling, self._before = threads, throttling, before
         self._used: dict[str, float] = {}
         self._lost: dict[str, Lost] = {}
         self._everyones: dict[int, float] = {}
@@ -38,7 +38,7 @@ class PhaseProcessor:
         """End the phase that has run since the last mark."""
         own, throttled, cpu = self._threads.own_delay(), self._throttling.seconds(), time.process_time()
         everyones: dict[int, float] = {}
-        if phase == BEFORE:
+        if phase == self._before:
             everyones = self._threads.delays()
         elif phase in TALKS:
             everyones = self._threads.delays_of_known()

@@ -110,7 +110,7 @@ def synchronise(cluster: Cluster, mode: type[GradientSync], model: Model) -> Out
         sync.synchronise(parameters)
         steps.append([parameter.grad.numpy().copy() for parameter in parameters if parameter.grad is not None])
     size = size_of(parameters, model.wire_precision)
-    formula = sync.cost_of(settings).bytes_sent(size, cluster.rank, cluster.world_size)
+    formula = sync.cost_for(parameters).bytes_sent(size, cluster.rank, cluster.world_size)
     traffic = communicator.traffic
     return Outcome(steps, traffic.sent, traffic.received, formula, traffic.seconds)
 
