@@ -23,6 +23,7 @@ COMMANDS = {
     "train": "take part in a run, as one of its ranks",
     "prepare": "check the settings, make the data set, open the run's folder; runs once, before `train`",
     "mpi": "run another command as this rank of an MPI job: rank 0 starts all ranks through mpirun, in Compose",
+    "schedule": "print what the ranks would send to whom, and what that costs; scripts/schedule",
     "doctor": "examine the cluster, as one of its ranks: the machines, each link, the collective programs",
     "report": "make the report of a run again, or one page that compares several runs",
     "compare": "compare runs on the terminal, the fastest first",
@@ -107,6 +108,10 @@ def _run(arguments: argparse.Namespace) -> int:
             from app.launch.start import start
 
             return start(environment.load(), arguments.command_line)
+        case "schedule":
+            from app.run.schedule import show
+
+            show(environment.load(), say)
         case "doctor":
             clean_ups = end_on_signal()
             with quick_imports():

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from app.costs.schedules import Schedule
 from app.gradient_sync.contract import GradientSync, gradients_of, learned_of
 from app.gradient_sync.gradient_buffer import GradientBuffer
 from app.settings.fields import Settings
@@ -24,6 +25,11 @@ class Exchange(GradientSync):
     def __init__(self, communicator: Communicator, settings: Settings) -> None:
         super().__init__(communicator, settings)
         self._buffer: GradientBuffer | None = None
+
+    @staticmethod
+    def schedule(elements: int, world_size: int, settings: Settings) -> Schedule | None:
+        """The rounds for a vector of so many elements; None where the backend does not tell its messages."""
+        return None
 
     @abstractmethod
     def average(self, values: torch.Tensor) -> None:

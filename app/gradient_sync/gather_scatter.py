@@ -2,9 +2,12 @@
 
 import torch
 
+from app.costs.exchanges import star
 from app.costs.patterns import STAR
+from app.costs.schedules import Schedule
 from app.gradient_sync.contract import mean_of
 from app.gradient_sync.exchange import OneByOne
+from app.settings.fields import Settings
 
 
 class GatherScatter(OneByOne):
@@ -17,6 +20,11 @@ class GatherScatter(OneByOne):
     """
 
     cost = STAR
+
+    @staticmethod
+    def schedule(elements: int, world_size: int, settings: Settings) -> Schedule:
+        """To rank 0, and back."""
+        return star(elements, world_size)
 
     def average(self, values: torch.Tensor) -> None:
         """Gather, average, scatter."""

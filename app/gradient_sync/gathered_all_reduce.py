@@ -26,18 +26,20 @@ class GatheredAllReduce(Exchange):
     def __init__(self, communicator: Communicator, settings: Settings) -> None:
         super().__init__(communicator, settings)
         ranks = communicator.world_size
-        self._rounds = Rounds(communicator, settings, lambda elements: self.schedule(elements // ranks, ranks))
+        self._rounds = Rounds(
+            communicator, settings, lambda elements: self.schedule(elements // ranks, ranks, settings)
+        )
         self._everyones = torch.empty(0)
 
     @staticmethod
-    def schedule(elements: int, world_size: int) -> Schedule:
+    def schedule(elements: int, world_size: int, settings: Settings) -> Schedule:
         """Of a buffer with a place for each rank's elements."""
         return Schedule.of(*all_gather_round_a_ring(range(world_size), range(world_size * elements)))
 
     @classmethod
     def cost_of(cls, settings: Settings) -> Cost:
         """What follows from the schedule."""
-        return scheduled.cost_of(cls.schedule)
+        return scheduled.cost_of(lambda elements, ranks: cls.schedule(elements, ranks, settings))
 
     def average(self, values: torch.Tensor) -> None:
         """Gather, and add up."""

@@ -182,6 +182,16 @@ of_runs() {
     of_image --volume "$PWD/results:/lockstep/results" "$LOCKSTEP_IMAGE" "$command" "${@#"$PWD/"}"
 }
 
+# What the ranks would send, by the settings as they are.
+show_schedule() {
+    local name value environment=()
+    for name in $(known_settings); do
+        value=$(given "$name")
+        [[ -z $value ]] || environment+=(--env "$name=$value")
+    done
+    of_image "${environment[@]}" "$LOCKSTEP_IMAGE" schedule
+}
+
 # Without a network, and with only the rights that the entrypoint needs to drop all rights.
 of_image() {
     docker run --rm --network none --read-only --tmpfs /tmp --security-opt no-new-privileges \

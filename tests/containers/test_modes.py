@@ -20,7 +20,17 @@ BARRIER_MESSAGES = 8
 BYTES_PER_PAYLOAD = 1 + 2 * 66 / 1448
 
 
-SYNCHRONISING = [mode for mode in MODES if mode != "none"]
+# The others run their rounds as ring_all_reduce does.
+DISTINCT = (
+    "none",
+    "gather_scatter",
+    "send_recv",
+    "all_reduce",
+    "flat_all_reduce",
+    "ring_all_reduce",
+    "ddp",
+    "bucketed_all_reduce",
+)
 
 
 def messages_per_step(mode: str, rank: int) -> int | None:
@@ -33,6 +43,7 @@ def messages_per_step(mode: str, rank: int) -> int | None:
         "all_reduce": LENET5_PARAMETERS * all_reduce,
         "flat_all_reduce": all_reduce,
         "ring_all_reduce": 2 * (RANKS - 1),
+        "halving_doubling": 4,
         "ddp": all_reduce,
         "bucketed_all_reduce": all_reduce,
     }.get(mode)
@@ -49,7 +60,7 @@ def check_wire(rank: dict[str, Any], most: float, waiting: float = 0.0) -> None:
 
 def test_all_modes_train_the_same_model(used_clone: Clone) -> None:
     runs = {}
-    for mode in MODES:
+    for mode in (*DISTINCT, "halving_doubling"):
         used_clone.up(SYNC_MODE=mode, MAX_STEPS="20", EVALUATE="never")
         run = runs[mode] = used_clone.summary()
         assert run["sync_mode"] == mode
@@ -65,7 +76,7 @@ def test_all_modes_train_the_same_model(used_clone: Clone) -> None:
     assert used_clone.manifest()["settings"]["backend"] == "mpi"
     assert over_mpi["replicas_identical"]
     assert over_mpi["losses"] == pytest.approx(runs["ddp"]["losses"], rel=1e-4)
-    for one, other in pairwise(SYNCHRONISING):
+    for one, other in pairwise([mode for mode in runs if mode != "none"]):
         assert runs[other]["losses"] == pytest.approx(runs[one]["losses"], rel=1e-4)
     assert runs["none"]["losses"] != pytest.approx(runs["ddp"]["losses"], rel=1e-4)
     assert runs["none"]["run"]["bytes_sent_per_step"] == 0
@@ -97,6 +108,31 @@ def test_vgg_11_puts_the_bytes_of_the_formula_on_the_wire(
     assert run["run"]["bytes_sent_per_step"] == pytest.approx(megabytes * 1e6, rel=0.001)
     said = [each for each in run["verdict"]["sentences"] if "WIRE_PRECISION=bf16" in each]
     assert (run["run"]["wire_rounding_error"] is None) is (not said) is (wire_precision == "fp32")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("workers", ["2", "3", "5"])
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode not in DISTINCT])
+def test_every_topology_puts_the_bytes_of_its_schedule_on_the_wire(used_clone: Clone, mode: str, workers: str) -> None:
+    run_of_vgg_11(used_clone, SYNC_MODE=mode, WORKERS=workers)
+
+
+@pytest.mark.parametrize(
+    ("asked", "megabytes"),
+    [
+        ({"COMPRESSION": "power_sgd", "SYNC_MODE": "halving_doubling", "COMPRESSION_RANK": "2"}, 0.331),
+        ({"COMPRESSION": "sign"}, 1.731),
+    ],
+    ids=str,
+)
+def test_what_is_compressed_is_what_passes_the_wire(used_clone: Clone, asked: dict[str, str], megabytes: float) -> None:
+    """Of 36.9 MB; packed bits are sent as packed bits."""
+    used_clone.up(**{**VGG_11, **asked, "MAX_STEPS": "3"})
+    run = used_clone.summary()
+    assert run["replicas_identical"]
+    assert run["run"]["bytes_sent_per_step"] == pytest.approx(megabytes * 1e6, rel=0.01)
+    for rank in run["ranks"]:
+        check_wire(rank, rank["formula_bytes_sent_per_step"] * BYTES_PER_PAYLOAD + 60 * BYTES_PER_MESSAGE)
 
 
 def sync_seconds(run: dict[str, Any]) -> float:

@@ -35,6 +35,7 @@ from app.training.optimiser import Optimiser, Schedule, cosine
 from app.wire.communicator import Communicator
 from tests.processes import group
 from tests.processes.conftest import GroupOf
+from tests.processes.test_faults import AS_THE_RING
 from tests.processes.test_training import few_images
 
 IMAGES, EPOCHS = 26, 2
@@ -49,7 +50,19 @@ BASE: dict[str, Any] = {
     "learning_rate": 0.02,
 }
 RUNS: dict[str, dict[str, Any]] = {
-    **{mode: {"sync_mode": mode} for mode in MODES},
+    **{mode: {"sync_mode": mode} for mode in MODES if mode not in AS_THE_RING},
+    "halving_doubling": {"sync_mode": "halving_doubling"},
+    "top_k with error feedback": {"compression": "top_k", "compression_ratio": 0.05},
+    "random_k": {"compression": "random_k", "sync_mode": "ring_all_reduce"},
+    "sign": {"compression": "sign"},
+    "power_sgd, DiLoCo": {
+        "compression": "power_sgd",
+        "sync_mode": "hierarchical",
+        "sync_every": 2,
+        "outer_learning_rate": 0.7,
+        "outer_momentum": 0.9,
+    },
+    "parameters every four steps": {"sync_every": 4},  # so that a state is saved between two averages
     "vgg11 with ddp": {"model": "vgg11", "sync_mode": "ddp"},
     "vgg11 in bf16, layers and wire": {
         "model": "vgg11",

@@ -28,6 +28,7 @@ from tests.processes.contract import (
     coefficients,
     synchronise,
 )
+from tests.processes.test_faults import AS_THE_RING
 
 SYNCHRONISING = [name for name in MODES if name != "none"]
 STAR = ["gather_scatter", "send_recv"]
@@ -37,11 +38,24 @@ WORLD_SIZES = range(1, 6)
 
 @pytest.mark.parametrize("world_size", WORLD_SIZES)
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
-@pytest.mark.parametrize("mode", SYNCHRONISING)
+@pytest.mark.parametrize("mode", [mode for mode in SYNCHRONISING if mode not in AS_THE_RING])
 def test_gradients_become_the_mean_at_the_price_of_the_formula(
     group_of: GroupOf, mode: str, model: Model, world_size: int
 ) -> None:
     check_mode(group_of(world_size), mode_class(mode), model)
+
+
+# What these have of their own is their schedule, in which it matters how many ranks and how few elements there are.
+@pytest.mark.parametrize("world_size", range(1, 9))
+@pytest.mark.parametrize("name", ["odd shapes", "fewer elements than ranks"])
+@pytest.mark.parametrize("mode", sorted(AS_THE_RING))
+def test_schedules_keep_it_on_one_to_eight_ranks(group_of: GroupOf, mode: str, name: str, world_size: int) -> None:
+    check_mode(group_of(world_size), mode_class(mode), MODELS[name])
+
+
+@pytest.mark.parametrize("mode", sorted(AS_THE_RING))
+def test_schedules_keep_it_in_many_pieces(group_of: GroupOf, mode: str) -> None:
+    check_mode(group_of(4), mode_class(mode), MODELS["many pieces"])
 
 
 HALF = [

@@ -1,0 +1,63 @@
+"""`schedule`: what the ranks would send to whom, how many bytes that is, and the least time on given links."""
+
+from collections.abc import Iterator
+
+from app import cadence
+from app.costs import drawing
+from app.costs.bandwidth import LinkSpeed
+from app.errors import SettingError
+from app.gradient_sync import mode_class
+from app.gradient_sync.contract import size_of
+from app.gradient_sync.exchange import Exchange
+from app.machine.say import Say
+from app.settings.fields import Settings
+from app.settings.link_rates import read_rate, read_rate_by_rank
+from app.training import models
+from app.training.batch_norm import LocalBatchNorm2d
+from app.training.numerics import DTYPES
+
+DRAWN_ELEMENTS = 840  # which all numbers of ranks up to 8 divide
+MOST_DRAWN_RANKS = 16
+MEGA = 1e6
+
+
+def show(settings: Settings, say: Say) -> None:
+    """Print it."""
+    for line in _lines(settings):
+        say(line)
+
+
+def _lines(settings: Settings) -> Iterator[str]:
+    ranks = settings.world_size or settings.workers + 1
+    if ranks > MOST_DRAWN_RANKS:
+        raise SettingError(f"WORKERS={settings.workers}: too many to draw. Allowed: at most {MOST_DRAWN_RANKS - 1}.")
+    settings.check_ranks(ranks)
+    mode = mode_class(settings.sync_mode)
+    schedule = mode.schedule(DRAWN_ELEMENTS, ranks, settings) if issubclass(mode, Exchange) else None
+    yield f"{settings.sync_mode} on {ranks} rank(s)"
+    if schedule is None:
+        yield "The backend does not tell the messages of this mode." if settings.sync_mode != "none" else "No messages."
+    elif ranks > 1:
+        yield from drawing.draw(schedule, ranks)
+        yield drawing.legend(schedule)
+    yield from _costs(settings, ranks)
+
+
+def _costs(settings: Settings, ranks: int) -> Iterator[str]:
+    dtype = DTYPES[settings.precision]
+    parameters = list(models.build(settings.model, settings.seed, dtype, LocalBatchNorm2d).parameters())
+    size, cost = size_of(parameters, settings.wire_precision), cadence.cost_of(settings, parameters)
+    sent = [cost.bytes_sent(size, rank, ranks) for rank in range(ranks)]
+    when = f"each {settings.sync_every} steps" if settings.sync_every else "a step"
+    compressed = f", {settings.compression}" if settings.compression != "none" else ""
+    megabytes = ", ".join(f"{each / MEGA:.3f}" for each in sent)
+    yield f"{settings.model}{compressed}, {size.bytes / MEGA:.3f} MB of gradients: MB sent {when} by rank: {megabytes}"
+    if settings.link_rate is not None and ranks > 1:
+        links = [LinkSpeed(rate, rate) for rate in _rates(settings, ranks)]
+        yield f"At {settings.link_rate} they need at least {1e3 * cost.seconds_at_least(size, links):.3g} ms."
+
+
+def _rates(settings: Settings, ranks: int) -> list[float]:
+    """In bytes a second, by rank."""
+    single = read_rate_by_rank(settings.link_rate_by_rank) if settings.link_rate_by_rank else {}
+    return [single.get(rank, read_rate(settings.link_rate or "")) / 8 for rank in range(ranks)]
