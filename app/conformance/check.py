@@ -4,7 +4,7 @@ import secrets
 import socket
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -49,6 +49,7 @@ class Verdict:
     law: Law | None  # the first that is broken; None: it conforms
     case: Case | None
     seen: str
+    kind: str  # the class of its laws
     cases: int
     laws: int
     seconds: float
@@ -77,8 +78,7 @@ class Checker:
                 if broken := self._try(case):
                     found = (case, *broken)
                     say(f"{broken[0].name}: broken on {case}")
-                    smaller = self._smaller(found)
-                    found = min(filter(None, (found, smaller)), key=lambda each: _size(each[0]))
+                    found = self._smaller(found)
                     break
             else:
                 say(f"{len(self._known)} cases hold; trying others")
@@ -103,22 +103,27 @@ class Checker:
 
     def _any(self) -> tuple[Case, Law, str] | None:
         """The smallest case that Hypothesis finds, if it finds any."""
-        return self._find(lambda broken: True, TOTAL_SECONDS, EXAMPLES)
+        return self._find(TOTAL_SECONDS, EXAMPLES)
 
-    def _smaller(self, found: tuple[Case, Law, str]) -> tuple[Case, Law, str] | None:
-        """The smallest case that breaks the same law. To wait for one that hangs again and again takes too long."""
-        if self._hung or found[0].model is TINY:
-            return None
-        return self._find(lambda law: law is found[1], min(TOTAL_SECONDS, self._seconds() + SHRINK_SECONDS), EXAMPLES)
+    def _smaller(self, found: tuple[Case, Law, str]) -> tuple[Case, Law, str]:
+        """A small case that breaks the same law. To wait for one that hangs again and again takes too long."""
+        until = self._seconds() + SHRINK_SECONDS
+        while not self._hung and self._seconds() < until:
+            simpler = ((case, self._try(case)) for case in _simpler(found[0]) if self._seconds() < until)
+            better = next(((case, *broken) for case, broken in simpler if broken and broken[0] is found[1]), None)
+            if better is None or self._hung:
+                break
+            found = better
+        return found
 
-    def _find(self, wanted: Callable[[Law], bool], until: float, examples: int) -> tuple[Case, Law, str] | None:
+    def _find(self, until: float, examples: int) -> tuple[Case, Law, str] | None:
         smallest: list[tuple[Case, Law, str]] = []  # each smaller than the one before, or as it was
 
         def is_broken(case: Case) -> bool:
             if case not in self._known and (self._seconds() > until or self._hung):
                 return False
             broken = self._try(case)
-            if broken is None or not wanted(broken[0]) or (smallest and broken[0] is not smallest[0][1]):
+            if broken is None or (smallest and broken[0] is not smallest[0][1]):
                 return False
             if not smallest or _size(case) <= _size(smallest[-1][0]):
                 smallest.append((case, *broken))
@@ -191,7 +196,7 @@ class Checker:
     def _verdict(self, found: tuple[Case, Law, str] | None) -> Verdict:
         case, law, seen = found or (None, None, "")
         laws = 1 + len(LAWS.get(self._class, ()))  # type: ignore[call-overload]  # a stranger's word
-        return Verdict(law, case, seen, len(self._known), laws, self._seconds())
+        return Verdict(law, case, seen, self._class, len(self._known), laws, self._seconds())
 
 
 def _size(case: Case) -> tuple[int, ...]:
@@ -199,6 +204,31 @@ def _size(case: Case) -> tuple[int, ...]:
     shapes = [each.shape for each in case.model.parameters]
     odd = sum(each.frozen + each.transposed + each.unused for each in case.model.parameters)
     return case.world_size, len(shapes), odd, sum(int(np.prod(shape)) for shape in shapes), sum(map(len, shapes))
+
+
+def _simpler(case: Case) -> Iterator[Case]:
+    """What is a step simpler: fewer parameters, fewer ranks, a plainer or smaller parameter."""
+    model = case.model
+    for at, parameter in enumerate(model.parameters):
+        others = (*model.parameters[:at], *model.parameters[at + 1 :])
+        if others and not all(each.unused for each in others):
+            yield replace(case, model=replace(model, parameters=others))
+        shape = parameter.shape
+        shapes = [shape[:place] + shape[place + 1 :] for place in range(len(shape))]
+        shapes += [(*shape[:place], 1, *shape[place + 1 :]) for place, width in enumerate(shape) if width > 1]
+        plainer = [
+            replace(parameter, frozen=False),
+            replace(parameter, transposed=False),
+            replace(parameter, unused=False),
+        ]
+        for each in [*plainer, *(replace(parameter, shape=smaller) for smaller in shapes)]:
+            if each == parameter:
+                continue
+            yield replace(
+                case, model=replace(model, parameters=(*model.parameters[:at], each, *model.parameters[at + 1 :]))
+            )
+    for ranks in range(1, case.world_size):
+        yield replace(case, world_size=ranks)
 
 
 def _with_a_use(model: Model) -> Model:

@@ -39,7 +39,7 @@ def check(name: str, called: str, own: Sequence[str], say: Say, *, table: bool =
     if table:
         case = f"{verdict.case}: {verdict.seen}" if verdict.law else ""
         law = verdict.law.name if verdict.law else ""
-        say(row(called, "broken" if verdict.law else "conforms", law, case, verdict.seconds))
+        say(row(called, "broken" if verdict.law else conforms(verdict), law, case, verdict.seconds))
     else:
         for line in words(called, verdict):
             say(line)
@@ -58,12 +58,17 @@ def words(called: str, verdict: Verdict) -> list[str]:
     """A verdict for people."""
     if verdict.law is None:
         tried = f"{verdict.laws} laws, {verdict.cases} cases on 1 to 8 ranks, {verdict.seconds:.0f} s"
-        return [f"{called} conforms: {tried}"]
+        return [f"{called} {conforms(verdict)}: {tried}"]
     return [
         f"{called} breaks the law '{verdict.law.name}': {verdict.law.sentence}",
         f"  smallest case: {verdict.case}",
         f"  what was seen: {verdict.seen}",
     ]
+
+
+def conforms(verdict: Verdict) -> str:
+    """With the class that the mode itself has named, where that is not held to the mean."""
+    return "conforms" if verdict.kind == "exact" else f"conforms as {verdict.kind}"
 
 
 def _built_in(name: str, own: Sequence[str]) -> Submission:
