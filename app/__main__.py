@@ -28,6 +28,7 @@ COMMANDS = {
     "report": "make the report of a run again, or one page that compares several runs",
     "compare": "compare runs on the terminal, the fastest first",
     "experiment": "plan an experiment, print its next run, make its page; scripts/experiment runs them",
+    "conformance": "check that a mode keeps the laws of synchronisation; scripts/conformance confines it",
     "faults": "plan faults in real runs, judge what happened; scripts/faults injects them",
     "benchmark": "time a part of the program against plain code, as one of the cluster's ranks",
     "shape-link": "shape this rank's link as the LINK_ settings request; as root, before another command",
@@ -147,6 +148,12 @@ def _run(arguments: argparse.Namespace) -> int:
             return _experiment(arguments)
         case "faults":
             return _faults(arguments)
+        case "conformance":
+            with quick_imports():
+                from app.conformance import commands as conformance
+
+            own = arguments.own.split(",") if arguments.own else []
+            return conformance.check(arguments.mode, arguments.called, own, say, table=arguments.table)
         case "progress":
             from app.run.progress import follow
 
@@ -291,6 +298,11 @@ def _parser() -> argparse.ArgumentParser:
                 command.add_argument(OPTIONS[setting], dest=setting, metavar=value, help=meaning)
         if name == "benchmark":
             benchmarks.add_to(command)
+        if name == "conformance":
+            command.add_argument("mode", metavar="MODE", help="a built-in mode, or - for a file on standard input")
+            command.add_argument("--called", default="", metavar="NAME", help="what messages call it")
+            command.add_argument("--own", default="", metavar="A,B,C", help="the files in extensions/, by name")
+            command.add_argument("--table", action="store_true", help="print one row of a table (CSV)")
         if name == "experiment":
             _add_experiments(command)
         if name == "faults":

@@ -22,6 +22,12 @@ class DamagedError(LockstepError):
     comes_again = True
 
 
+class ExtensionError(LockstepError):
+    """A failure in a user's own mode, model or data set. The same code does so each time."""
+
+    comes_again = True
+
+
 class DivergedError(LockstepError):
     """A training whose numbers are none any more. The same run does so each time."""
 

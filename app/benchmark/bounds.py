@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from app.datasets import SIDE
-from app.datasets.prepared import MODEL_CHANNELS
+from app.datasets.prepared import channels_of
 from app.settings.fields import Settings
 from app.training import models
 from app.training.numerics import DTYPES
@@ -24,7 +24,7 @@ DTYPE_OF_PRODUCT = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch
 def flops_per_image(settings: Settings) -> float:
     """Floating-point operations of forward and backward, those of matrix products and convolutions alone."""
     model = models.build(settings.model, settings.seed, DTYPES["fp32"])
-    images = torch.randn(SAMPLE_IMAGES, MODEL_CHANNELS[settings.model], SIDE, SIDE)
+    images = torch.randn(SAMPLE_IMAGES, channels_of(settings.model), SIDE, SIDE)
     with FlopCounterMode(display=False) as counter:
         model(images).sum().backward()
     return float(counter.get_total_flops()) / SAMPLE_IMAGES

@@ -16,7 +16,7 @@ with quick_imports():
     from torch.nn.functional import cross_entropy
 
     from app.datasets import CLASSES, SIDE
-    from app.datasets.prepared import MODEL_CHANNELS
+    from app.datasets.prepared import channels_of
     from app.settings import environment
     from app.settings.fields import Settings
     from app.training import convolution, models
@@ -30,7 +30,7 @@ class TrainingStep:
         self._numerics = Numerics.of(settings)
         self._model = models.build(settings.model, settings.seed, self._numerics.dtype)
         convolution.arrange(self._model, self._numerics.layout)
-        self._images = torch.rand(images, MODEL_CHANNELS[settings.model], SIDE, SIDE, dtype=self._numerics.dtype)
+        self._images = torch.rand(images, channels_of(settings.model), SIDE, SIDE, dtype=self._numerics.dtype)
         self._labels = torch.arange(images) % CLASSES
         self._settings = settings
         self._optimise_by(fused=True)

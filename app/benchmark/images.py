@@ -2,14 +2,17 @@
 
 import numpy as np
 
-from app.datasets import CLASSES, SIDE, SOURCES
+from app.datasets import CLASSES, SIDE, source_of
 from app.datasets.prepared import DataSet, Part
 from app.settings.fields import DEFAULT_DATASETS, Settings
 
 
 def noise(settings: Settings, samples: int) -> DataSet:
     """Random images and labels, the same on all ranks, in the form of the model's usual set."""
-    source, random = SOURCES[DEFAULT_DATASETS[settings.model]], np.random.default_rng(settings.seed)
+    source, random = (
+        source_of(DEFAULT_DATASETS.get(settings.model, settings.dataset_name)),
+        np.random.default_rng(settings.seed),
+    )
     images = random.integers(0, 256, (samples, SIDE, SIDE, source.channels), dtype=np.uint8)
     part = Part(images, random.integers(0, CLASSES, samples))
     return DataSet(source, part, part)

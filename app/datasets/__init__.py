@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 from app.datasets import cifar10, digits, mnist, shapes
 from app.datasets.archives import Archive
+from app.errors import ExtensionError
+from app.extensions.files import path_of
+from app.extensions.loading import load
 from app.settings.fields import DatasetName
 
 SIDE = 32  # pixels, of every set's images
@@ -86,3 +89,13 @@ SOURCES: dict[DatasetName, Source] = {
         archives=mnist.archives,
     ),
 }
+
+
+def source_of(name: DatasetName) -> Source:
+    """A set by its name: one of these, or SOURCE in the user's own file."""
+    if name in SOURCES:
+        return SOURCES[name]
+    source = getattr(load(name), "SOURCE", None)
+    if not isinstance(source, Source):
+        raise ExtensionError(f"{path_of(name)}: SOURCE is no Source(...) of app.datasets. See docs/extensions.md.")
+    return source

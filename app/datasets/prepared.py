@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.datasets import CLASSES, SIDE, SOURCES, Images, Labels, Parts, Source
+from app.datasets import CLASSES, SIDE, SOURCES, Images, Labels, Parts, Source, source_of
 from app.datasets.archives import obtain, unpack
 from app.errors import LockstepError, SettingError
+from app.extensions import reading
+from app.extensions.files import path_of
+from app.extensions.loading import blamed
 from app.machine import folders
 from app.machine.folders import PREPARED, scratch_in
 from app.machine.interrupt import CleanUps
@@ -44,19 +47,24 @@ class DataSet:
     test: Part
 
 
+def channels_of(model: ModelName) -> int:
+    """Those of the images that a model takes."""
+    return MODEL_CHANNELS[model] if model in MODEL_CHANNELS else reading.channels_of(model)
+
+
 def check_fit(model: ModelName, name: DatasetName) -> None:
     """Refuse a model and a data set that do not fit together."""
-    if MODEL_CHANNELS[model] != SOURCES[name].channels:
-        fitting = [other for other, source in SOURCES.items() if source.channels == MODEL_CHANNELS[model]]
+    if channels_of(model) != source_of(name).channels:
+        fitting = [other for other, source in SOURCES.items() if source.channels == channels_of(model)]
         raise SettingError(
-            f"MODEL={model} with DATASET={name}: the model takes images of {MODEL_CHANNELS[model]} channel(s), "
-            f"the set has {SOURCES[name].channels}. Allowed with this model: {', '.join(fitting)}."
+            f"MODEL={model} with DATASET={name}: the model takes images of {channels_of(model)} channel(s), "
+            f"the set has {source_of(name).channels}. Allowed with this model: {', '.join(fitting)}."
         )
 
 
 def folder_of(name: DatasetName) -> Path:
     """The folder of a set's arrays; each version of the code that makes them has its own."""
-    return PREPARED / f"{name}-{SOURCES[name].fingerprint}"
+    return PREPARED / f"{name}-{source_of(name).fingerprint}"
 
 
 def make(name: DatasetName, say: Say, clean_ups: CleanUps) -> bool:
@@ -73,7 +81,7 @@ def make_if_missing(name: DatasetName, say: Say, clean_ups: CleanUps) -> None:
 
 
 def _make(name: DatasetName, say: Say, clean_ups: CleanUps) -> bool:
-    source, folder = SOURCES[name], folder_of(name)
+    source, folder = source_of(name), folder_of(name)
     published = source.archives() if source.archives else []
     archives = [(archive, obtain(archive, say, clean_ups)) for archive in published]
     for stale in PREPARED.glob(f"{name}-*"):
@@ -81,7 +89,8 @@ def _make(name: DatasetName, say: Say, clean_ups: CleanUps) -> bool:
     with scratch_in(PREPARED, clean_ups) as scratch:
         for archive, path in archives:
             unpack(path, scratch / "unpacked" / archive.place)
-        parts = _read(name, scratch / "unpacked") if archives else source.make()
+        with blamed(name):
+            parts = _read(name, scratch / "unpacked") if archives else source.make()
         _check(name, parts)
         arrays = scratch / "arrays"
         arrays.mkdir()
@@ -95,7 +104,7 @@ def _make(name: DatasetName, say: Say, clean_ups: CleanUps) -> bool:
 
 def _read(name: DatasetName, folder: Path) -> Parts:
     try:
-        return SOURCES[name].make(folder)
+        return source_of(name).make(folder)
     except RuntimeError as error:
         raise SettingError(
             f"torchvision cannot read {name} from its archives: {error}. Put the published ones into data/."
@@ -104,20 +113,35 @@ def _read(name: DatasetName, folder: Path) -> Parts:
 
 def _check(name: DatasetName, parts: Parts) -> None:
     """Refuse arrays that do not have the form of every set, whatever their checksums say."""
+    remedy = "Put the published archives into data/." if name in SOURCES else f"Correct make() in {path_of(name)}."
+    if not _is_of_two_parts(parts):
+        raise SettingError(
+            f"{name}: make() returns no two parts of arrays. Expected: "
+            f'{{"train": (images, labels), "test": (images, labels)}}. {remedy}'
+        )
     for part, (images, labels) in parts.items():
-        expected = (len(labels), SIDE, SIDE, SOURCES[name].channels)
+        expected = (len(labels), SIDE, SIDE, source_of(name).channels)
         if images.shape != expected or images.dtype != np.uint8:
             raise SettingError(
-                f"{name}: its {part} images are {images.dtype} {images.shape}, expected uint8 {expected}. "
-                "Put the published archives into data/."
+                f"{name}: its {part} images are {images.dtype} {images.shape}, expected uint8 {expected}. {remedy}"
             )
         found, expected_classes = {int(label) for label in np.unique(labels)}, set(range(CLASSES))
         if found != expected_classes:
             missing, strange = sorted(expected_classes - found), sorted(found - expected_classes)
             raise SettingError(
                 f"{name}: its {part} part must hold the classes 0 to {CLASSES - 1}; missing: {missing}, "
-                f"unknown: {strange}. Put the published archives into data/."
+                f"unknown: {strange}. {remedy}"
             )
+
+
+def _is_of_two_parts(parts: object) -> bool:
+    return (
+        isinstance(parts, dict)
+        and parts.keys() == set(PARTS)
+        and all(isinstance(each, tuple) and len(each) == 2 for each in parts.values())
+        and all(isinstance(array, np.ndarray) for each in parts.values() for array in each)
+        and all(labels.ndim == 1 and labels.dtype == np.int64 for _, labels in parts.values())
+    )
 
 
 def _intact(folder: Path) -> bool:
@@ -156,8 +180,8 @@ def load(name: DatasetName) -> DataSet:
     folder = folder_of(name)
     if not folder.is_dir():
         raise LockstepError(f"{folder} is missing. Run `python -m app prepare` with the same settings first.")
-    parts = {part: _load_part(folder, part, SOURCES[name].channels) for part in PARTS}
-    return DataSet(SOURCES[name], parts["train"], parts["test"])
+    parts = {part: _load_part(folder, part, source_of(name).channels) for part in PARTS}
+    return DataSet(source_of(name), parts["train"], parts["test"])
 
 
 def _load_part(folder: Path, part: str, channels: int) -> Part:

@@ -13,6 +13,7 @@ from app.cluster.members import Cluster
 from app.costs.bandwidth import LinkSpeed
 from app.costs.patterns import NOTHING
 from app.costs.sizes import Cost, Size
+from app.extensions import files
 from app.gradient_sync.contract import size_of
 from app.link.measured import speed_of
 from app.machine.cpus import fair_share
@@ -68,7 +69,9 @@ def gather(
             numpy=numpy.__version__,
             kernel=platform.release(),
         ),
-        image=Image(git_revision=git_revision(), source_sha256=source_sha256(), system=_system()),
+        image=Image(
+            git_revision=git_revision(), source_sha256=source_sha256(files.sources(settings.own)), system=_system()
+        ),
         given=settings.model_dump(mode="json", include=settings.model_fields_set - OF_ONE_START),
         modes=_modes(settings, size, speeds) if speeds and plain else None,
         layout_cpu_seconds=layout_choice.measured(settings),
@@ -77,7 +80,7 @@ def gather(
 
 def _modes(settings: Settings, size: Size, speeds: Sequence[LinkSpeed]) -> dict[str, ModeCost]:
     """Every mode that synchronises, as a choice for the same gradients on the same links."""
-    classes = {name: gradient_sync.mode_class(name) for name in MODES}
+    classes = {name: gradient_sync.mode_class(name) for name in dict.fromkeys([*MODES, settings.sync_mode])}
     return {
         name: ModeCost(cost.seconds_at_least(size, speeds), hides=not mode.explicit)
         for name, mode in classes.items()

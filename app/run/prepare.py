@@ -2,11 +2,13 @@
 
 import secrets
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from app.checkpoint.keeper import newest_commit
-from app.datasets import SOURCES, prepared
-from app.errors import SettingError
+from app.datasets import prepared, source_of
+from app.errors import ExtensionError, SettingError
+from app.extensions import reading
 from app.machine import folders
 from app.machine.cpus import look
 from app.machine.folders import PREPARED, RESULTS, HandedOver
@@ -24,13 +26,12 @@ FLOOR_MODE, FLOOR_ENDING = "none", "-floor"  # as scripts/host/cluster.sh sets t
 def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps, *, only_data: bool = False) -> None:
     """Do everything that has to be done once, for any number of ranks: on machines without rank 0, the data alone."""
     settings.check_machine(len(look().cores))
-    prepared.check_fit(settings.model, settings.dataset_name)
-    for folder in (RESULTS, PREPARED):
-        folders.check_writable(folder)
-    began = time.monotonic()
-    if prepared.make(settings.dataset_name, say, clean_ups):
-        say(f"made the data set {settings.dataset_name} in {time.monotonic() - began:.1f} s")
-    prepared.load_for(settings)  # refuses more samples than there are
+    check_own(settings)
+    try:
+        _make_data(settings, say, clean_ups)
+    except ExtensionError as error:
+        error.exit_code = SettingError.exit_code  # no rank has started
+        raise
     layout_choice.make(settings, say)
     if only_data:
         folders.RUN_FILE.unlink(missing_ok=True)  # of a run whose rank 0 was here
@@ -42,9 +43,30 @@ def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps, 
     also += f", SYNC_EVERY={settings.sync_every}" if settings.sync_every else ""
     goes_on = f" (it goes on at step {newest_commit(RESULTS / run)}; RESUME=never begins a new run)" if going_on else ""
     say(
-        f"results/{run}: {settings.model} on {SOURCES[settings.dataset_name].title}, SYNC_MODE={settings.sync_mode}"
+        f"results/{run}: {settings.model} on {source_of(settings.dataset_name).title}, SYNC_MODE={settings.sync_mode}"
         f"{also}{goes_on}"
     )
+
+
+def _make_data(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
+    prepared.check_fit(settings.model, settings.dataset_name)
+    for folder in (RESULTS, PREPARED):
+        folders.check_writable(folder)
+    began = time.monotonic()
+    if prepared.make(settings.dataset_name, say, clean_ups):
+        say(f"made the data set {settings.dataset_name} in {time.monotonic() - began:.1f} s")
+    prepared.load_for(settings)  # refuses more samples than there are
+
+
+def check_own(settings: Settings) -> None:
+    """Refuse a user's own file that is not what its setting needs, from its text alone: only a data set is run here."""
+    checks: dict[str, Callable[[str], None]] = {
+        "SYNC_MODE": reading.check_mode,
+        "MODEL": reading.check_model,
+        "DATASET": reading.check_dataset,
+    }
+    for setting, name in settings.own.items():
+        checks[setting](name)
 
 
 def check_floor(settings: Settings) -> None:
@@ -52,6 +74,7 @@ def check_floor(settings: Settings) -> None:
     if settings.sync_mode == FLOOR_MODE:
         others = ", ".join(mode for mode in MODES if mode != FLOOR_MODE)
         raise SettingError(f"SYNC_MODE={FLOOR_MODE}: this is the floor itself. Allowed with --with-floor: {others}.")
+    check_own(settings)
     prepared.check_fit(settings.model, settings.dataset_name)
     if settings.run_name is None:
         return

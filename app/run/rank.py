@@ -20,6 +20,7 @@ from app.cluster.sharing import oversubscription, unlike
 from app.datasets import prepared
 from app.datasets.prepared import DataSet
 from app.errors import JoinError, LockstepError, StoppedError, WriteError
+from app.extensions.loading import blamed
 from app.link.measured import deviations
 from app.link.measurement import describe, insist_on, measure_links
 from app.machine import folders, interfaces, process
@@ -132,7 +133,8 @@ def _go_through(
     finished: Finished | None = None
     stopped: StoppedError | None = None
     try:
-        with cluster.until_the_end(), _saying_what_cannot_be_written(cluster.rank):
+        own = blamed(*settings.own.values(), who=f"rank {cluster.rank}: ")
+        with cluster.until_the_end(), _saying_what_cannot_be_written(cluster.rank), own:
             try:
                 finished = take_part(settings, cluster, dataset, run_folder, say)
             except StoppedError as error:

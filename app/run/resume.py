@@ -5,6 +5,7 @@ from pathlib import Path
 
 from app.checkpoint.keeper import is_unfinished, newest_commit
 from app.errors import SettingError
+from app.extensions import files
 from app.machine import folders
 from app.machine.folders import RESULTS
 from app.machine.source import source_sha256
@@ -42,8 +43,9 @@ def why_not(folder: Path, settings: Settings) -> str | None:
         return f"results/{folder.name} has saved no state."
     if step >= manifest.plan.steps:
         return f"results/{folder.name} has finished."
-    if manifest.image.source_sha256 != source_sha256():
-        return f"results/{folder.name} was made by another version of the program."
+    if manifest.image.source_sha256 != source_sha256(files.sources(settings.own)):
+        own = f", or with other files in {files.FOLDER}/" if settings.own else ""
+        return f"results/{folder.name} was made by another version of the program{own}."
     if other := list(_other_settings(manifest, settings)):
         return f"results/{folder.name} has other settings: {'; '.join(other)}."
     if folders.is_held(folder):

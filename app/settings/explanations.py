@@ -10,9 +10,10 @@ from pydantic import AfterValidator, BeforeValidator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from app.extensions.files import FOLDER
 from app.machine.say import LONGEST_SHOWN, shown
 from app.settings.fields import OUTSIDE_COMPOSE, Settings
-from app.settings.kinds import Form, OneOf, types_of
+from app.settings.kinds import Form, OneOf, OneOfOrOwn, types_of
 
 LIKENESS = 0.5  # of two words, from which on one is suggested for the other
 SHORTEST_PART = 3  # letters of a word that counts as a part of another
@@ -31,7 +32,8 @@ def default_text(field: FieldInfo) -> str:
 def allowed_values(field: FieldInfo) -> str:
     """What a setting can be, in words made from its own definition."""
     if words := _choices(field):
-        return ", ".join(words)
+        own = f", or the name of a file in {FOLDER}/" if rule_of(field, OneOfOrOwn) else ""
+        return ", ".join(words) + own
     if form := rule_of(field, Form):
         return form.words
     types = types_of(field)
@@ -60,7 +62,7 @@ def explain(detail: ErrorDetails) -> str:
     name, got = str(detail["loc"][0]), str(detail["input"])
     field = Settings.model_fields[name]
     message = f"{name.upper()}={shown(got)}: not allowed. Allowed: {allowed_values(field)}."
-    near = nearest(got, _choices(field))
+    near = nearest(got, list(one_of.known) if (one_of := rule_of(field, OneOf)) else _choices(field))
     return f"{message} Did you mean {near}?" if near else message
 
 

@@ -7,13 +7,14 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.errors import SettingError
+from app.extensions import files
 from app.machine.say import shown
 from app.modes import ANY_WIRE_PRECISION
 from app.settings import averaging, forms, kinds
 from app.settings.link_rates import read_rate_by_rank
 
-ModelName = Literal["vgg11", "lenet5", "resnet18"]
-DatasetName = Literal["shapes", "digits", "cifar10", "mnist"]
+ModelName = str
+DatasetName = str
 Evaluation = Literal["sharded", "every_rank", "never"]
 BatchNormName = Literal["local", "synchronised"]
 Precision = Literal["fp32", "bf16", "fp64"]
@@ -28,6 +29,7 @@ CompressionName = Literal["none", "top_k", "random_k", "sign", "power_sgd"]
 Switch = Literal["on", "off"]
 
 DEFAULT_DATASETS: dict[ModelName, DatasetName] = {"vgg11": "shapes", "lenet5": "digits", "resnet18": "shapes"}
+DEFAULT_DATASET = "shapes"  # of a user's own model
 DEFAULT_GLOBAL_BATCH_SIZE = 256
 DEFAULT_TRACE_STEPS = 200
 SEED_LIMIT = 2**63 - 1
@@ -38,6 +40,8 @@ MOST_SAMPLES = 1_000_000  # no data set has more than 60,000
 MOST_EPOCHS = 1_000_000
 MOST_RANKS = 65_536
 MOST_STEPS = 1_000_000_000  # twelve days of the fastest steps, which take a millisecond
+
+_BUILT_IN = {"SYNC_MODE": forms.SYNC_MODE, "MODEL": forms.MODEL, "DATASET": forms.DATASET}
 
 # The ranks' machine can be larger than the one that checks, but no setting may fill a small one with threads.
 MOST_THREADS = 256
@@ -132,8 +136,8 @@ class Settings(BaseSettings):
         le=MOST_RANKS,
         description="shards of parameter_server, each served by a rank; at most as many as ranks [as many as ranks]",
     )
-    model: ModelName = Field("vgg11", description="the network to train")
-    dataset: DatasetName | None = Field(
+    model: Annotated[ModelName, AfterValidator(forms.MODEL)] = Field("vgg11", description="the network to train")
+    dataset: Annotated[DatasetName | None, AfterValidator(forms.DATASET)] = Field(
         None, description="the data set [by model: digits for lenet5, shapes for the others]"
     )
     train_samples: int | None = Field(
@@ -344,6 +348,7 @@ class Settings(BaseSettings):
             raise SettingError(
                 f"RESUME={self.resume} with RUN_NAME={self.run_name}: they name two runs. Unset one of them."
             )
+        self._check_own()
         self._check_nodes()
         averaging.check(self)
         if "slow_factor" in given and self.slow_rank is None:
@@ -352,6 +357,15 @@ class Settings(BaseSettings):
             self.check_ranks(ranks)
         else:
             self._check_scaled_rate(world_size=1)
+
+    def _check_own(self) -> None:
+        """Refuse a file that has the name of what is built in: it would never be used."""
+        for name, value in self._named.items():
+            if value in _BUILT_IN[name].choices and value in files.names():
+                raise SettingError(
+                    f"{name}={value}: {files.path_of(value)} has the name of what is built in, which wins. "
+                    "Give the file another name."
+                )
 
     def _check_nodes(self) -> None:
         if self.node is not None and self.node not in self.all_nodes:
@@ -405,7 +419,17 @@ class Settings(BaseSettings):
     @property
     def dataset_name(self) -> DatasetName:
         """The data set, chosen or by model."""
-        return self.dataset or DEFAULT_DATASETS[self.model]
+        return self.dataset or DEFAULT_DATASETS.get(self.model, DEFAULT_DATASET)
+
+    @property
+    def _named(self) -> dict[str, str]:
+        """What may be a file of the user's own, by its setting."""
+        return {"SYNC_MODE": self.sync_mode, "MODEL": self.model, "DATASET": self.dataset_name}
+
+    @property
+    def own(self) -> dict[str, str]:
+        """The user's own among mode, model and data set, by setting: files in extensions/."""
+        return {name: value for name, value in self._named.items() if value not in _BUILT_IN[name].choices}
 
     @property
     def restarts(self) -> int:

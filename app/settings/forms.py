@@ -4,7 +4,7 @@ import re
 
 from app.modes import MODES
 from app.settings import link_rates
-from app.settings.kinds import Form, OneOf, Pattern
+from app.settings.kinds import Form, OneOfOrOwn, Pattern
 from app.settings.numerals import LEADING, decimals, numerals
 
 LEAST_MEMORY_MEBIBYTES = 320  # 240 are too few for rank 0 of four ranks of LeNet-5, which also draws the report
@@ -16,7 +16,9 @@ MOST_CPUS = 1024
 
 BYTE = numerals(0, 255)  # of an address
 
-SYNC_MODE = OneOf(tuple(MODES))
+SYNC_MODE = OneOfOrOwn(tuple(MODES))
+MODEL = OneOfOrOwn(("vgg11", "lenet5", "resnet18"))
+DATASET = OneOfOrOwn(("shapes", "digits", "cifar10", "mnist"))
 RUN_NAME = Form(
     re.compile(
         r"(?!(?:latest|benchmarks|comparisons|experiments|faults|auto|never)$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}"

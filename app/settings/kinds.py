@@ -7,6 +7,8 @@ from typing import get_args
 
 from pydantic.fields import FieldInfo
 
+from app.extensions import files
+
 WHOLE = re.compile(r"-?[0-9]+").fullmatch
 DECIMAL = re.compile(r"-?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][-+]?[0-9]+)?").fullmatch
 
@@ -22,11 +24,26 @@ class OneOf:
 
     choices: tuple[str, ...]
 
-    def __call__(self, value: str) -> str:
+    def __call__[Value](self, value: Value) -> Value:
         """Validate."""
-        if value not in self.choices:
+        if value is not None and value not in self.known:
             raise ValueError("not registered")
         return value
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """All of them."""
+        return self.choices
+
+
+@dataclass(frozen=True)
+class OneOfOrOwn(OneOf):
+    """The same, or the name of a file in extensions/."""
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The table's first: they win."""
+        return (*self.choices, *(name for name in files.names() if name not in self.choices))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-from app.datasets.prepared import MODEL_CHANNELS
+from app.datasets.prepared import channels_of
 from app.machine.cpus import look
 from app.machine.folders import PREPARED, check_writable, replace_file
 from app.machine.say import Say
@@ -21,11 +21,12 @@ Seconds = dict[MemoryFormat, list[float]]  # of CPU for a step, by round
 def candidates(settings: Settings) -> tuple[MemoryFormat, ...]:
     """The layouts from which the fastest is chosen by measuring; the first is the usual one.
 
-    With one channel all are the same order, but PyTorch warns of the strides. oneDNN has no fp64.
+    With one channel all are the same order, but PyTorch warns of the strides. oneDNN has no fp64. A user's own model is
+    not run here: `prepare` can reach the internet.
     """
     if settings.memory_format is not None:
         return (settings.memory_format,)
-    if settings.precision == "fp64" or MODEL_CHANNELS[settings.model] == 1:
+    if settings.precision == "fp64" or "MODEL" in settings.own or channels_of(settings.model) == 1:
         return ("contiguous",)
     return ("mixed", "contiguous", "channels_last")
 

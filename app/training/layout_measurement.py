@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from app.datasets import CLASSES, SIDE
-from app.datasets.prepared import MODEL_CHANNELS
+from app.datasets.prepared import channels_of
 from app.settings.fields import MemoryFormat, Settings
 from app.training import models
 from app.training.convolution import arrange
@@ -53,7 +53,7 @@ class _Step:
         self._numerics = Numerics.of(settings, memory_format)
         self._model = models.build(settings.model, settings.seed, self._numerics.dtype)
         arrange(self._model, self._numerics.layout)
-        images = torch.rand(IMAGES, MODEL_CHANNELS[settings.model], SIDE, SIDE, dtype=self._numerics.dtype)
+        images = torch.rand(IMAGES, channels_of(settings.model), SIDE, SIDE, dtype=self._numerics.dtype)
         self._images = images.contiguous(memory_format=self._numerics.layout.large)
         self._labels = torch.arange(IMAGES) % CLASSES
 

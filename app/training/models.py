@@ -9,6 +9,9 @@ import torch
 from torch import nn
 
 from app.datasets import CLASSES
+from app.errors import ExtensionError
+from app.extensions.files import path_of
+from app.extensions.loading import load
 from app.settings.fields import ModelName
 from app.training.batch_norm import BatchNorm, LocalBatchNorm2d
 
@@ -82,9 +85,13 @@ def build(
     name: ModelName, seed: int, dtype: torch.dtype = torch.float32, batch_norm: BatchNorm = LocalBatchNorm2d
 ) -> nn.Module:
     """Make the model; the same seed gives the same parameters on every rank, and in every type."""
+    make = MODELS[name] if name in MODELS else load(name).build
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)
-    return MODELS[name](batch_norm).to(dtype)
+    model = make(batch_norm)
+    if not isinstance(model, nn.Module):
+        raise ExtensionError(f"{path_of(name)}: build(batch_norm) returns {type(model).__name__}, and no nn.Module.")
+    return model.to(dtype)
 
 
 def parameters_sha256(model: nn.Module) -> str:

@@ -32,6 +32,16 @@ RUN_ELSEWHERE = {  # by which file of container tests
     "scripts/experiment ring --quick": "test_experiment.py",
     "scripts/faults --trials 2 --seed 297": "test_faults.py",
     "scripts/faults --kills 3 --seed 33 --modes ring_all_reduce": "test_faults.py",
+    **dict.fromkeys(
+        (
+            "cp examples/part_2a.py extensions/my_mode.py",
+            "scripts/conformance my_mode",
+            "SYNC_MODE=my_mode scripts/up",
+            "scripts/up SYNC_MODE=my_mode MODEL=my_model DATASET=my_set",
+            "scripts/conformance --all submissions > table.csv",
+        ),
+        "test_extensions.py",
+    ),
     **dict.fromkeys(test_launchers.COMMANDS, "test_launchers.py"),
     f"scripts/cloudlab {NODES}": "../nodes/test_cloudlab.py",
 }

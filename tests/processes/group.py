@@ -10,11 +10,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from app.cluster.identity import identify
-from app.cluster.join import join
-from app.settings.fields import Settings
+from app.conformance.ranks import form
 from tests.processes.program import PATIENCE_SECONDS as PATIENCE_SECONDS
 from tests.processes.program import ROOT as ROOT
 from tests.processes.program import Process, processes, start_as_typed
@@ -85,11 +81,7 @@ class Group:
 
 
 def _be_member(connection: Connection, rank: int, world_size: int, port: int) -> None:
-    settings = Settings(
-        rank=rank, world_size=world_size, master_addr="127.0.0.1", master_port=port, join_timeout=60, peer_timeout=60
-    )
-    cluster = join(settings, identify(settings), lambda _: None, [])
-    torch.set_num_threads(1)
+    cluster = form(rank, world_size, port)
     connection.send((None, None))
     while True:
         try:

@@ -29,6 +29,7 @@ processes.set_forkserver_preload(
         "app.benchmark.take_part",
         "app.report.commands",
         "app.experiment.commands",
+        "app.conformance.commands",
         "torch._dynamo",  # which DistributedDataParallel imports when one is made: 860 modules
         "matplotlib.figure",
         "pytest",

@@ -20,6 +20,7 @@ from app.compression.power_sgd import PowerSgd
 from app.compression.random_k import RandomK
 from app.compression.sign import Sign
 from app.compression.top_k import TopK
+from app.conformance.cases import Model, Parameter, Weighted, coefficients
 from app.gradient_sync.all_reduce import AllReduce
 from app.gradient_sync.exchange import Exchange
 from app.modes import COMPRESSORS, EXCHANGES, FITS
@@ -41,7 +42,6 @@ from tests.processes.compression import (
     steps,
 )
 from tests.processes.conftest import GroupOf
-from tests.processes.contract import Model, Parameter, Weighted, coefficients
 
 FP64 = {"precision": "fp64"}
 SOME = {"compression_ratio": 0.1, "compression_rank": 2}

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from app import gradient_sync
 from app.cluster.members import Cluster
+from app.conformance.cases import MODELS, Model, Parameter, Weighted, coefficients
+from app.conformance.trial import STEPS, synchronise
 from app.costs.bandwidth import all_reduce_share
 from app.gradient_sync import mode_class
 from app.gradient_sync.ring_all_reduce import RingAllReduce
@@ -17,17 +19,7 @@ from app.modes import ANY_WIRE_PRECISION, MODES
 from app.settings.fields import Settings, WirePrecision
 from app.wire.communicator import Communicator
 from tests.processes.conftest import GroupOf
-from tests.processes.contract import (
-    MODELS,
-    STEPS,
-    Model,
-    Parameter,
-    Weighted,
-    check_means,
-    check_mode,
-    coefficients,
-    synchronise,
-)
+from tests.processes.contract import check, check_mode
 from tests.processes.test_faults import AS_THE_RING
 
 SYNCHRONISING = [name for name in MODES if name != "none"]
@@ -89,7 +81,7 @@ def test_a_parameter_without_a_gradient_holds_nobody_up(group_of: GroupOf, mode:
     """The model's output does not depend on the second one; as many buckets as parameters, where there are buckets."""
     parts = (Parameter((3, 5)), Parameter((20,), unused=True), Parameter((11,)))
     model = Model(parts, bucket_bytes=1)
-    check_means(group_of(3).run(synchronise, mode_class(mode), model), model)
+    check(group_of(3).run(synchronise, mode_class(mode), model), model)
 
 
 PARAMETER = st.builds(

@@ -121,7 +121,7 @@ def test_a_block_can_be_left_out_of_the_quick_version() -> None:
 
 WRONG = [
     ("WORKERS = 3", 'WORKERS = 3\nquick = "no"', "quick = no: not allowed. Allowed: true, false."),
-    ('MODEL = "lenet5"', 'MODEL = "lenet6"', "MODEL=lenet6: not allowed. Allowed: vgg11, lenet5, resnet18. Did you"),
+    ('MODEL = "lenet5"', 'MODEL = "lenet6"', "MODEL=lenet6: not allowed. Allowed: vgg11, lenet5, resnet18, or the"),
     ("MAX_STEPS = 20", "MAX_STEP = 20", "MAX_STEP is not a setting. Did you mean MAX_STEPS?"),
     ("MAX_STEPS = 20", "MAX_STEPS = 0", "MAX_STEPS=0: not allowed. Allowed: a whole number, 1 to 1000000000."),
     ("MAX_STEPS = 20", "MAX_STEPS = true", "MAX_STEPS = True: not allowed. Allowed: a text or a number"),

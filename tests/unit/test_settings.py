@@ -15,6 +15,7 @@ from app.settings.fields import CONSUMED_BY_COMPOSE, Settings
 from app.settings.numerals import decimals, numerals
 
 ROOT = Path(__file__).parents[2]
+OR_OWN = "or the name of a file in extensions/"
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +35,7 @@ def refusal(monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
 
 def test_a_wrong_word_is_answered_with_the_allowed_ones_and_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     message = refusal(monkeypatch, SYNC_MODE="dpp")
-    assert message == f"SYNC_MODE=dpp: not allowed. Allowed: {', '.join(MODES)}. Did you mean ddp?"
+    assert message == f"SYNC_MODE=dpp: not allowed. Allowed: {', '.join(MODES)}, {OR_OWN}. Did you mean ddp?"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_a_wrong_word_is_answered_with_the_allowed_ones_and_the_nearest(monkeypa
         ("DATA_FOLDER", "cifar10", "the path of a folder that exists, beginning with /, ./, ../ or ~/."),
         ("RUN_NAME", "../elsewhere", "letters, digits"),
         ("RUN_NAME", "latest", "not 'latest'"),
-        ("MODEL", "vgg", "vgg11, lenet5, resnet18. Did you mean vgg11?"),
+        ("MODEL", "vgg", f"vgg11, lenet5, resnet18, {OR_OWN}. Did you mean vgg11?"),
         ("EVALUATE", "always", "sharded, every_rank, never"),
     ],
 )

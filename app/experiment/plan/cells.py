@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.datasets import SOURCES
+from app.datasets import source_of
 from app.datasets.prepared import check_fit
 from app.errors import SettingError
 from app.machine.cpus import look
@@ -59,7 +59,7 @@ def problems(given: Mapping[str, str]) -> dict[str, str]:
         check_fit(settings.model, settings.dataset_name)
     except SettingError as error:
         found["DATASET" if "DATASET" in given else "MODEL"] = str(error)
-    source = SOURCES[settings.dataset_name]
+    source = source_of(settings.dataset_name)
     for name, asked, there in (
         ("TRAIN_SAMPLES", settings.train_samples, source.train_samples),
         ("TEST_SAMPLES", settings.test_samples, source.test_samples),

@@ -9,8 +9,8 @@ from torch.nn.functional import cross_entropy
 
 from app import gradient_sync
 from app.costs.bandwidth import LinkSpeed
-from app.datasets import CLASSES, SIDE, SOURCES
-from app.datasets.prepared import MODEL_CHANNELS
+from app.datasets import CLASSES, SIDE, source_of
+from app.datasets.prepared import channels_of
 from app.experiment.plan.trials import FIRST_SEED, Trial
 from app.gradient_sync.contract import size_of
 from app.machine.cpus import look
@@ -34,7 +34,7 @@ def expected_seconds(trial: Trial) -> float:
     """The whole run, containers and all."""
     asked = environment.of(trial.settings)
     ranks = asked.workers + 1
-    source = SOURCES[asked.dataset_name]
+    source = source_of(asked.dataset_name)
     plan = make_plan(asked, asked.train_samples or source.train_samples, ranks)
     cpus = _cpus(asked, ranks)
     image = _image_cpu_seconds(asked.model, Numerics.of(asked))
@@ -72,7 +72,7 @@ def _image_cpu_seconds(name: ModelName, numerics: Numerics) -> float:
     torch.set_num_threads(1)
     model = models.build(name, FIRST_SEED).to(numerics.dtype)
     arrange(model, numerics.layout)
-    images = torch.randn(TRIED_IMAGES, MODEL_CHANNELS[name], SIDE, SIDE, dtype=numerics.dtype)
+    images = torch.randn(TRIED_IMAGES, channels_of(name), SIDE, SIDE, dtype=numerics.dtype)
     images = images.to(memory_format=numerics.layout.large)
     labels = torch.randint(CLASSES, (TRIED_IMAGES,))
     tries = []

@@ -1,0 +1,252 @@
+"""The laws, by the class of what a mode promises: each has a name, a sentence, and a check that answers in words."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from app.conformance.cases import Case, Gradients, values
+from app.conformance.outcomes import Outcome
+from app.conformance.trial import STEPS
+from app.gradient_sync.contract import Law as LawClass
+from app.settings.fields import WirePrecision
+
+# What is sent in half precision is rounded up to N times, each time by half of what separates 1 from the next number.
+TOLERANCES: dict[WirePrecision, float] = {"bf16": 4 * 2**-7, "fp16": 4 * 2**-10}
+BYTES_TOLERANCE = 1e-6  # of sums of fractions: the payload itself is exact
+
+Array = npt.NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was given to the ranks of a case, and what they reported."""
+
+    case: Case
+    seeds: Sequence[int]  # by rank
+    outcomes: Sequence[Outcome]
+    again: Sequence[Outcome] | None = None  # the same trial once more
+
+    def given(self, step: int) -> list[list[Array]]:
+        """Each rank's gradients of a step before the mode had them, by parameter."""
+        return [values(self.case.model, seed, step) for seed in self.seeds]
+
+    @property
+    def tolerance(self) -> float:
+        """Of the mean, relative and absolute."""
+        model = self.case.model
+        return TOLERANCES.get(model.wire_precision, 1e-12 if model.precision is np.float64 else 1e-5)
+
+
+@dataclass(frozen=True)
+class Law:
+    """What a mode promises, and how to see that it does not."""
+
+    name: str
+    sentence: str
+    broken_by: Callable[[Evidence], str | None]  # what was seen, in words
+
+
+def first_broken(evidence: Evidence) -> tuple[Law, str] | None:
+    """The first law, in the order of the table, that a mode of this class breaks here."""
+    classes = {outcome.law for outcome in evidence.outcomes}
+    laws = LAWS.get(min(classes))  # type: ignore[call-overload]  # a stranger's word
+    if len(classes) > 1 or laws is None:
+        return ENDS, f"its `law` is {', '.join(sorted(classes))}; allowed is one of {', '.join(LAWS)}"
+    found = ((law, law.broken_by(evidence)) for law in laws)
+    return next(((law, words) for law, words in found if words), None)
+
+
+def _form(evidence: Evidence) -> str | None:
+    for rank, outcome in enumerate(evidence.outcomes):
+        for step, gradients in enumerate(outcome.gradients):
+            for at, gradient in zip(outcome.places[step], gradients, strict=True):
+                expected = evidence.case.model.parameters[at].shape, np.dtype(evidence.case.model.precision)
+                if (gradient.shape, gradient.dtype) != expected:
+                    return (
+                        f"step {step}, rank {rank}, parameter {at}: the gradient is {gradient.dtype} "
+                        f"{gradient.shape}, and was {expected[1]} {expected[0]}"
+                    )
+    return None
+
+
+def _rest(evidence: Evidence) -> str | None:
+    learned = evidence.case.model.learned
+    for rank, outcome in enumerate(evidence.outcomes):
+        if outcome.moved:
+            return f"rank {rank}: the values of parameter {outcome.moved[0]} have changed, and not only its gradient"
+        for step, places in enumerate(outcome.places):
+            if lost := sorted(set(learned) - set(places)):
+                return f"step {step}, rank {rank}: parameter {lost[0]} has lost its gradient"
+            if got := sorted(set(places) - set(learned)):
+                return f"step {step}, rank {rank}: parameter {got[0]} had no gradient, and has one now"
+    return None
+
+
+def _random(evidence: Evidence) -> str | None:
+    for rank, outcome in enumerate(evidence.outcomes):
+        if outcome.touched:
+            return (
+                f"rank {rank}: the global generator of {', '.join(outcome.touched)} has changed. "
+                "Draw from a generator of your own, such as torch.Generator()"
+            )
+    return None
+
+
+def _alone(evidence: Evidence) -> str | None:
+    if evidence.case.world_size > 1:
+        return None
+    (outcome,) = evidence.outcomes
+    for step in range(STEPS):
+        (own,) = evidence.given(step)
+        for at, gradient in zip(outcome.places[step], outcome.gradients[step], strict=True):
+            if not np.array_equal(gradient, own[at]):
+                return f"step {step}, parameter {at}: {_shown(own[at], gradient)}"
+    return f"the only rank has sent {outcome.sent:g} bytes" if outcome.sent else None
+
+
+def _zero(evidence: Evidence) -> str | None:
+    for rank, outcome in enumerate(evidence.outcomes):
+        for at, gradient in zip(evidence.case.model.learned, outcome.zeros or [], strict=False):
+            if not np.array_equal(gradient, np.zeros_like(gradient)):
+                worst = gradient.ravel()[int(np.argmax(gradient.ravel() != 0))]
+                return f"rank {rank}, parameter {at}: zero on all ranks became {worst:g}"
+    return None
+
+
+def _mean_of_step(evidence: Evidence, step: int) -> str | None:
+    everyones = evidence.given(step)
+    for at in evidence.case.model.learned:
+        given = [own[at].astype(np.float64) for own in everyones]
+        mean = np.mean(given, axis=0)
+        for rank, outcome in enumerate(evidence.outcomes):
+            gradient = outcome.gradients[step][outcome.places[step].index(at)]
+            if not np.allclose(gradient, mean, rtol=evidence.tolerance, atol=evidence.tolerance):
+                return (
+                    f"step {step}, rank {rank}, parameter {at}: {_shown(mean, gradient)}{_guess(given, gradient, rank)}"
+                )
+    return None
+
+
+def _mean(evidence: Evidence) -> str | None:
+    return _mean_of_step(evidence, 0)
+
+
+def _later(evidence: Evidence) -> str | None:
+    return next(filter(None, (_mean_of_step(evidence, step) for step in range(1, STEPS))), None)
+
+
+def _replicas(evidence: Evidence) -> str | None:
+    first = evidence.outcomes[0]
+    for step, gradients in enumerate(first.gradients):
+        for rank, outcome in enumerate(evidence.outcomes):
+            if difference := _difference(gradients, outcome.gradients[step]):
+                return f"step {step}: rank 0 and rank {rank} differ in {difference}"
+    return None
+
+
+def _repeat(evidence: Evidence) -> str | None:
+    for rank, (one, other) in enumerate(zip(evidence.outcomes, evidence.again or evidence.outcomes, strict=True)):
+        for step, gradients in enumerate(one.gradients):
+            if difference := _difference(gradients, other.gradients[step]):
+                return f"step {step}, rank {rank}: the same gradients a second time give another {difference}"
+    return None
+
+
+def _resume(evidence: Evidence) -> str | None:
+    for rank, outcome in enumerate(evidence.outcomes):
+        if outcome.resumed is not None and (difference := _difference(outcome.gradients[-1], outcome.resumed)):
+            return (
+                f"step {STEPS - 1}, rank {rank}: a fresh mode that was given the state after step {STEPS - 2} has "
+                f"another {difference}. Does state() return all that the mode remembers, and load_state() take it?"
+            )
+    return None
+
+
+def _received(evidence: Evidence) -> str | None:
+    sent, received = (sum(getattr(each, what) for each in evidence.outcomes) for what in ("sent", "received"))
+    if abs(sent - received) > BYTES_TOLERANCE * max(1, sent):
+        return f"all ranks together sent {sent:g} bytes in a step and received {received:g}"
+    return None
+
+
+def _bytes(evidence: Evidence) -> str | None:
+    for rank, outcome in enumerate(evidence.outcomes):
+        if outcome.formula is None:
+            return "the mode states no `cost`: say how many bytes a rank sends, such as cost = STAR, ALL_REDUCE or RING"
+        # Whoever keeps all gradients in one buffer sends the places of those that are missing as well; others do not.
+        unused = any(each.unused for each in evidence.case.model.parameters)
+        if not unused and not abs(outcome.sent - outcome.formula) <= BYTES_TOLERANCE:
+            return f"rank {rank} sent {outcome.sent:g} bytes in a step, and the mode's `cost` says {outcome.formula:g}"
+        if outcome.sent and not outcome.seconds > 0:
+            return f"rank {rank} sent {outcome.sent:g} bytes in no time"
+    return None
+
+
+def _difference(one: Gradients, other: Gradients) -> str | None:
+    if len(one) != len(other):
+        return f"number of gradients: {len(one)} and {len(other)}"
+    for at, (left, right) in enumerate(zip(one, other, strict=True)):
+        if not np.array_equal(left, right, equal_nan=True):
+            if left.shape != right.shape:
+                return f"shape of gradient {at}: {left.shape} and {right.shape}"
+            where = int(np.argmax(left.ravel() != right.ravel()))
+            return f"value of gradient {at}: {left.ravel()[where]!r} and {right.ravel()[where]!r}"
+    return None
+
+
+def _shown(expected: Array, got: Array) -> str:
+    """The place where they are furthest apart."""
+    if expected.shape != got.shape:
+        return f"expected the shape {expected.shape}, got {got.shape}"
+    apart = np.abs(np.nan_to_num(got.astype(np.float64), nan=np.inf) - expected).ravel()
+    where = int(np.argmax(apart))
+    return f"expected {expected.ravel()[where]:.6g}, got {got.ravel()[where]:.6g}"
+
+
+def _guess(given: Sequence[Array], got: Array, rank: int) -> str:
+    """What students do, if what came out looks like it."""
+    ranks, total = len(given), np.sum(given, axis=0)
+    suspects: Iterator[tuple[Array, str]] = iter(
+        [
+            (given[rank], f"That is the gradient that rank {rank} had: is the mean written into .grad?"),
+            (total, "That is the sum: is the division by the number of ranks missing?"),
+            (total / ranks**2, "That is the mean divided by the number of ranks once more."),
+            *((total - own, f"That is the sum without rank {left}.") for left, own in enumerate(given)),
+            *(
+                ((total - own) / ranks, f"That is the mean as if rank {left} had zero.")
+                for left, own in enumerate(given)
+            ),
+            *(
+                ((total - own) / max(1, ranks - 1), f"That is the mean without rank {left}.")
+                for left, own in enumerate(given)
+            ),
+        ]
+    )
+    alike = (words for suspect, words in suspects if suspect.shape == got.shape and np.allclose(got, suspect, 1e-5))
+    return next((f". {words}" for words in alike), "")
+
+
+ENDS = Law("ends", "Every rank ends every step, within its limits and without an error.", lambda _: None)
+FORM = Law("form", "A gradient keeps its shape and its type.", _form)
+REST = Law("rest", "Frozen parameters, those without a gradient, and all parameters' values stay as they are.", _rest)
+RANDOM = Law("random", "The global random generators of torch, numpy and Python are left alone.", _random)
+ALONE = Law("alone", "A single rank keeps its gradients to the bit, and sends nothing.", _alone)
+ZERO = Law("zero", "Zero gradients stay zero: no NaN, nothing out of nothing.", _zero)
+MEAN = Law("mean", "Every gradient becomes the mean over all ranks, within rounding.", _mean)
+LATER = Law("later", "A second step is as right as the first.", _later)
+REPLICAS = Law("replicas", "All ranks end with the same gradients, to the bit.", _replicas)
+REPEAT = Law("repeat", "The same gradients give the same result again, to the bit.", _repeat)
+RESUME = Law("resume", "A fresh mode that is given the state goes on with the same bits.", _resume)
+RECEIVED = Law("received", "What is sent is received.", _received)
+BYTES = Law("bytes", "A rank sends as many bytes as the mode's formula says.", _bytes)
+
+# What holds whatever becomes of the gradients. The checks of a class's own promise stand before it, as for `exact`.
+COMMON = (REPLICAS, REPEAT, RESUME, RECEIVED, BYTES)
+LAWS: dict[LawClass, tuple[Law, ...]] = {
+    "exact": (FORM, REST, RANDOM, ALONE, ZERO, MEAN, LATER, *COMMON),
+    "unbiased": (FORM, REST, RANDOM, ZERO, *COMMON),
+    "contraction": (FORM, REST, RANDOM, ZERO, *COMMON),
+    "vote": (FORM, REST, RANDOM, ZERO, *COMMON),
+}

@@ -1,0 +1,373 @@
+"""Ranks in processes of their own, forked for a submission that may hang, die, kill, print or fill memory."""
+
+import errno
+import faulthandler
+import json
+import os
+import pickle
+import re
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import torch
+
+from app.cluster.identity import identify
+from app.cluster.join import join
+from app.cluster.members import Cluster
+from app.conformance.cases import Model
+from app.conformance.confinement import MOST_FILES, MOST_MEMORY, confine
+from app.conformance.outcomes import Outcome, pack, unpack
+from app.conformance.trial import synchronise
+from app.errors import LockstepError, PeerLostError
+from app.gradient_sync.contract import GradientSync
+from app.machine.say import escaped
+from app.settings.fields import Settings
+
+JOIN_SECONDS = 60.0
+CASE_SECONDS = 10.0
+GRACE_SECONDS = 0.3  # after the first trouble, for the rank that is its cause
+TRACE_SECONDS = 1.0
+MOST_BYTES = 256 << 20  # of an answer
+MOST_SAID = 400  # characters of what a rank says
+
+FRAME = struct.Struct("!cQ")
+NOTE, ANSWER, FAILURE = b"N", b"A", b"F"
+
+Load = Callable[[], type[GradientSync]]
+
+
+class EndedError(Exception):
+    """A trial that has ended without an answer from every rank; says why."""
+
+    def __init__(self, words: str, *, hung: bool = False) -> None:
+        super().__init__(words)
+        self.hung = hung
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a rank is to try."""
+
+    model: Model
+    seed: int
+    thorough: bool
+
+
+def form(rank: int, world_size: int, port: int) -> Cluster:
+    """Join the others over the loopback device."""
+    settings = Settings(
+        rank=rank,
+        world_size=world_size,
+        master_addr="127.0.0.1",
+        master_port=port,
+        join_timeout=JOIN_SECONDS,
+        peer_timeout=JOIN_SECONDS,
+    )
+    cluster = join(settings, identify(settings), lambda _: None, [])
+    torch.set_num_threads(1)
+    return cluster
+
+
+class Ranks:
+    """A group that tries one case after another, until the first that ends in trouble; then it is of no more use."""
+
+    def __init__(self, world_size: int, load: Load, file: str, port: int) -> None:
+        """`load` runs in the ranks alone, and `file` is what their errors are traced to."""
+        self.world_size = world_size
+        self._ranks = [_Rank.start(rank, world_size, load, file, port) for rank in range(world_size)]
+        try:
+            self._answers("at the join", JOIN_SECONDS)
+        except EndedError:
+            self.close()
+            raise
+
+    def ask(self, model: Model, seeds: Sequence[int], *, thorough: bool) -> list[Outcome]:
+        """Every rank's outcome."""
+        for each, seed in zip(self._ranks, seeds, strict=True):
+            each.ask(Request(model, seed, thorough))
+        outcomes = []
+        for rank, answer in enumerate(self._answers("at its start", CASE_SECONDS)):
+            try:
+                outcomes.append(unpack(answer))
+            except ValueError:
+                raise EndedError(
+                    f"rank {rank} of {self.world_size} has sent the checker something of its own"
+                ) from None
+        return outcomes
+
+    def close(self) -> None:
+        """End all of them, with the processes that they have started, as far as these are known."""
+        for rank in self._ranks:
+            rank.end()
+
+    def _answers(self, where: str, seconds: float) -> list[bytes]:
+        answers: dict[int, bytes] = {}
+        deadline = time.monotonic() + seconds
+        while len(answers) < self.world_size:
+            waiting = [each for each in self._ranks if each.number not in answers]
+            ready, _, _ = select.select(waiting, [], [], max(0, deadline - time.monotonic()))
+            if not ready:
+                raise EndedError(self._hung(waiting, where, seconds), hung=True)
+            troubles = [each for each in ready if each.take()]
+            if troubles:
+                raise EndedError(self._trouble(troubles, where))
+            answers |= {each.number: each.answer for each in ready if each.answer is not None}
+        return [answers[rank] for rank in range(self.world_size)]
+
+    def _trouble(self, troubles: list["_Rank"], where: str) -> str:
+        """The first one's; but a rank that was only left behind by another gives that one time to say why."""
+        deadline = time.monotonic() + GRACE_SECONDS
+        while all(each.was_left for each in troubles) and (left := deadline - time.monotonic()) > 0:
+            others = [each for each in self._ranks if each not in troubles]
+            ready, _, _ = select.select(others, [], [], left)
+            troubles += [each for each in ready if each.take()]
+        first = min(troubles, key=lambda each: each.was_left)
+        place = first.place or where
+        return f"rank {first.number} of {self.world_size} {first.trouble} {place}{first.detail}{first.printed()}"
+
+    def _hung(self, waiting: Sequence["_Rank"], where: str, seconds: float) -> str:
+        for each in waiting:
+            each.ask_where()
+        lines = {each.number: line for each in waiting if (line := each.line_of_code())}
+        who = f"rank{'s' if len(waiting) > 1 else ''} {', '.join(str(each.number) for each in waiting)}"
+        behind = min(waiting, key=lambda each: (each.notes, each.number))  # the others may only wait for this one
+        at = f", rank {behind.number} at line {lines[behind.number]}" if behind.number in lines else ""
+        ranks = f"{self.world_size} rank{'s' if self.world_size > 1 else ''}"
+        place = behind.place or where
+        return f"hung for {seconds:g} s {place} on {ranks}: no answer from {who}{at}{behind.printed()}"
+
+
+@dataclass(eq=False)
+class _Rank:
+    """One process, as the checker sees it."""
+
+    number: int
+    pid: int
+    channel: socket.socket
+    output: int  # a file in memory that takes all it prints
+    file: str
+    place: str = ""  # where it said it was, last
+    notes: int = 0  # how often it said so
+    answer: bytes | None = None
+    trouble: str = ""  # what it did
+    detail: str = ""  # and what it said
+    was_left: bool = False  # whether it only lost another
+    _received: bytearray = field(default_factory=bytearray)
+    _status: int | None = None
+
+    @classmethod
+    def start(cls, number: int, world_size: int, load: Load, file: str, port: int) -> "_Rank":
+        ours, theirs = socket.socketpair()
+        output = os.memfd_create(f"rank {number}")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            _be_rank(theirs, output, number, world_size, load, file, port)
+        theirs.close()
+        ours.setblocking(False)
+        return cls(number, pid, ours, output, file)
+
+    def fileno(self) -> int:
+        return self.channel.fileno()
+
+    def ask(self, request: Request) -> None:
+        self.answer, self.place = None, ""
+        with suppress(OSError):  # its end is noticed when it does not answer
+            self.channel.sendall(_framed(ANSWER, pickle.dumps(request)))
+
+    def take(self) -> bool:
+        """Take what has come; whether it is in trouble."""
+        try:
+            content = self.channel.recv(1 << 20)
+        except BlockingIOError:
+            return False
+        except OSError:
+            content = b""
+        self._received += content
+        try:
+            for kind, payload in self._frames():
+                self._note(kind, payload)
+        except (ValueError, LookupError, TypeError, RecursionError):
+            self.trouble = "has sent the checker something of its own"
+        if not content and not self.trouble:
+            self.trouble = self._end_in_words()
+        return bool(self.trouble)
+
+    def _frames(self) -> Iterator[tuple[bytes, bytes]]:
+        while len(self._received) >= FRAME.size:
+            kind, length = FRAME.unpack_from(self._received)
+            if kind not in (NOTE, ANSWER, FAILURE) or length > MOST_BYTES:
+                raise ValueError(kind)
+            if len(self._received) < FRAME.size + length:
+                return
+            payload = bytes(self._received[FRAME.size : FRAME.size + length])
+            del self._received[: FRAME.size + length]
+            yield kind, payload
+
+    def _note(self, kind: bytes, payload: bytes) -> None:
+        if kind == ANSWER:
+            self.answer = payload
+            return
+        words = escaped(payload[:MOST_SAID].decode(errors="replace"))
+        if kind == NOTE:
+            self.place, self.notes = f"in {words}", self.notes + 1
+        else:
+            told = json.loads(payload)
+            self.was_left = bool(told["was_left"])
+            self.trouble, self.detail = "failed", f": {escaped(str(told['words'])[:MOST_SAID])}"
+
+    def _end_in_words(self) -> str:
+        """How its process has ended."""
+        self._reap(os.WNOHANG)
+        if self._status is None:
+            return "has closed its connection to the checker"
+        if os.WIFSIGNALED(self._status):
+            number = os.WTERMSIG(self._status)
+            why = ", by the submission, or by the kernel for lack of memory" if number == signal.SIGKILL else ""
+            return f"was killed by {signal.Signals(number).name}{why},"
+        code = os.waitstatus_to_exitcode(self._status)
+        return f"ended its process with exit code {code}"
+
+    def _reap(self, options: int) -> None:
+        deadline = time.monotonic() + TRACE_SECONDS
+        while self._status is None:
+            try:
+                pid, status = os.waitpid(self.pid, options)
+            except ChildProcessError:
+                return
+            if pid:
+                self._status = status
+            elif time.monotonic() > deadline:
+                return
+            else:
+                time.sleep(0.01)
+
+    def ask_where(self) -> None:
+        """Let it print where it stands."""
+        with suppress(OSError):
+            os.kill(self.pid, signal.SIGUSR1)
+
+    def line_of_code(self) -> str | None:
+        """The line of the submission where it stands, once it has printed that."""
+        pattern = re.compile(rf'File "{re.escape(self.file)}", line (\d+) in (\w+)')
+        deadline = time.monotonic() + TRACE_SECONDS
+        while not (found := pattern.search(self._printed())) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return f"{found[1]}, in {found[2]}" if found else None
+
+    def printed(self) -> str:
+        """The last line that it printed, if any."""
+        lines = [line for line in self._printed().partition("Thread 0x")[0].splitlines() if line.strip()]
+        lines = [line for line in lines if not line.startswith(("  File", "Current thread", "Fatal Python"))]
+        return f" (it printed: {escaped(lines[-1][:120])})" if lines else ""
+
+    def _printed(self) -> str:
+        size = os.fstat(self.output).st_size
+        return os.pread(self.output, 1 << 16, max(0, size - (1 << 16))).decode(errors="replace")
+
+    def end(self) -> None:
+        for kill in (os.killpg, os.kill):
+            with suppress(OSError):
+                kill(self.pid, signal.SIGKILL)
+        self._reap(0)
+        self.channel.close()
+        os.close(self.output)
+
+
+def _framed(kind: bytes, payload: bytes) -> bytes:
+    return FRAME.pack(kind, len(payload)) + payload
+
+
+def _be_rank(
+    channel: socket.socket, output: int, number: int, world_size: int, load: Load, file: str, port: int
+) -> NoReturn:
+    """The rank's process, from the fork to its end."""
+    try:
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for standard in (1, 2):
+            os.dup2(output, standard)
+        own = os.dup2(channel.fileno(), 3)
+        os.closerange(4, 65_536)
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_DFL)
+        confine()
+        faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
+        _serve(socket.socket(fileno=own), number, world_size, load, file, port)
+    finally:
+        os._exit(0)
+
+
+def _serve(channel: socket.socket, number: int, world_size: int, load: Load, file: str, port: int) -> None:
+    def tell(kind: bytes, payload: bytes) -> None:
+        channel.sendall(_framed(kind, payload))
+
+    try:
+        cluster = form(number, world_size, port)
+        tell(ANSWER, b"")
+        mode: type[GradientSync] | None = None
+        while True:
+            request: Request = pickle.loads(_payload(channel))  # noqa: S301  # from the checker
+            if mode is None:
+                tell(NOTE, b"the file's own statements")
+                mode = load()
+            outcome = synchronise(
+                cluster,
+                mode,
+                request.model,
+                request.seed,
+                thorough=request.thorough,
+                note=lambda where: tell(NOTE, where.encode()),
+            )
+            tell(ANSWER, pack(outcome))
+    except Exception as error:
+        was_left = isinstance(error, PeerLostError)
+        tell(FAILURE, json.dumps({"words": _words(error, file), "was_left": was_left}).encode())
+        time.sleep(CASE_SECONDS)  # for its end by the checker: it is not to be taken for the cause of another's
+
+
+def _payload(channel: socket.socket) -> bytes:
+    received = b""
+    length = FRAME.size
+    while len(received) < length:
+        content = channel.recv(length - len(received))
+        if not content:
+            os._exit(0)
+        received += content
+        if len(received) == FRAME.size:
+            length += FRAME.unpack(received)[1]
+    return received[FRAME.size :]
+
+
+def _words(error: BaseException, file: str) -> str:
+    """An error in a sentence, with the line of the submission that it has passed through last."""
+    said = (str(error).strip() or "no words").partition("\n")[0]
+    cause: BaseException | None = error
+    while cause:
+        frames = traceback.extract_tb(cause.__traceback__)
+        if lines := [each for each in frames if each.filename == file]:
+            return f"line {lines[-1].lineno}, in {lines[-1].name}: {_kind(cause, said)}"
+        cause = cause.__cause__
+    return said if isinstance(error, LockstepError) else _kind(error, said)
+
+
+def _kind(error: BaseException, said: str) -> str:
+    if isinstance(error, MemoryError) or "can't allocate memory" in said:
+        return f"it ran out of memory, of which a rank has {MOST_MEMORY >> 20} MiB"
+    if isinstance(error, OSError) and error.errno == errno.EMFILE:
+        return f"it ran out of files, of which a rank has {MOST_FILES}"
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        return "it printed, or wrote to a file, more than 1 MiB"
+    if isinstance(error, BlockingIOError) or "can't start new thread" in said:
+        return "it started more processes or threads than it may have"
+    return said if isinstance(error, LockstepError | NotImplementedError) else f"{type(error).__name__}: {said}"

@@ -1,0 +1,90 @@
+# shellcheck shell=bash
+# The check of strangers' modes, each in a container of its own that can do nothing but compute.
+
+CHECK_SECONDS=150 # the program itself ends within two minutes
+CHECK_CONTAINER=lockstep-conformance-$$
+MOST_MEMORY=3g
+MOST_TASKS=256 # processes and threads
+
+# A mode by name or file; ends with the exit code of the check.
+check_one() {
+    local mode=$1 called=$2 code=0
+    if [[ $mode == *.py ]]; then
+        [[ -r $mode && -f $mode ]] || refuse "$(shown "$mode"): there is no such file, or it may not be read."
+        attend confined "$mode" - --called "$called" || code=$?
+    elif [[ -f extensions/$mode.py ]]; then
+        attend confined "extensions/$mode.py" - --called "extensions/$mode.py" || code=$?
+    else
+        attend confined /dev/null "$mode" --own "$(own_modes)" || code=$?
+    fi
+    case $code in
+        0 | 1 | 2) exit "$code" ;;
+        *) fail "$(shown "$mode"): the check ended without a verdict, with exit code $code: $(why_no_verdict "$code")." ;;
+    esac
+}
+
+# The table of a folder's submissions. Exit code 1 if any does not conform.
+check_all() {
+    local folder=${1%/} file row code failed=0 files=()
+    for file in "$folder"/*.py "$folder"/*/*.py; do
+        [[ ! -f $file ]] || files+=("$file")
+    done
+    ((${#files[@]} > 0)) || refuse "--all $(shown "$folder"): there is no file *.py in it, nor in a folder of it."
+    echo 'submission,verdict,law broken,smallest case,seconds'
+    temporary_file row
+    for file in "${files[@]}"; do
+        say "== ${file#"$folder"/}"
+        code=0
+        attend row_of "$file" "${file#"$folder"/}" "$row" || code=$?
+        if ((code <= 2)) && [[ $(wc -l <"$row") -eq 1 ]]; then
+            cat "$row"
+        else
+            printf '"%s",no verdict,ends,%s,\n' "$(cell "${file#"$folder"/}")" "$(why_no_verdict "$code")"
+            code=1
+        fi
+        ((code == 0)) || failed=1
+    done
+    exit "$failed"
+}
+
+row_of() { confined "$1" - --table --called "$2" >"$3"; }
+
+# A text between the quotes of a cell. One that a spreadsheet would take for a formula is none.
+cell() {
+    local text=${1//\"/\"\"}
+    [[ $text != [=+@-]* ]] || text="'$text"
+    printf '%s' "$text"
+}
+
+why_no_verdict() {
+    case $1 in
+        124 | 137) echo "it took longer than $CHECK_SECONDS s or more than $MOST_MEMORY of memory" ;;
+        *) echo "exit code $1" ;;
+    esac
+}
+
+own_modes() { find extensions -maxdepth 1 -name '*.py' -exec basename {} .py \; | sort | paste -sd , -; }
+
+# The check of a file, which goes in on standard input, because nothing of the host is mounted. The program is the first
+# process of the container, without an init: no signal from inside can end it.
+confined() {
+    local file=$1 engine=(docker)
+    shift
+    [[ ! ${DOCKER_THROUGH_SUDO:-} ]] || engine=(sudo --preserve-env docker) # timeout runs no function
+    timeout --kill-after=5 "$CHECK_SECONDS" "${engine[@]}" run --rm --interactive --name "$CHECK_CONTAINER" \
+        --network none --read-only --tmpfs /tmp:mode=1777,size=64m --user 65534:65534 \
+        --cap-drop ALL --security-opt no-new-privileges --pids-limit "$MOST_TASKS" \
+        --memory "$MOST_MEMORY" --memory-swap "$MOST_MEMORY" --ulimit core=0 --env GLIBC_TUNABLES= \
+        "$LOCKSTEP_IMAGE" conformance "$@" <"$file" || {
+        local code=$?
+        docker rm --force "$CHECK_CONTAINER" >/dev/null 2>&1 || true
+        return "$code"
+    }
+}
+
+leave_conformance() {
+    trap '' INT TERM HUP
+    docker rm --force "$CHECK_CONTAINER" >/dev/null 2>&1 || true
+    end_attended
+    exit "$1"
+}

@@ -1,0 +1,157 @@
+"""`python -m app conformance` on whole files: those that conform, those that do not, and those that misbehave."""
+
+import csv
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from app.cluster.members import Cluster
+from app.conformance import commands
+from app.conformance.cases import MODELS, Model
+from app.conformance.check import Verdict
+from app.conformance.outcomes import LENGTH, Outcome, unpack
+from app.conformance.trial import synchronise
+from app.extensions.loading import load
+from app.gradient_sync import own_mode
+from tests.processes.conftest import GroupOf
+from tests.processes.contract import broken_law
+from tests.processes.program import PATIENCE_SECONDS, environment_with
+from tests.solutions import EXAMPLES, SCHEDULED, SOLUTIONS, on_the_page, solved
+
+HEAD = """import os
+import time
+from app.gradient_sync.all_reduce import AllReduce
+class Mine(AllReduce):
+    def average(self, values):
+        print("mine conforms: 13 laws")
+        {}
+        super().average(values)
+"""
+MISBEHAVING = {
+    "hangs": ("time.sleep(1000)", "hung for 10 s in synchronise of step 0 on 2 ranks: no answer from ranks 0, 1, rank"),
+    "hangs beside": ("self._communicator.rank or time.sleep(1000)", "rank 0 at line 7, in average"),
+    "fills memory": ("[bytearray(1 << 24) for _ in range(1000)]", "it ran out of memory, of which a rank has 512 MiB"),
+    "opens files": ("x = [open('/dev/null') for _ in range(1000)]", "it ran out of files, of which a rank has 256"),
+    "ends itself": ("os._exit(0)", "ended its process with exit code 0 in synchronise of step 0"),
+    "ends another": (
+        "self._communicator.rank and os.killpg(os.getpgid(os.getpid() - 1), 9)",
+        "was killed by SIGKILL",
+    ),
+    "raises": ("1 / 0", "line 7, in average: ZeroDivisionError: division by zero"),
+    "leaves": ("raise SystemExit('conforms')", "ended its process with exit code 0"),
+    "prints": ("while True: print('conforms' * 1000)", "it printed, or wrote to a file, more than 1 MiB"),
+    "writes to the checker": ("os.write(3, b'conforms' * 100)", "has sent the checker something of its own"),
+    "answers": ("os.write(3, b'A' + bytes(7) + b'!' + b'x' * 33)", "has sent the checker something of its own"),
+    "is of no law": ("type(self).law = 'mine'", "its `law` is mine; allowed is one of exact, unbiased"),
+}  # fmt: skip
+
+
+def conformance(text: str, *options: str, mode: str = "-") -> tuple[int, str, str]:
+    """Exit code, standard output, and what else was said."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-m", "app", "conformance", mode, *options],
+            cwd=folder,
+            env=environment_with({}),
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def misbehaved() -> dict[str, tuple[int, str, str]]:
+    """All of them, some at a time: they mostly wait."""
+    texts = [HEAD.format(line) for line, _ in MISBEHAVING.values()]
+    with ThreadPoolExecutor(4) as pool:
+        return dict(zip(MISBEHAVING, pool.map(conformance, texts), strict=True))
+
+
+@pytest.mark.parametrize("name", MISBEHAVING)
+def test_a_submission_that_misbehaves_ends_with_a_word_about_it(
+    misbehaved: dict[str, tuple[int, str, str]], name: str
+) -> None:
+    code, told, said = misbehaved[name]
+    assert code == 1, said
+    assert told.startswith("- breaks the law 'ends': "), told
+    assert MISBEHAVING[name][1] in told
+
+
+@pytest.mark.parametrize("name", SOLUTIONS)
+def test_a_stub_names_its_first_todo(name: str) -> None:
+    code, told, said = conformance((EXAMPLES / f"{name}.py").read_text(), "--called", f"extensions/{name}.py")
+    assert code == 1, said
+    assert told.startswith(f"extensions/{name}.py breaks the law 'ends': ")
+    assert ": TODO 1: " in told
+
+
+def test_a_ring_that_is_right_conforms() -> None:
+    code, told, said = conformance(solved("ring"), "--called", "ring")
+    assert code == 0, said
+    assert told.startswith("ring conforms: 13 laws, ")
+
+
+GOOD = {**{name: solved(name) for name in SOLUTIONS}, "scheduled": SCHEDULED, "exchange": on_the_page()["my_mode"]}
+
+
+def lawful(cluster: Cluster, path: Path, name: str, model: Model) -> Outcome:
+    return synchronise(cluster, own_mode(load(name, path), name), model, thorough=True)
+
+
+@pytest.mark.parametrize("world_size", [1, 3, 4])
+@pytest.mark.parametrize("name", GOOD)
+def test_what_users_write_keeps_all_laws(group_of: GroupOf, tmp_path: Path, name: str, world_size: int) -> None:
+    path = tmp_path / f"{name}.py"
+    path.write_text(GOOD[name])
+    for model in (MODELS["odd shapes"], MODELS["fewer elements than ranks"], MODELS["some frozen"]):
+        outcomes = group_of(world_size).run(lawful, path, name, model)
+        assert broken_law(outcomes, model, group_of(world_size).run(lawful, path, name, model)) is None
+
+
+def test_a_mistake_that_few_models_show_is_found_and_made_small() -> None:
+    """From the third parameter on, one of more than two dimensions is left as it is."""
+    text = solved("part_2b").replace(
+        "gradients_of(parameters):", "[g for n, g in enumerate(gradients_of(parameters)) if n < 2 or g.dim() < 3]:"
+    )
+    code, told, said = conformance(text, "--table")
+    assert code == 1, said
+    (row,) = csv.reader([told.strip()])
+    assert row[:3] == ["'-", "broken", "mean"]
+    assert row[3].startswith("2 ranks, 3 parameters of shape (), (), (1, 1, 1) in fp64: step 0, rank 0, parameter 2: ")
+    assert "is the mean written into .grad?" in row[3]
+
+
+@pytest.mark.parametrize(
+    ("mode", "text", "words"),
+    [
+        ("-", "class (", "-, line 1: it is no Python"),
+        ("-", "", "no class in it is a subclass of GradientSync"),
+        ("ring_all_reduc", "", "Did you mean ring_all_reduce?"),
+        ("my_mod", "", "Did you mean my_mode?"),
+        ("none", "", "averages nothing"),
+    ],
+)
+def test_what_is_no_mode_at_all_is_bad_usage(mode: str, text: str, words: str) -> None:
+    code, told, said = conformance(text, "--own", "my_mode", mode=mode)
+    assert (code, told) == (2, "")
+    assert words in said
+
+
+def test_a_mode_that_names_another_class_is_said_to_conform_as_that() -> None:
+    """It was not held to the mean."""
+    for kind, words in (("exact", "conforms"), ("vote", "conforms as vote")):
+        assert commands.conforms(Verdict(None, None, "", kind, 100, 10, 1.0)) == words
+
+
+def test_no_answer_can_be_more_than_data() -> None:
+    """What a rank sends is read as numbers, or refused: never unpickled, and never run."""
+    for content in (b"", b"\x80\x04N.", LENGTH.pack(2) + b"{}", LENGTH.pack(1 << 60), LENGTH.pack(2) + b"[]"):
+        with pytest.raises(ValueError, match="not an outcome"):
+            unpack(content)

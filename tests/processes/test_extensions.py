@@ -1,0 +1,51 @@
+"""Commands that use files in extensions/: what fails there, and what a run that goes on may not change."""
+
+from pathlib import Path
+
+from app.checkpoint.keeper import newest_commit
+from tests.processes.group import Ranks, Value, start, wait
+from tests.solutions import on_the_page, solved
+
+OWN: dict[str, Value] = {"SYNC_MODE": "my_mode", "MODEL": "my_model", "DATASET": "my_set", "GLOBAL_BATCH_SIZE": 40}
+
+
+def put(folder: Path, **texts: str) -> None:
+    (folder / "extensions").mkdir(exist_ok=True)
+    for name, text in {**on_the_page(), "my_mode": solved("ring"), **texts}.items():
+        (folder / "extensions" / f"{name}.py").write_text(text)
+
+
+def test_a_data_set_that_fails_is_named_with_its_line_before_any_rank_starts(tmp_path: Path) -> None:
+    for old, new, words in (
+        ("return {", "1 / 0\n    return {", "extensions/my_set.py, line 15, in make: ZeroDivisionError"),
+        ("return {", "return {}\n    return {", "make() returns no two parts of arrays"),
+        ("np.uint8)", "np.int16)", "its train images are int16 (960, 32, 32, 3), expected uint8 (960, 32, 32, 3)"),
+        ("SOURCE = Source", "SOURCE = dict", "extensions/my_set.py: SOURCE is no Source(...)"),
+    ):
+        put(tmp_path, my_set=on_the_page()["my_set"].replace(old, new))
+        code, output = wait(start("prepare", tmp_path, **OWN))
+        assert code == 2, output
+        assert words in output
+
+
+def test_a_run_goes_on_with_the_same_files_alone(tmp_path: Path) -> None:
+    put(tmp_path)
+    settings = {**OWN, "MAX_STEPS": 4, "RUN_NAME": "own", "CHECKPOINT_EVERY": 2, "PEER_TIMEOUT": 20}
+    failing = solved("ring").replace("ranks, rank =", "self._communicator.step == 3 and 1 / 0\n        ranks, rank =")
+    put(tmp_path, my_mode=failing)
+    code, output = wait(start("prepare", tmp_path, **settings))
+    assert code == 0, output
+    ranks = Ranks(tmp_path, 2, "train", **settings)
+    ranks.start()
+    for rank, (code, output) in ranks.wait().items():
+        assert code == 1
+        assert "extensions/my_mode.py, line " in output, (rank, output)
+        assert "in average: ZeroDivisionError" in output
+    assert newest_commit(tmp_path / "results/own") == 2
+    changed = {**settings, "RESUME": "own", "LINK_CHECK": "off", "MEMORY_FORMAT": "contiguous"}
+    code, output = wait(start("prepare", tmp_path, **changed))
+    assert code == 0, output
+    put(tmp_path)
+    code, output = wait(start("prepare", tmp_path, **changed))
+    assert code == 2, output
+    assert "was made by another version of the program, or with other files in extensions/" in output

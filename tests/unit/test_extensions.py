@@ -1,0 +1,143 @@
+"""Files in extensions/: found by name alone, read without being run, and blamed by file and line."""
+
+from pathlib import Path
+
+import pytest
+
+from app.errors import ExtensionError, LockstepError, SettingError
+from app.extensions import files, reading
+from app.extensions.loading import blamed, load
+from app.gradient_sync import mode_class
+from app.machine.source import source_sha256
+from app.settings import environment
+from tests.solutions import EXAMPLES, SCHEDULED, SOLUTIONS, on_the_page, solved
+
+BOMB = "raise SystemExit('it was run')\n"
+MODE = "from app.gradient_sync.contract import GradientSync\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with an empty extensions/."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "extensions").mkdir()
+    return tmp_path / "extensions"
+
+
+def problem(**given: str) -> str:
+    return next(iter(environment.problems(given).values()), "")
+
+
+def test_a_name_is_valid_if_there_is_such_a_file_which_is_not_opened(folder: Path) -> None:
+    for name in ("my_mode", "my_model", "my_set"):
+        (folder / f"{name}.py").write_text(BOMB)
+    settings = environment.of({"SYNC_MODE": "my_mode", "MODEL": "my_model", "DATASET": "my_set"})
+    assert settings.own == {"SYNC_MODE": "my_mode", "MODEL": "my_model", "DATASET": "my_set"}
+    assert environment.of({"MODEL": "my_model"}).dataset_name == "shapes"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("SYNC_MODE", "my_mod", "or the name of a file in extensions/. Did you mean my_mode?"),
+        ("MODEL", "mymode", "Did you mean my_mode?"),
+        ("SYNC_MODE", "../extensions/my_mode", "not allowed"),
+        ("SYNC_MODE", "no-module", "not allowed"),
+        ("SYNC_MODE", "tree", "SYNC_MODE=tree: extensions/tree.py has the name of what is built in, which wins"),
+        ("DATASET", "nowhere", "not allowed"),
+    ],
+)
+def test_other_names_are_refused_in_words(folder: Path, name: str, value: str, words: str) -> None:
+    for each in ("my_mode", "no-module", "tree"):
+        (folder / f"{each}.py").touch()
+    assert words in problem(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("class My(:\n", "line 1: it is no Python"),
+        ("\0", "it is no Python"),
+        ("(" * 10_000, "it is no Python"),
+        ("", "line 1: no class in it is a subclass of GradientSync"),
+        (MODE + "class My:\n    pass\n", "no class in it is a subclass of GradientSync"),
+        (MODE + "class A(GradientSync): ...\nclass B(GradientSync): ...\n", "it has 2 modes: A (line 2), B (line 3)"),
+        ("x = 0\n" * 200_000, "has more than 1,000,000 bytes"),
+    ],
+    ids=["no class", "no text", "too deep", "empty", "no base", "two modes", "too long"],
+)
+def test_what_is_no_mode_is_refused_with_file_and_line_and_is_not_run(folder: Path, text: str, words: str) -> None:
+    (folder / "my_mode.py").write_text(text + BOMB if words.startswith("no class") else text)
+    with pytest.raises(SettingError, match=r"extensions/my_mode\.py") as caught:
+        reading.check_mode("my_mode")
+    assert words in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *((EXAMPLES / f"{name}.py").read_text() for name in SOLUTIONS),
+        *map(solved, SOLUTIONS),
+        SCHEDULED,
+        on_the_page()["my_mode"],
+        MODE + "class A(GradientSync): ...\nclass B(A): ...\n",
+        "from app.gradient_sync import exchange\nclass A(exchange.Exchange): ...\n",
+        "from app.gradient_sync.all_reduce import AllReduce as Base\nclass A(Base): ...\n",
+        "import app.gradient_sync.contract\nclass A(app.gradient_sync.contract.GradientSync): ...\n",
+    ],
+    ids=range(12),
+)
+def test_modes_are_seen_however_they_are_written(folder: Path, text: str) -> None:
+    (folder / "my_mode.py").write_text(text + BOMB)
+    reading.check_mode("my_mode")
+
+
+def test_models_and_sets_are_read_as_well(folder: Path) -> None:
+    for name, text in on_the_page().items():
+        (folder / f"{name}.py").write_text(text)
+    reading.check_model("my_model")
+    reading.check_dataset("my_set")
+    assert reading.channels_of("my_model") == 3
+    (folder / "grey.py").write_text("CHANNELS = 1\nclass build: ...\n")
+    assert reading.channels_of("grey") == 1
+    (folder / "odd.py").write_text("CHANNELS = 1 + 1\ndef build(batch_norm): ...\n")
+    for check, name, words in (
+        (reading.check_model, "my_set", "defines no build"),
+        (reading.check_dataset, "my_model", "defines no SOURCE"),
+        (reading.check_model, "odd", "line 1: CHANNELS is not a plain number. Allowed: 1, 3"),
+        (reading.check_model, "absent", "cannot be read"),
+    ):
+        with pytest.raises(SettingError, match=words):
+            check(name)
+
+
+def test_a_loaded_file_has_one_mode_that_is_whole(folder: Path) -> None:
+    (folder / "whole.py").write_text(SCHEDULED)
+    assert mode_class("whole").__name__ == "Chain"
+    (folder / "part.py").write_text(MODE + "class Part(GradientSync): ...\n")
+    with pytest.raises(ExtensionError, match=r"extensions/part\.py: Part does not define synchronise"):
+        mode_class("part")
+
+
+def test_an_error_names_the_file_and_the_line_that_it_has_passed_through_last(folder: Path) -> None:
+    (folder / "fails.py").write_text("def fail():\n    return {}['x']\n\ndef pass_on(error):\n    raise error\n")
+    words = r"rank 1: extensions/fails\.py, line 2, in fail: KeyError: 'x'"
+    with pytest.raises(ExtensionError, match=words), blamed("fails", who="rank 1: "):
+        load("fails").fail()
+    with pytest.raises(LockstepError, match=r"^a rank was lost$"), blamed("fails"):
+        load("fails").pass_on(LockstepError("a rank was lost"))
+    with pytest.raises(ZeroDivisionError), blamed("fails"):
+        1 / 0  # noqa: B018  # the program's own
+    (folder / "at_once.py").write_text("\n1 / 0\n")
+    with pytest.raises(ExtensionError, match=r"extensions/at_once\.py, line 2: ZeroDivisionError"):
+        load("at_once")
+
+
+def test_the_sources_of_a_run_are_those_of_the_folder_if_it_uses_any(folder: Path) -> None:
+    (folder / "my_mode.py").write_text(SCHEDULED)
+    used = {"SYNC_MODE": "my_mode"}
+    before = source_sha256(files.sources(used)), source_sha256(files.sources({}))
+    (folder / "helper.py").write_text("")
+    assert source_sha256(files.sources(used)) != before[0] != before[1]
+    assert source_sha256(files.sources({})) == before[1]
