@@ -8,12 +8,14 @@ import numpy.typing as npt
 
 from app.conformance.cases import Case, Gradients, values
 from app.conformance.outcomes import Outcome
-from app.conformance.trial import STEPS
+from app.conformance.trial import DRAWS, FED, STEPS
 from app.gradient_sync.contract import Law as LawClass
 from app.settings.fields import WirePrecision
 
 # What is sent in half precision is rounded up to N times, each time by half of what separates 1 from the next number.
 TOLERANCES: dict[WirePrecision, float] = {"bf16": 4 * 2**-7, "fp16": 4 * 2**-10}
+STANDARD_ERRORS = 5
+MOST_MISSING = 0.5  # of the sum, in the end: a bounded rest may always be on its way
 BYTES_TOLERANCE = 1e-6  # of sums of fractions: the payload itself is exact
 
 Array = npt.NDArray[np.floating]
@@ -184,6 +186,43 @@ def _bytes(evidence: Evidence) -> str | None:
     return None
 
 
+def _unbiased(evidence: Evidence) -> str | None:
+    for rank, outcome in enumerate(evidence.outcomes):
+        for at, total, squares in zip(
+            evidence.case.model.learned, outcome.sums or [], outcome.squares or [], strict=False
+        ):
+            mean = total / DRAWS
+            error = np.sqrt(np.maximum(squares / DRAWS - mean**2, 0) / DRAWS)
+            wanted = np.mean([own[at].astype(np.float64) for own in evidence.given(0)], axis=0)
+            if np.any(np.abs(mean - wanted) > STANDARD_ERRORS * error + evidence.tolerance):
+                return f"rank {rank}, parameter {at}, over {DRAWS} draws: {_shown(wanted, mean)}"
+    return None
+
+
+def _kept(evidence: Evidence) -> str | None:
+    for rank, outcome in enumerate(evidence.outcomes):
+        for at, applied in zip(evidence.case.model.learned, outcome.sums or [], strict=False):
+            wanted = np.sum([np.mean([own[at] for own in evidence.given(step)], axis=0) for step in range(FED)], axis=0)
+            if not np.linalg.norm(applied - wanted) <= MOST_MISSING * np.linalg.norm(wanted):
+                return (
+                    f"rank {rank}, parameter {at}, {FED} steps and then zeros: the sum of what came out is not that of "
+                    f"the means: {_shown(wanted, applied)}. Is what a step leaves out added to the next one?"
+                )
+    return None
+
+
+def _vote(evidence: Evidence) -> str | None:
+    for step in range(STEPS):
+        everyones = evidence.given(step)
+        for at in evidence.case.model.learned:
+            votes = np.sum([np.sign(own[at]) for own in everyones], axis=0)
+            for rank, outcome in enumerate(evidence.outcomes):
+                gradient = outcome.gradients[step][outcome.places[step].index(at)]
+                if np.any((votes != 0) & (np.sign(gradient) != np.sign(votes))):
+                    return f"step {step}, rank {rank}, parameter {at}: {_shown(np.sign(votes), np.sign(gradient))}"
+    return None
+
+
 def _difference(one: Gradients, other: Gradients) -> str | None:
     if len(one) != len(other):
         return f"number of gradients: {len(one)} and {len(other)}"
@@ -242,11 +281,19 @@ RESUME = Law("resume", "A fresh mode that is given the state goes on with the sa
 RECEIVED = Law("received", "What is sent is received.", _received)
 BYTES = Law("bytes", "A rank sends as many bytes as the mode's formula says.", _bytes)
 
+UNBIASED = Law(
+    "unbiased",
+    f"The mean over many draws is the mean over the ranks, within {STANDARD_ERRORS} standard errors.",
+    _unbiased,
+)
+KEPT = Law("kept", "What a step leaves out comes out later: nothing is lost.", _kept)
+VOTE = Law("vote", "Every element has the sign that most ranks have.", _vote)
+
 # What holds whatever becomes of the gradients. The checks of a class's own promise stand before it, as for `exact`.
 COMMON = (REPLICAS, REPEAT, RESUME, RECEIVED, BYTES)
 LAWS: dict[LawClass, tuple[Law, ...]] = {
     "exact": (FORM, REST, RANDOM, ALONE, ZERO, MEAN, LATER, *COMMON),
-    "unbiased": (FORM, REST, RANDOM, ZERO, *COMMON),
-    "contraction": (FORM, REST, RANDOM, ZERO, *COMMON),
-    "vote": (FORM, REST, RANDOM, ZERO, *COMMON),
+    "unbiased": (FORM, REST, RANDOM, ZERO, UNBIASED, *COMMON),
+    "contraction": (FORM, REST, RANDOM, ZERO, KEPT, *COMMON),
+    "vote": (FORM, REST, RANDOM, ZERO, VOTE, *COMMON),
 }

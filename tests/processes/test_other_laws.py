@@ -1,0 +1,130 @@
+"""The laws of modes that promise something else than the mean, as users' own modes are held to them."""
+
+from typing import ClassVar
+
+import pytest
+import torch
+
+from app.compression.compressed import Compressed
+from app.compression.contract import Shared
+from app.compression.random_k import RandomK
+from app.compression.sign import Sign
+from app.compression.top_k import TopK
+from app.conformance.cases import Model, Parameter
+from app.conformance.laws import COMMON, LAWS
+from app.gradient_sync.contract import Law
+from app.gradient_sync.exchange import Exchange
+from app.gradient_sync.flat_all_reduce import FlatAllReduce
+from app.gradient_sync.gathered_all_reduce import GatheredAllReduce
+from app.gradient_sync.parameter_server import ParameterServer
+from app.settings.fields import Settings
+from app.wire.communicator import Communicator
+from tests.processes.conftest import GroupOf
+from tests.processes.test_broken_modes import trial
+
+MODEL = Model((Parameter((3, 5)), Parameter((4,), frozen=True), Parameter((7,))))
+
+
+class Mode(Compressed):
+    """A compressor with its exchange, as a mode."""
+
+    inside: ClassVar[type[Exchange]]
+    values: ClassVar[dict[str, object]]
+
+    def __init__(self, communicator: Communicator, settings: Settings) -> None:
+        own = Settings(**self.values)  # type: ignore[arg-type]
+        super().__init__(self.inside(communicator, own), communicator, own)
+
+
+class RandomMode(Mode):
+    law: ClassVar[Law] = "unbiased"
+    inside = FlatAllReduce
+    values: ClassVar[dict[str, object]] = {"compression": "random_k", "compression_ratio": 0.2}
+
+
+class TopMode(Mode):
+    law: ClassVar[Law] = "contraction"
+    inside = GatheredAllReduce
+    values: ClassVar[dict[str, object]] = {"compression": "top_k", "compression_ratio": 0.2}
+
+
+class PowerMode(Mode):
+    law: ClassVar[Law] = "contraction"
+    inside = FlatAllReduce
+    values: ClassVar[dict[str, object]] = {"compression": "power_sgd", "compression_rank": 1}
+
+
+class SignMode(Mode):
+    law: ClassVar[Law] = "vote"
+    inside = ParameterServer
+    values: ClassVar[dict[str, object]] = {"compression": "sign"}
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("mode", [RandomMode, TopMode, PowerMode, SignMode])
+def test_compressors_keep_the_laws_of_their_class(group_of: GroupOf, mode: type[Mode], ranks: int) -> None:
+    assert trial(group_of(ranks), mode, MODEL) is None
+
+
+class Unscaled(RandomMode):
+    def __init__(self, communicator: Communicator, settings: Settings) -> None:
+        super().__init__(communicator, settings)
+        self._kind = UnscaledRandomK
+
+
+class UnscaledRandomK(RandomK):
+    def encode(self, values: torch.Tensor) -> torch.Tensor:
+        return values[torch.from_numpy(self._draw()[0])]
+
+
+class Forgetful(TopMode):
+    values: ClassVar[dict[str, object]] = {**TopMode.values, "error_feedback": "off"}
+
+
+class Doubled(TopMode):
+    def __init__(self, communicator: Communicator, settings: Settings) -> None:
+        super().__init__(communicator, settings)
+        self._kind = SummedTopK
+
+
+class SummedTopK(TopK):
+    """A sum for a mean."""
+
+    def average(self, values: torch.Tensor, exchange: Exchange) -> Shared:
+        mean, own = super().average(values, exchange)
+        return Shared(mean * self._communicator.world_size, own)
+
+
+class FirstRankDecides(SignMode):
+    def __init__(self, communicator: Communicator, settings: Settings) -> None:
+        super().__init__(communicator, settings)
+        self._kind = FirstVote
+
+
+class FirstVote(Sign):
+    def _count(self, ballots: dict[int, torch.Tensor], length: int) -> torch.Tensor:  # type: ignore[override]
+        return super()._count({0: ballots[0]}, length)
+
+
+BROKEN: dict[type[Mode], tuple[str, str]] = {
+    Unscaled: ("unbiased", "over 1000 draws"),
+    Forgetful: ("kept", "Is what a step leaves out added to the next one?"),
+    Doubled: ("kept", "the sum of what came out is not that of the means"),
+    FirstRankDecides: ("vote", "expected"),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda mode: mode.__name__)
+def test_a_broken_one_is_told_which_law_it_breaks(group_of: GroupOf, broken: type[Mode]) -> None:
+    law, words = BROKEN[broken]
+    told = trial(group_of(3), broken, MODEL)
+    assert told is not None
+    assert told.startswith(f"{law}: ")
+    assert words in told
+
+
+def test_every_law_of_these_classes_has_a_mode_that_breaks_it() -> None:
+    """Those that hold for the exact class as well: test_broken_modes.py."""
+    own = {law.name for name, laws in LAWS.items() if name != "exact" for law in laws}
+    known = {law.name for law in (*LAWS["exact"], *COMMON)}
+    assert own - known == {law for law, _ in BROKEN.values()}
