@@ -45,6 +45,8 @@ def views_of(grid: Grid) -> list[View]:
                 raise grid.lines.refusal(
                     place, f"view '{show.view}': '{name}' is no cell of this grid. Its cells: {', '.join(cells)}."
                 )
+        if not grid.quick and not any(cell.has(view.where) for cell in grid.cells):
+            raise grid.lines.refusal((*place, "where"), f"view '{show.view}': no cell has all settings of its 'where'.")
         found.append(view)
     return found
 

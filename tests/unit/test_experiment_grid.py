@@ -197,6 +197,16 @@ def test_the_projects_own_grid_files_are_sound(path: Path, quick: bool, monkeypa
     assert len(set(names)) == len(names) > 1
 
 
+def test_a_view_of_some_cells_needs_at_least_one() -> None:
+    found = read(SOUND.replace('title = "Time"', 'title = "Time"\nwhere = { SYNC_MODE = "ddp" }'))
+    assert [cell.name for cell in found.cells if cell.has(views_of(found)[0].where)] == [
+        "ddp at 100mbit",
+        "ddp at 1gbit",
+    ]
+    told = refusal(SOUND.replace('title = "Time"', 'title = "Time"\nwhere = { SYNC_MODE = "tree" }'))
+    assert "view 'times': no cell has all settings of its 'where'." in told
+
+
 SCALING = """\
 title = "Scaling"
 question = "How far?"

@@ -28,6 +28,10 @@ class Cell:
         """The name as part of a folder's name."""
         return re.sub(r"[^A-Za-z0-9.]+", "_", self.name).strip("_.") or "cell"
 
+    def has(self, settings: Mapping[str, str]) -> bool:
+        """Whether it has these settings among its own."""
+        return settings.items() <= self.settings.items()
+
     @property
     def world_size(self) -> int:
         """Number of ranks."""

@@ -8,11 +8,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from app import gradient_sync
+from app.compression import compressor_class
 from app.costs.bandwidth import LinkSpeed
 from app.datasets import CLASSES, SIDE, source_of
 from app.datasets.prepared import channels_of
 from app.experiment.plan.trials import FIRST_SEED, Trial
-from app.gradient_sync.contract import size_of
+from app.gradient_sync.contract import learned_of, size_of
 from app.machine.cpus import look
 from app.settings import environment
 from app.settings.fields import ModelName, Settings
@@ -54,11 +55,18 @@ def _cpus(asked: Settings, ranks: int) -> float:
 
 
 def _sync_seconds(asked: Settings, ranks: int) -> float:
+    """Of a step: of what is sent in place of the gradients, and only after each SYNC_EVERY-th one."""
     if asked.link_rate is None or ranks == 1:
         return 0.0
     rate = read_rate(asked.link_rate) / 8
-    cost = gradient_sync.mode_class(asked.sync_mode).cost_of(asked)
-    return cost.seconds_at_least(size_of(list(_model(asked.model).parameters())), [LinkSpeed(rate, rate)] * ranks)
+    mode, learned = gradient_sync.mode_class(asked.sync_mode), learned_of(_model(asked.model).parameters())
+    if asked.compression == "none":
+        cost = mode.cost_of(asked)
+    else:
+        shapes, element_bytes = [parameter.shape for parameter in learned], learned[0].dtype.itemsize
+        cost = compressor_class(asked.compression).cost_with(mode, shapes, element_bytes, asked)
+    whole = cost.seconds_at_least(size_of(learned, asked.wire_precision), [LinkSpeed(rate, rate)] * ranks)
+    return whole / (asked.sync_every or 1)
 
 
 @cache

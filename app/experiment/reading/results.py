@@ -1,7 +1,8 @@
 """What an experiment has measured so far: its finished runs, by cell and round."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 from statistics import median
 
 from app.experiment.plan.cells import Cell
@@ -37,6 +38,13 @@ class Results:
         self.grid, self.plan = grid, plan
         self._runs = {(trial.cell, trial.round): Run(plan.folder / trial.name) for trial in plan.finished()}
         self.cells = [MeasuredCell(**vars(cell), runs=runs) for cell in grid.cells if (runs := self.runs(cell))]
+
+    def where(self, settings: Mapping[str, str]) -> "Results":
+        """Only those of the cells that have these settings."""
+        found = copy(self)
+        found.grid = replace(self.grid, cells=[cell for cell in self.grid.cells if cell.has(settings)])
+        found.cells = [cell for cell in self.cells if cell.has(settings)]
+        return found
 
     @property
     def all_runs(self) -> list[Run]:

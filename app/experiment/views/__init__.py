@@ -1,12 +1,16 @@
 """What a page can show: one file per view."""
 
 from app.experiment.views.accuracy import Accuracy
+from app.experiment.views.break_even import BreakEven
 from app.experiment.views.curves import Curves
 from app.experiment.views.distance import Distance
 from app.experiment.views.epochs import Epochs
+from app.experiment.views.exchanges import Exchanges
 from app.experiment.views.lines import Lines
 from app.experiment.views.losses import Losses
+from app.experiment.views.periods import Periods
 from app.experiment.views.phases import Phases
+from app.experiment.views.savings import Savings
 from app.experiment.views.scaling import Scaling
 from app.experiment.views.scores import Scores
 from app.experiment.views.times import Times
@@ -25,4 +29,8 @@ VIEWS: dict[str, type[View]] = {
     "curves": Curves,
     "accuracy": Accuracy,
     "distance": Distance,
+    "exchanges": Exchanges,
+    "break_even": BreakEven,
+    "savings": Savings,
+    "periods": Periods,
 }

@@ -63,6 +63,16 @@ def share(*phases: str) -> Measure:
     return ratio(phase_seconds(*phases), mean_step_seconds)
 
 
+def sync_seconds(run: Run) -> float | None:
+    """Of a step: in which its gradients were in flight, the median over steps; None where nothing was sent."""
+    return run.summary.run.bandwidth.sync_seconds if run.summary.run.bandwidth else None
+
+
+def least_sync_seconds(run: Run) -> float | None:
+    """What its messages need on the measured links, if only they took time."""
+    return run.summary.run.bandwidth.sync_seconds_at_least if run.summary.run.bandwidth else None
+
+
 def images_per_second(run: Run) -> float | None:
     """Of all ranks together."""
     return run.summary.run.images_per_second

@@ -61,9 +61,11 @@ class View(BaseModel):
 
     title: str = Field(description="the heading")
     note: str = Field("", description="a remark of the author's below it")
+    where: dict[str, str] = Field({}, description="settings, as texts: only cells that have them all [all cells]")
 
     def section(self, results: Results, name: str) -> Section:
         """Make it; `name` is its own among the views of the page."""
+        results = results.where(self.where)
         missing = missing_sentences(results, self._planned(results.grid.cells))
         sentences = [*self._sentences(results), *missing, *([self.note] if self.note else [])]
         return Section(name, self.title, sentences, self._drawings(results, name), self._tables(results, name))
