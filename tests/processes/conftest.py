@@ -11,7 +11,7 @@ settings.register_profile("long", max_examples=5000, deadline=None)
 
 GroupOf = Callable[[int], Group]
 
-MOST_KEPT = 5  # ranks of a group that stays from file to file: larger ones would fill the memory beside each other
+MOST_KEPT = 5  # ranks of a group that stays: larger ones would fill the memory beside each other
 
 
 @pytest.fixture(scope="session")
@@ -25,10 +25,11 @@ def groups() -> Iterator[dict[int, Group]]:
 
 @pytest.fixture(scope="session")
 def group_of(groups: dict[int, Group]) -> GroupOf:
-    """The group of a world size."""
+    """The group of a world size. There is one large group at a time."""
 
     def of(world_size: int) -> Group:
         if world_size not in groups:
+            _end_large(groups)
             groups[world_size] = Group(world_size)
         return groups[world_size]
 
@@ -38,5 +39,9 @@ def group_of(groups: dict[int, Group]) -> GroupOf:
 @pytest.fixture(scope="module", autouse=True)
 def large_groups_end_with_their_file(groups: dict[int, Group]) -> Iterator[None]:
     yield
+    _end_large(groups)
+
+
+def _end_large(groups: dict[int, Group]) -> None:
     for world_size in [each for each in groups if each > MOST_KEPT]:
         groups.pop(world_size).close()

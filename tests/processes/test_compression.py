@@ -75,7 +75,7 @@ def test_all_ranks_take_the_same_for_the_bytes_of_the_formula(
 
 
 @pytest.mark.parametrize("compression", COMPRESSORS)
-@pytest.mark.parametrize("ranks", [5, 6, 7, 8])
+@pytest.mark.parametrize("ranks", [5, 6, 7, 8])  # in the last place, so that it changes last
 def test_on_more_ranks_as_well(group_of: GroupOf, compression: str, ranks: int) -> None:
     check_alike(group_of(ranks).run(steps, {**asked(compression), "precision": "fp32"}, 2))
 

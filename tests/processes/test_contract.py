@@ -38,9 +38,9 @@ def test_gradients_become_the_mean_at_the_price_of_the_formula(
 
 
 # What these have of their own is their schedule, in which it matters how many ranks and how few elements there are.
-@pytest.mark.parametrize("world_size", range(1, 9))
 @pytest.mark.parametrize("name", ["odd shapes", "fewer elements than ranks"])
 @pytest.mark.parametrize("mode", sorted(AS_THE_RING))
+@pytest.mark.parametrize("world_size", range(1, 9))  # in the last place, so that it changes last
 def test_schedules_keep_it_on_one_to_eight_ranks(group_of: GroupOf, mode: str, name: str, world_size: int) -> None:
     check_mode(group_of(world_size), mode_class(mode), MODELS[name])
 
