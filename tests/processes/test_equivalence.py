@@ -65,7 +65,7 @@ def train(cluster: Cluster, folder: Path, values: dict[str, Any]) -> None:
     take_part(settings, cluster, dataset_for(settings.model), folder, lambda _: None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def run_on(group_of: GroupOf, tmp_path_factory: pytest.TempPathFactory) -> RunOn:
     """The summary of a run on so many ranks; what was run before is not run again."""
     known: dict[tuple[object, ...], Run] = {}
