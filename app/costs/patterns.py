@@ -21,4 +21,5 @@ def _seconds(size: Size, links: Sequence[LinkSpeed]) -> float:
 NOTHING = Cost(lambda size, rank, world_size: 0.0)
 ALL_REDUCE = Cost(_bytes_sent, _seconds)  # the backend's own, which does not tell its messages
 STAR = cost_of(star, piece_bytes=None)  # a parameter's mean leaves rank 0 once all gradients are in
-RING = cost_of(ring)
+# A ring's links are busy all the time, so what counts is a rank's share, and not that chunks differ by one element.
+RING = Cost(cost_of(ring).bytes_sent, _seconds)

@@ -45,17 +45,23 @@ class Exchange(GradientSync):
     def attach(self, model: nn.Module) -> nn.Module:
         """Lay out the buffer, and let backward fill it."""
         learned = learned_of(model.parameters())
-        self.expect(learned)
-        if learned and self._communicator.world_size > 1:
-            self._buffer = GradientBuffer(learned, self.share)
+        self._lay_out(learned)
+        if self._buffer is not None:
             for parameter in learned:
                 parameter.register_post_accumulate_grad_hook(self._buffer.take)  # type: ignore[no-untyped-call]
         return model
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Average the whole buffer."""
+        """Average the whole buffer; without `attach`, gradients are copied into it only now."""
+        if self._buffer is None:
+            self._lay_out(learned_of(parameters))
         if self._buffer is not None and self._buffer.take_all():
             self.average_shares(self._buffer.values)
+
+    def _lay_out(self, learned: Sequence[nn.Parameter]) -> None:
+        self.expect(learned)
+        if learned and self._communicator.world_size > 1:
+            self._buffer = GradientBuffer(learned, self.share)
 
 
 class OneByOne(Exchange):

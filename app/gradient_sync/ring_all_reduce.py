@@ -1,7 +1,9 @@
 """`ring_all_reduce`: the bandwidth-optimal all-reduce, written out: reduce-scatter, then all-gather, round a ring."""
 
 from app.costs.exchanges import ring
+from app.costs.patterns import RING
 from app.costs.schedules import Schedule
+from app.costs.sizes import Cost
 from app.gradient_sync.scheduled import Scheduled
 from app.settings.fields import Settings
 
@@ -31,3 +33,8 @@ class RingAllReduce(Scheduled):
     def schedule(elements: int, world_size: int, settings: Settings) -> Schedule:
         """Once round to add up, once to hand out."""
         return ring(elements, world_size)
+
+    @classmethod
+    def cost_of(cls, settings: Settings) -> Cost:
+        """All links are busy in both directions from the first to the last step."""
+        return RING

@@ -47,7 +47,7 @@ RUN_ELSEWHERE = {  # by which file of container tests
 }
 # These download archives, which no test does. Process tests train on small archives in the same layout.
 NOT_RUN = {"DATASET=cifar10 scripts/up", "DATASET=mnist MODEL=lenet5 scripts/up"}
-LEAVES_NO_RUN = ("scripts/doctor", "scripts/benchmark", "scripts/experiment", "scripts/faults")
+LEAVES_NO_RUN = ("scripts/schedule", "scripts/doctor", "scripts/benchmark", "scripts/experiment", "scripts/faults")
 
 
 def blocks() -> list[list[str]]:
