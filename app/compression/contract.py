@@ -36,7 +36,7 @@ class Compressor(ABC):
     ) -> None:
         """For vectors of this type in which parts of these shapes lie end to end."""
         self._communicator, self._settings = communicator, settings
-        self._shapes, self._dtype = list(shapes), dtype
+        self._dtype = dtype
         self._elements = sum(map(torch.Size.numel, shapes))
 
     @abstractmethod

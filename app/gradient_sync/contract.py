@@ -15,7 +15,7 @@ from app.wire.communicator import Communicator, Passage
 
 HALF_BYTES = 2  # of a number in bf16 or fp16
 
-# What becomes of the gradients. exact: their mean, within rounding. unbiased: their mean on average over many draws.
+# What a mode turns the gradients into. exact: their mean, within rounding. unbiased: their mean, averaged over draws.
 # contraction: the larger part of it, the rest remembered for later steps. vote: the sign that most ranks have.
 Law = Literal["exact", "unbiased", "contraction", "vote"]
 

@@ -1,4 +1,4 @@
-"""`python -m app conformance` on whole files: those that conform, those that do not, and those that misbehave."""
+"""`python -m app conformance` checks whole files: correct ones, broken ones, and ones that misbehave."""
 
 import csv
 import subprocess

@@ -7,13 +7,12 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from app import gradient_sync
-from app.compression import compressor_class
+from app import cadence
 from app.costs.bandwidth import LinkSpeed
 from app.datasets import CLASSES, SIDE, source_of
 from app.datasets.prepared import channels_of
 from app.experiment.plan.trials import FIRST_SEED, Trial
-from app.gradient_sync.contract import learned_of, size_of
+from app.gradient_sync.contract import size_of
 from app.machine.cpus import look
 from app.settings import environment
 from app.settings.fields import ModelName, Settings
@@ -59,13 +58,9 @@ def _sync_seconds(asked: Settings, ranks: int) -> float:
     if asked.link_rate is None or ranks == 1:
         return 0.0
     rate = read_rate(asked.link_rate) / 8
-    mode, learned = gradient_sync.mode_class(asked.sync_mode), learned_of(_model(asked.model).parameters())
-    if asked.compression == "none":
-        cost = mode.cost_of(asked)
-    else:
-        shapes, element_bytes = [parameter.shape for parameter in learned], learned[0].dtype.itemsize
-        cost = compressor_class(asked.compression).cost_with(mode, shapes, element_bytes, asked)
-    whole = cost.seconds_at_least(size_of(learned, asked.wire_precision), [LinkSpeed(rate, rate)] * ranks)
+    parameters = list(_model(asked.model).parameters())
+    cost, size = cadence.cost_of(asked, parameters), size_of(parameters, asked.wire_precision)
+    whole = cost.seconds_at_least(size, [LinkSpeed(rate, rate)] * ranks)
     return whole / (asked.sync_every or 1)
 
 
