@@ -8,13 +8,16 @@ from app.summary.run_records import RankRecords
 UNDIVIDED = "wait or sync"  # exposed, and not all ranks' records are there to say which
 
 
-def pieces(step: Step, given: Sequence[float] = ()) -> Iterator[tuple[str, float, float]]:
+def pieces(
+    step: Step, given: Sequence[float] = (), *, moves_parameters: bool = False
+) -> Iterator[tuple[str, float, float]]:
     """Each piece's phase, beginning and end, in seconds since the step began; a phase may come in several pieces.
 
-    `given` is when rank 0 had each of its buffers ready, by the same zero.
+    `given` is when rank 0 had each of its buffers ready, by the same zero. In a run that averages parameters, the
+    optimiser comes before that.
     """
     at = 0.0
-    for phase, seconds in _lengths(step, given):
+    for phase, seconds in _lengths(step, given, moves_parameters):
         if seconds > 0:
             yield phase, at, at + seconds
             at += seconds
@@ -28,7 +31,7 @@ def buffers_given(central: RankRecords, steps: Sequence[Step]) -> dict[int, list
     }
 
 
-def _lengths(step: Step, given: Sequence[float]) -> Iterator[tuple[str, float]]:
+def _lengths(step: Step, given: Sequence[float], moves_parameters: bool) -> Iterator[tuple[str, float]]:
     """The broadcast of rank 0's buffers interrupts the forward pass: until rank 0 sends, the others wait for it."""
     divided = step.wait_seconds is not None and step.sync_seconds is not None
     forward = waited = exchanged = 0.0
@@ -48,9 +51,12 @@ def _lengths(step: Step, given: Sequence[float]) -> Iterator[tuple[str, float]]:
         waited, exchanged = waited + late, exchanged + taken
     yield "forward", step.forward_seconds - forward
     yield "backward", step.backward_seconds
+    if moves_parameters:
+        yield "optimiser", step.optimiser_seconds
     if step.wait_seconds is not None and step.sync_seconds is not None:
         yield "wait", step.wait_seconds - waited
         yield "sync", step.sync_seconds - (exchanged - waited)
     elif step.exposed_sync_seconds is not None:
         yield UNDIVIDED, step.exposed_sync_seconds - exchanged
-    yield "optimiser", step.optimiser_seconds
+    if not moves_parameters:
+        yield "optimiser", step.optimiser_seconds

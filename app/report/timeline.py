@@ -1,6 +1,6 @@
 """A few steps as they happened on all ranks: who waits for whom."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from app.report.drawing import Missing
 from app.report.pieces import UNDIVIDED, buffers_given, pieces
 from app.report.table import digits
 from app.report.tooltips import explain
+from app.summary import averaging
 from app.summary.run import Run
 from app.summary.run_records import RankRecords, together
 
@@ -29,7 +30,8 @@ def timeline(run: Run) -> tuple[Figure, str]:
     if not chosen:
         raise Missing("no step is there from all ranks.")
     given = buffers_given(run.ranks[0], [steps[0] for steps in chosen.values()])
-    panels = [_Panel(name, run.ranks, steps, given[steps[0].step]) for name, steps in chosen.items()]
+    moves = averaging.moves_parameters(run.manifest)
+    panels = [_Panel(name, run.ranks, steps, given[steps[0].step], moves) for name, steps in chosen.items()]
     unit, scale = ("ms", 1e3) if min(panel.seconds for panel in panels) < 1 else ("s", 1.0)
     figure = theme.new_figure(1.7 + 0.34 * len(run.ranks))
     for axes, panel in zip(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels, strict=True):
@@ -62,6 +64,7 @@ class _Panel:
     ranks: Sequence[RankRecords]
     steps: tuple[Step, ...]
     given: Sequence[float]  # when rank 0 had its buffers ready
+    moves_parameters: bool
 
     @property
     def seconds(self) -> float:
@@ -71,7 +74,8 @@ class _Panel:
         """Rows of phases, in this unit of time since the first rank began."""
         begun = [rank.on_common_clock(step.at_seconds) for rank, step in zip(self.ranks, self.steps, strict=True)]
         for row, (began, step) in enumerate(zip(begun, self.steps, strict=True)):
-            _Row(axes, row, step, began - min(begun), unit, scale).draw([moment - began for moment in self.given])
+            parts = pieces(step, [moment - began for moment in self.given], moves_parameters=self.moves_parameters)
+            _Row(axes, row, step, began - min(begun), unit, scale).draw(parts)
         starts = scale * (np.array(begun) - min(begun))
         ends = starts + scale * np.array([step.seconds for step in self.steps])
         for edges in (starts, ends):
@@ -95,9 +99,9 @@ class _Row:
     unit: str
     scale: float
 
-    def draw(self, given: Sequence[float]) -> None:
+    def draw(self, parts: Iterable[tuple[str, float, float]]) -> None:
         """Its phases, and under them the messages while backward hides them."""
-        for phase, begin, end in pieces(self.step, given):
+        for phase, begin, end in parts:
             look = UNDIVIDED_LOOK if phase == UNDIVIDED else {"facecolor": theme.PHASES[phase]}
             self._bar(begin, end, THICK, 0.0, self._told(phase, begin, end), **look)
         for number, bucket, until in _hidden(self.step):

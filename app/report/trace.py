@@ -14,6 +14,7 @@ from app.records.lines import Usage
 from app.report.pieces import buffers_given
 from app.report.trace_events import TICKS, Event, RankTrace
 from app.settings.fields import DEFAULT_TRACE_STEPS
+from app.summary import averaging
 from app.summary.run import Run
 
 FILE = "trace.json"
@@ -95,7 +96,7 @@ def _events(run: Run, shown: Sequence[int], most: int) -> Iterator[Event]:
     steps = [[step for step in rank.steps if step.step in chosen] for rank in run.ranks]
     given = buffers_given(run.ranks[0], steps[0])
     for rank, participant, own in zip(run.ranks, run.manifest.ranks, steps, strict=True):
-        trace = RankTrace(rank, threads)
+        trace = RankTrace(rank, threads, moves_parameters=averaging.moves_parameters(run.manifest))
         yield from chain(
             trace.names(participant.name),
             trace.clocks(),

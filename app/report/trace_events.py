@@ -50,8 +50,8 @@ class RankTrace:
     `threads` numbers the threads of all ranks, because some readers look a thread up by its number alone.
     """
 
-    def __init__(self, rank: RankRecords, threads: Iterator[int]) -> None:
-        self._rank, self._threads = rank, threads
+    def __init__(self, rank: RankRecords, threads: Iterator[int], *, moves_parameters: bool = False) -> None:
+        self._rank, self._threads, self._moves_parameters = rank, threads, moves_parameters
         self._training = next(threads)
 
     def names(self, name: str) -> Iterator[Event]:
@@ -124,7 +124,8 @@ class RankTrace:
     def _step(self, step: Step, began: float, end: int, given: Sequence[float]) -> Iterator[Event]:
         args = {"step": step.step, "epoch": step.epoch, "samples": step.samples, "bytes_sent": step.bytes_sent}
         yield self._event("X", f"step {step.step}", _ticks(began), end, category="step", args=args)
-        for phase, start, stop in pieces(step, [moment - began for moment in given]):
+        ready = [moment - began for moment in given]
+        for phase, start, stop in pieces(step, ready, moves_parameters=self._moves_parameters):
             begin, until = (min(_ticks(began + seconds), end) for seconds in (start, stop))
             if begin < until:
                 yield self._event("X", phase, begin, until, category="phase")

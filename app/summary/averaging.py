@@ -18,9 +18,14 @@ def in_words(manifest: Manifest) -> str:
     return ", ".join(words)
 
 
+def moves_parameters(manifest: Manifest) -> bool:
+    """Whether ranks average parameters, after the optimiser, and not gradients before it."""
+    return bool(manifest.settings.get("sync_every"))
+
+
 def is_plain(manifest: Manifest) -> bool:
     """Whether whole gradients are averaged in each step, so that modes compare by their formulas alone."""
-    return manifest.settings.get("compression", "none") == "none" and not manifest.settings.get("sync_every")
+    return manifest.settings.get("compression", "none") == "none" and not moves_parameters(manifest)
 
 
 def share_of_steps(manifest: Manifest, steps: Sequence[Step]) -> float:

@@ -61,6 +61,11 @@ def test_the_phases_of_a_step_follow_each_other() -> None:
     ]  # fmt: skip
 
 
+def test_parameters_are_averaged_after_the_update(tmp_path: Path) -> None:
+    names = [name for name, _, _ in spans(traced(tmp_path, [EXPLICIT], sync_every=4), "phase")]
+    assert names == ["data", "forward", "backward", "optimiser", "wait", "sync"]
+
+
 def test_what_was_not_measured_is_left_out() -> None:
     phases = [phase for phase, _, _ in pieces(replace(STEP, wait_seconds=None, sync_seconds=None))]
     assert phases == ["data", "forward", "backward", "optimiser"]
