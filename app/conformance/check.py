@@ -16,8 +16,9 @@ from hypothesis.errors import HypothesisWarning, NoSuchExample
 
 from app.conformance.cases import MODELS, Case, Model, Parameter
 from app.conformance.confinement import end_all_others
+from app.conformance.forked import Load
 from app.conformance.laws import ENDS, LAWS, Evidence, Law, first_broken
-from app.conformance.ranks import EndedError, Load, Ranks
+from app.conformance.ranks import EndedError, Ranks
 from app.errors import JoinError
 
 TOTAL_SECONDS = 100.0
