@@ -6,11 +6,11 @@ from torch import nn
 
 from app import gradient_sync
 from app.cadence.periodic import Periodic
-from app.compression import compressor_class
+from app.compression import compressed
 from app.compression.compressed import Compressed
 from app.costs.sizes import Cost
 from app.errors import SettingError
-from app.gradient_sync.contract import GradientSync, learned_of
+from app.gradient_sync.contract import GradientSync
 from app.gradient_sync.exchange import Exchange
 from app.settings.fields import Settings
 from app.wire.communicator import Communicator
@@ -18,11 +18,8 @@ from app.wire.communicator import Communicator
 
 def cost_of(settings: Settings, parameters: Sequence[nn.Parameter]) -> Cost:
     """The formulas of a step in which ranks average, without ranks to ask."""
-    mode, learned = gradient_sync.mode_class(settings.sync_mode), learned_of(parameters)
-    if settings.compression == "none":
-        return mode.cost_of(settings)
-    shapes, element_bytes = [each.shape for each in learned], learned[0].dtype.itemsize if learned else 0
-    return compressor_class(settings.compression).cost_with(mode, shapes, element_bytes, settings)
+    mode = gradient_sync.mode_class(settings.sync_mode)
+    return mode.cost_of(settings) if settings.compression == "none" else compressed.cost_of(mode, settings, parameters)
 
 
 def create(settings: Settings, communicator: Communicator) -> GradientSync:

@@ -8,12 +8,19 @@ from torch import nn
 from app.compression import compressor_class
 from app.compression.contract import Compressor
 from app.costs.sizes import Cost
-from app.gradient_sync.contract import learned_of
+from app.gradient_sync.contract import GradientSync, learned_of
 from app.gradient_sync.exchange import Exchange
 from app.settings.fields import Settings
 from app.wire.communicator import Communicator
 
 RESIDUAL = "residual"
+
+
+def cost_of(exchange: type[GradientSync], settings: Settings, parameters: Sequence[nn.Parameter]) -> Cost:
+    """Those of the exchange, for what the compressor sends of these parameters."""
+    learned = learned_of(parameters)
+    shapes, element_bytes = [each.shape for each in learned], learned[0].dtype.itemsize if learned else 0
+    return compressor_class(settings.compression).cost_with(exchange, shapes, element_bytes, settings)
 
 
 class Compressed(Exchange):
@@ -53,10 +60,7 @@ class Compressed(Exchange):
 
     def cost_for(self, parameters: Sequence[nn.Parameter]) -> Cost:
         """Those of the exchange, for what is sent."""
-        learned = learned_of(parameters)
-        shapes = [parameter.shape for parameter in learned]
-        element_bytes = learned[0].dtype.itemsize if learned else 0
-        return self._kind.cost_with(type(self._exchange), shapes, element_bytes, self._settings)
+        return cost_of(type(self._exchange), self._settings, parameters)
 
     def state(self) -> dict[str, torch.Tensor]:
         """What was left out, and what the compressor remembers."""
