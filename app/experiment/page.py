@@ -99,9 +99,18 @@ def _summary(grid: Grid, plan: Plan, results: Results, sections: list[Section]) 
         "runs_planned": len(plan.trials),
         "runs_finished": len(results.all_runs),
         "failed": [trial.name for trial in plan.failed()],
-        "reading": [section.sentences[0] for section in sections if section.sentences],
+        "reading": list(_reading(grid, sections)),
         "warnings": list(_warnings(results)),
     }
+
+
+def _reading(grid: Grid, sections: list[Section]) -> Iterator[str]:
+    """The first sentence of each part. Parts of the same view may say the same of different cells: these say which."""
+    uses = Counter(show.view for show in grid.show)
+    for show, section in zip(grid.show, sections, strict=False):  # there is none before the first run
+        if section.sentences:
+            first = section.sentences[0]
+            yield f"{section.title}. {first}" if uses[show.view] > 1 else first
 
 
 def _warnings(results: Results) -> Iterator[str]:

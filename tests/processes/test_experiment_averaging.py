@@ -1,5 +1,6 @@
 """What experiments say of exchanges, compressors and cadences: figures against the runs' files, sentences that hold."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,11 @@ SYNC_EVERY = {EVERY}
 view = "exchanges"
 title = "Exchanges"
 where = {{ SYNC_MODE = "flat_all_reduce" }}
+
+[[show]]
+view = "exchanges"
+title = "With a compressor"
+where = {{ COMPRESSION = "power_sgd" }}
 
 [[show]]
 view = "savings"
@@ -101,6 +107,13 @@ def test_exchanges_show_only_the_cells_that_they_are_about(place: Path) -> None:
     assert found["all_reduce"]["sync_seconds"] == close(bandwidth["sync_seconds"])
     assert found["all_reduce"]["sync_seconds_at_least"] is None, "links were not measured"
     assert found["all_reduce"]["busiest_in_gradients"] == 1
+
+
+def test_the_reading_says_which_of_two_parts_with_the_same_view_it_is_about(place: Path) -> None:
+    """Their sentences may be the same, about different cells."""
+    reading = json.loads((place / "results/experiments/costs/experiment.json").read_text())["reading"]
+    assert [each.partition(".")[0] for each in reading[:2]] == ["Exchanges", "With a compressor"]
+    assert not reading[2].startswith("Savings.")
 
 
 RATES = ("25mbit", "100mbit", "1gbit")

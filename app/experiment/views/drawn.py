@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 
 from app.experiment.reading.results import Results
 from app.report import theme
@@ -19,6 +19,7 @@ from app.summary.intervals import Interval
 MOST_LINES = 10  # what a drawing can keep apart
 LEGEND_LETTERS = 96  # in a row of it
 NARROWEST = 1.4  # points
+WIDE = 100.0  # from the smallest value to the largest: from there on, powers of ten are marks enough
 VISIBLE = 0.01  # of a line's rise, below which two lines are one to the eye
 
 
@@ -120,6 +121,9 @@ def in_percent(axis: Axis) -> None:
 
 
 def in_powers(axis: Axis) -> None:
-    """Mark an axis of powers of ten."""
+    """Mark a logarithmic axis; at 1, 2 and 5 as well where it has too few powers of ten to be read by them."""
+    low, high = axis.get_data_interval()
+    if low > 0 and high / low < WIDE:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
