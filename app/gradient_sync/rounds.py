@@ -15,7 +15,7 @@ from app.gradient_sync.wire_precision import DTYPES, add, rounding
 from app.settings.fields import Settings
 from app.wire.communicator import Communicator, Transfer
 
-AHEAD = 4  # receives that have a place before it is their turn: a sender then rarely waits for one
+AHEAD = 8  # receives that have a place before it is their turn: a sender then rarely waits for one
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Plan:
     sends: list[list[tuple[int, Send]]]  # by the number of receives after which they start, with their place
     completing: frozenset[tuple[int, Message]]  # the additions after which a sum is divided by N
     ahead: int  # receives that have a place at a time
+    landing: int  # places of those that are added
     longest: int  # piece that is added
     wire: torch.dtype
 
@@ -38,8 +39,9 @@ class Plan:
             sends[send.after].append((at, send))
         alike = groupby(part.receives, lambda each: (each.round, each.message.piece, each.message.adds))
         turns = [list(group) for _, group in alike]
-        longest = max((len(each.message.piece) for each in part.receives if each.message.adds), default=0)
-        return cls(part.receives, turns, sends, completing, max(AHEAD, *map(len, turns), 0), longest, wire)
+        ahead = max(AHEAD, *map(len, turns), 0)
+        added = [len(each.message.piece) for each in part.receives if each.message.adds]
+        return cls(part.receives, turns, sends, completing, ahead, min(ahead, len(added)), max(added, default=0), wire)
 
 
 class Rounds:
@@ -69,16 +71,20 @@ class Rounds:
         leaving: dict[int, Transfer] = {}
         expected = done = 0  # receives that have got a place, and those that are done with
         for turn in [*plan.turns, []]:
-            for at, send in plan.sends[done]:
-                leaving[at] = self._send(send, values, wire)
-            while expected < len(plan.receives) and len(landing) < plan.ahead:
-                receive = plan.receives[expected]
-                if not receive.message.adds:
-                    if receive.after > done:
-                        break
-                    self._finish(receive.sent, leaving)
-                landing.append(self._start(receive, next(places) if receive.message.adds else wire))
-                expected += 1
+            # A sender waits for the request of its receiver. Where two ranks exchange, that would wait behind the data
+            # which the receiver sends on the same connection. So requests go first, as far as memory is free for them.
+            for free_since in (done - 1, done):
+                if free_since == done:
+                    for at, send in plan.sends[done]:
+                        leaving[at] = self._send(send, values, wire)
+                while expected < len(plan.receives) and len(landing) < plan.ahead:
+                    receive = plan.receives[expected]
+                    if not receive.message.adds:
+                        if receive.after > free_since:
+                            break
+                        self._finish(receive.sent, leaving)
+                    landing.append(self._start(receive, next(places) if receive.message.adds else wire))
+                    expected += 1
             if turn:
                 arrived = [landing.popleft() for _ in turn]
                 for _, transfer in arrived:
@@ -150,6 +156,6 @@ class Rounds:
     def _landing_for(self, plan: Plan) -> list[torch.Tensor]:
         """Memory for received pieces, before they are added."""
         known = self._places
-        if len(known) < plan.ahead or len(known[0]) < plan.longest or known[0].dtype != plan.wire:
-            self._places = [torch.empty(plan.longest, dtype=plan.wire) for _ in range(plan.ahead)]
+        if len(known) < plan.landing or (known and (len(known[0]) < plan.longest or known[0].dtype != plan.wire)):
+            self._places = [torch.empty(plan.longest, dtype=plan.wire) for _ in range(plan.landing)]
         return self._places
