@@ -28,6 +28,8 @@ COMMANDS = {
     "report": "make the report of a run again, or one page that compares several runs",
     "compare": "compare runs on the terminal, the fastest first",
     "experiment": "plan an experiment, print its next run, make its page; scripts/experiment runs them",
+    "calibrate": "fit costs to the runs of a calibration; scripts/calibrate makes them",
+    "predict": "print what steps would take, by a calibration; scripts/predict",
     "conformance": "check that a mode keeps the laws of synchronisation; scripts/conformance confines it",
     "faults": "plan faults in real runs, judge what happened; scripts/faults injects them",
     "benchmark": "time a part of the program against plain code, as one of the cluster's ranks",
@@ -146,6 +148,14 @@ def _run(arguments: argparse.Namespace) -> int:
             compare(arguments.runs, say, arguments.baseline)
         case "experiment":
             return _experiment(arguments)
+        case "calibrate":
+            from app.prediction import commands as predictions
+
+            return predictions.calibrate(arguments.name, say)
+        case "predict":
+            from app.prediction import commands as predictions
+
+            predictions.predict(arguments.cells, say, name=arguments.calibration, one_host=arguments.one_host)
         case "faults":
             return _faults(arguments)
         case "conformance":
@@ -305,6 +315,17 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--table", action="store_true", help="print one row of a table (CSV)")
         if name == "experiment":
             _add_experiments(command)
+        if name == "calibrate":
+            command.add_argument("name", metavar="NAME", help="what the calibration is called")
+        if name == "predict":
+            meaning = "a grid file, or lists of values: WORKERS=1,3,7"
+            command.add_argument("cells", nargs="+", metavar="GRID | NAME=VALUE,...", help=meaning)
+            command.add_argument("--calibration", metavar="NAME", help="which one [the newest]")
+            hosts = command.add_mutually_exclusive_group()
+            meaning = "all ranks share the machine of the calibration [where its cores suffice]"
+            hosts.add_argument("--one-host", dest="one_host", action="store_true", default=None, help=meaning)
+            meaning = "each rank has such a machine for itself"
+            hosts.add_argument("--own-hosts", dest="one_host", action="store_false", default=None, help=meaning)
         if name == "faults":
             _add_faults(command)
         if name in OF_RUNS:

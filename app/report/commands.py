@@ -1,12 +1,8 @@
 """What is made of finished runs on demand: reports, and a table on the terminal."""
 
-import io
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-
-from rich.console import Console
-from rich.table import Table as Grid
 
 from app.errors import LockstepError, SettingError
 from app.machine import folders
@@ -15,10 +11,8 @@ from app.records import manifest
 from app.report import comparison, page
 from app.report.baseline import Against
 from app.report.conclusion import conclude
-from app.report.table import Table
+from app.report.written import on_terminal
 from app.summary.run import Run, find
-
-UNWRAPPED_COLUMNS = 10_000  # a table takes the width that it needs; wrapped numbers cannot be read
 
 
 def report(names: Sequence[str], say: Say, baseline: str | None = None) -> None:
@@ -48,7 +42,7 @@ def compare(names: Sequence[str], say: Say, baseline: str | None = None) -> None
     base = _find_baseline(baseline, found)
     runs = [*found, base] if base else found
     _call_apart(runs)
-    say(_as_text(comparison.compared(runs)))
+    say(on_terminal(comparison.compared(runs)))
     for each in comparison.differences(runs):
         say(f"differs: {each}")
     for run in runs:
@@ -56,23 +50,8 @@ def compare(names: Sequence[str], say: Say, baseline: str | None = None) -> None
     if base:
         against = Against(found, base)
         for table in against.tables():
-            say(f"\n{table.title}\n{_as_text(table)}")
+            say(f"\n{table.title}\n{on_terminal(table)}")
         say("\n" + "\n".join(against.sentences()))
-
-
-def _as_text(whole: Table) -> str:
-    """A table for a terminal."""
-    table = whole.on_terminal()
-    grid = Grid(box=None, pad_edge=False, header_style="")
-    for column, label in zip(table.columns, table.labels(), strict=True):
-        grid.add_column(
-            f"{column.heading} {label}".strip(), justify="right" if column.unit.right else "left", no_wrap=True
-        )
-    for cells in table.cells():
-        grid.add_row(*(words for _, words in cells))
-    target = io.StringIO()
-    Console(file=target, width=UNWRAPPED_COLUMNS, highlight=False, markup=False).print(grid)
-    return "\n".join(line.rstrip() for line in target.getvalue().splitlines())
 
 
 def _find(names: Sequence[str]) -> list[Run]:

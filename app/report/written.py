@@ -1,9 +1,14 @@
-"""Tables as text for a report of one's own: Markdown and LaTeX, with the page's words and the note as caption."""
+"""Tables as text: for a terminal; for a report of one's own as Markdown and LaTeX, with the note as caption."""
 
+import io
 import re
+
+from rich.console import Console
+from rich.table import Table as Grid
 
 from app.report.table import Table
 
+UNWRAPPED_COLUMNS = 10_000  # a table takes the width that it needs; wrapped numbers cannot be read
 MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$&^])")  # each may be escaped by a backslash
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -15,6 +20,21 @@ LATEX = {
     "[": "{[}",  # which after the end of a row would begin an option
     "*": "{*}",
 } | {each: f"\\{each}" for each in "{}%&#_$"}
+
+
+def on_terminal(whole: Table) -> str:
+    """A table for a terminal."""
+    table = whole.on_terminal()
+    grid = Grid(box=None, pad_edge=False, header_style="")
+    for column, label in zip(table.columns, table.labels(), strict=True):
+        grid.add_column(
+            f"{column.heading} {label}".strip(), justify="right" if column.unit.right else "left", no_wrap=True
+        )
+    for cells in table.cells():
+        grid.add_row(*(words for _, words in cells))
+    target = io.StringIO()
+    Console(file=target, width=UNWRAPPED_COLUMNS, highlight=False, markup=False).print(grid)
+    return "\n".join(line.rstrip() for line in target.getvalue().splitlines())
 
 
 def markdown(table: Table) -> str:

@@ -2,12 +2,14 @@
 # An experiment's runs, one after the other: the image says which run comes next, and reads the results.
 
 REFRESH_SECONDS=1
+RESULTS_ROOT=results GRIDS=scripts/experiments # where runs go, and where grid files are
+QUICK=() # --quick, for the smaller version of a grid
 
 # Makes all unfinished runs of one experiment. To be called where errors end the script (set -e).
 make_runs() {
     local name=$1 folder trial log began code settings ended=()
-    folder=results/experiments/$name/full
-    ((${#QUICK[@]} == 0)) || folder=results/experiments/$name/quick
+    folder=$RESULTS_ROOT/experiments/$name/full
+    ((${#QUICK[@]} == 0)) || folder=$RESULTS_ROOT/experiments/$name/quick
     while true; do
         settings=$(of_experiment next "$name" "${QUICK[@]}" "${ended[@]}")
         [[ $settings ]] || break
@@ -30,11 +32,14 @@ make_runs() {
     done
 }
 
-# The part that runs in the image. It sees the grid files and results/.
-of_experiment() {
+# The part that runs in the image.
+of_experiment() { of_grids experiment "$@"; }
+
+# A command in the image that sees the grid files and the results.
+of_grids() {
     # It takes seconds and writes files whole or not at all: Ctrl-C ends the wait for it, but not the command itself.
-    of_image --sig-proxy=false --volume "$PWD/results:/lockstep/results" \
-        --volume "$PWD/scripts/experiments:/lockstep/experiments:ro" "$LOCKSTEP_IMAGE" experiment "$@"
+    of_image --sig-proxy=false --volume "$PWD/$RESULTS_ROOT:/lockstep/results" \
+        --volume "$PWD/$GRIDS:/lockstep/experiments:ro" "$LOCKSTEP_IMAGE" "$@"
 }
 
 # One run of the cluster with exactly these settings, whatever the environment and .env hold.

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.containers import test_launchers
+from tests.containers import test_launchers, test_prediction
 from tests.containers.cluster import ROOT, SMALL, Clone
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -42,6 +42,7 @@ RUN_ELSEWHERE = {  # by which file of container tests
         ),
         "test_extensions.py",
     ),
+    **dict.fromkeys(("scripts/calibrate", test_prediction.LISTS, "scripts/predict network"), "test_prediction.py"),
     **dict.fromkeys(test_launchers.COMMANDS, "test_launchers.py"),
     f"scripts/cloudlab {NODES}": "../nodes/test_cloudlab.py",
 }

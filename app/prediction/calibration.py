@@ -1,0 +1,150 @@
+"""What was calibrated: the costs of computing and of passing messages, where they come from, and how well they fit."""
+
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import mean
+
+from pydantic import TypeAdapter, ValidationError
+
+from app.errors import SettingError
+from app.machine import folders
+from app.machine.say import shown
+
+FILE = "model.json"
+FOLDER = "calibrations"  # in results/
+
+
+@dataclass(frozen=True)
+class Line:
+    """CPU seconds by the number of a rank's images."""
+
+    fixed: float
+    per_image: float
+
+    def at(self, images: float) -> float:
+        """For so many."""
+        return self.fixed + self.per_image * images
+
+
+@dataclass(frozen=True)
+class Computing:
+    """A rank's own step with one model."""
+
+    before: Line  # data and forward
+    backward: Line
+    after: Line  # the update
+    least_images: float  # of a rank's step, in the runs of the calibration
+    most_images: float
+    own_spread: list[float]  # CPU time of a rank's step by the mean of all ranks' in that step
+    common_spread: list[float]  # that mean by the mean of the run
+    ready: list[float]  # the part of backward after which each gradient is there, the last parameter's first
+
+
+@dataclass(frozen=True)
+class Passing:
+    """Of one way to pass messages, on each rank."""
+
+    call: float  # CPU seconds for an exchange, whatever passes
+    message: float  # CPU seconds for each that is sent or received
+    byte: float  # CPU seconds for each that is sent, received or added
+    latency: float  # seconds until a message is noticed, while all ranks are at work
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What the runs of a calibration covered."""
+
+    models: list[str]
+    least_ranks: int
+    most_ranks: int
+    least_rate: float  # of links, in bits per second
+    most_rate: float
+    least_quota: float
+    most_quota: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A run of the calibration: mean seconds by phase, measured, and simulated with what was calibrated."""
+
+    run: str
+    sync_mode: str
+    measured: dict[str, float]
+    simulated: dict[str, float]
+
+    @property
+    def error(self) -> float:
+        """Of the step, relative to what was measured."""
+        return self.simulated["step"] / self.measured["step"] - 1
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where and when it was made."""
+
+    made_at: str
+    lockstep: str
+    source_sha256: str
+    kernel: str
+    cpu_model: str
+    cores: int
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """All of it."""
+
+    name: str
+    provenance: Provenance
+    domain: Domain
+    computing: dict[str, Computing]
+    passing: dict[str, Passing]  # by family
+    barrier: float  # seconds of the barrier before the exchanges where nobody is late
+    barrier_cpu: float
+    background: float  # CPUs that a rank uses beside its steps
+    hidden_rate: float  # part of the links' rate that is left to messages while backward has the CPU
+    coding: dict[str, float]  # CPU seconds of a compressor for each byte of gradients
+    fits: list[Fit] = field(default_factory=list)
+
+    def write(self, folder: Path) -> None:
+        """Put it there."""
+        folders.replace_file(folder / FILE, json.dumps(asdict(self), indent=1) + "\n")
+
+    def error_of(self, sync_mode: str) -> float:
+        """How far simulated steps are usually from measured ones: of this mode's runs, or of all if it had none."""
+        own = [each for each in self.fits if each.sync_mode == sync_mode] or self.fits
+        return math.sqrt(mean(math.log1p(each.error) ** 2 for each in own)) if own else math.inf
+
+
+_READER = TypeAdapter(Calibration)
+
+
+def parse(text: bytes) -> Calibration:
+    """Raises a ValidationError if it is none."""
+    return _READER.validate_json(text)
+
+
+def names() -> list[str]:
+    """Of all that are there, the newest first."""
+    found = (folders.RESULTS / FOLDER).glob(f"*/{FILE}")
+    return [path.parent.name for path in sorted(found, key=lambda path: -path.stat().st_mtime)]
+
+
+def read(name: str | None = None) -> Calibration:
+    """The one of this name, or the newest."""
+    known = names()
+    if not known:
+        raise SettingError("nothing was calibrated yet. Run scripts/calibrate first, which takes five minutes.")
+    if name is not None and name not in known:
+        raise SettingError(f"'{shown(name)}' is no calibration. Known: {', '.join(known)}.")
+    path = folders.RESULTS / FOLDER / (name or known[0]) / FILE
+    try:
+        return parse(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise SettingError(
+            f"{path} is no calibration of this version ({'.'.join(map(str, first['loc']))}: {first['msg']}). "
+            "Run scripts/calibrate again."
+        ) from None

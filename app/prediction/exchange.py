@@ -1,0 +1,91 @@
+"""An exchange, simulated: the waves of its schedule, one after another, on all ranks and in all samples at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.prediction.network import Links, Network
+from app.prediction.processor import Cpus, Processors
+from app.prediction.waves import NOTHING, Figures, Wave
+
+
+@dataclass(frozen=True)
+class MessageCosts:
+    """What a message takes beside its time on the links; all in seconds, and seconds per byte."""
+
+    latency: float = 0.0  # until it is noticed, however small: no CPU time
+    send: float = 0.0  # CPU time of the sender
+    send_byte: float = 0.0
+    receive: float = 0.0  # CPU time of the receiver
+    receive_byte: float = 0.0
+    add_byte: float = 0.0  # once all of it is there
+
+
+FREE = MessageCosts()
+
+
+class Machine:
+    """Ranks with their links and processors, in so many samples at once. Time goes on from one call to the next."""
+
+    def __init__(self, links: Links, cpus: Cpus, samples: int, random: np.random.Generator) -> None:
+        self._links, self._cpus, self._random = links, cpus, random
+        self.ranks, self.samples = len(links.sends), samples
+        self.network = Network(links, samples)
+        self.processors = Processors(cpus, self.ranks, samples, random)
+
+    def afresh(self) -> "Machine":
+        """The same machine, rested."""
+        return Machine(self._links, self._cpus, self.samples, self._random)
+
+    def exchange(self, waves: Sequence[Wave], element_bytes: float, costs: MessageCosts, ready: Figures) -> Figures:
+        """When each rank is done, that begins when it is `ready`; both are ranks x samples.
+
+        A rank takes its messages in the order of the waves, so it is done with one only after those before it.
+        """
+        done, leaving = ready.copy(), ready.copy()
+        when: dict[int, Figures] = {}  # by wave, when its receivers were done with it
+        last_use = _last_use(waves)
+        for number, wave in enumerate(waves):
+            sizes = wave.elements * element_bytes
+            start = self._allowed(wave, when, ready)
+            sent, taken = self._pass(wave, sizes, costs, start, done)
+            leaving[wave.senders] = np.maximum(leaving[wave.senders], sent)
+            done[wave.receivers] = taken
+            if wave.needed:
+                when[number] = done.copy()
+            for over in last_use.get(number, ()):
+                del when[over]
+        return np.maximum(done, leaving)
+
+    def _allowed(self, wave: Wave, when: dict[int, Figures], ready: Figures) -> Figures:
+        """When the senders hold what they are to send."""
+        start = ready[wave.senders]
+        for number in np.unique(wave.after):
+            if number != NOTHING:
+                those = wave.after == number
+                start[those] = np.maximum(start[those], when[int(number)][wave.senders[those]])
+        return start
+
+    def _pass(
+        self, wave: Wave, sizes: Figures, costs: MessageCosts, start: Figures, done: Figures
+    ) -> tuple[Figures, Figures]:
+        """When messages have left, and when their receivers are done with them."""
+        run, each = self.processors.run, np.ones((1, self.samples))
+        prepared = run(wave.senders, start, np.full((len(sizes), 1), costs.send) * each)
+        sent, through = self.network.carry(wave.senders, wave.receivers, prepared, sizes)
+        bytes_each = sizes[:, np.newaxis] * each
+        sent = np.maximum(sent, run(wave.senders, prepared, costs.send_byte * bytes_each))
+        through = np.maximum(np.maximum(through, sent), run(wave.receivers, prepared, costs.receive_byte * bytes_each))
+        arrived = np.maximum(through + costs.latency, done[wave.receivers])
+        added = costs.receive + costs.add_byte * bytes_each * wave.adds[:, np.newaxis]
+        return sent, run(wave.receivers, arrived, added)
+
+
+def _last_use(waves: Sequence[Wave]) -> dict[int, list[int]]:
+    """By wave, the earlier ones that nothing after it waits for."""
+    last = {int(each): number for number, wave in enumerate(waves) for each in np.unique(wave.after) if each >= 0}
+    by_wave: dict[int, list[int]] = {}
+    for each, number in last.items():
+        by_wave.setdefault(number, []).append(each)
+    return by_wave

@@ -1,0 +1,200 @@
+"""From the runs of a calibration to its costs: CPU time by least squares, the rest by simulating these very runs."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from statistics import mean, median
+
+import numpy as np
+
+from app.errors import LockstepError
+from app.prediction.calibration import Calibration, Computing, Domain, Fit, Line, Passing, Provenance
+from app.prediction.least_squares import line_through, non_negative
+from app.prediction.observed import COMPUTING, Observed
+from app.prediction.simulation import OVERLAPPED, simulate
+from app.prediction.traffic import ELEMENT_BYTES, Part, traffic
+from app.prediction.waves import Figures
+from app.settings.link_rates import read_rate
+
+MOST_LATENCY = 0.02
+MOST_SAMPLES = 400  # of a spread
+TRIES = 14  # of a search by golden section, each of which leaves 0.62 of the way
+GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+def fit(name: str, runs: Sequence[Observed]) -> Calibration:
+    """All costs, one after another: each is fitted with those before it."""
+    if not runs:
+        raise LockstepError("no run of the calibration is finished, so nothing can be calibrated.")
+    plain = [each for each in runs if each.settings.compression == "none"]
+    explicit = [each for each in plain if each.settings.sync_mode not in (*OVERLAPPED, "none") and each.ranks > 1]
+    found = Calibration(
+        name,
+        _provenance(runs[0]),
+        _domain(runs),
+        _computing(plain),
+        {},
+        median(each.least_wait for each in explicit),
+        median(float(each.cpu("wait").mean()) for each in explicit),
+        median(each.background for each in runs),
+        1.0,
+        {},
+    )
+    by_family: dict[str, list[tuple[Observed, list[Part]]]] = {}
+    for each in explicit:
+        parts = traffic(each.settings, each.setup.shapes, each.ranks)
+        by_family.setdefault(parts[0].family, []).append((each, parts))
+    for family, members in by_family.items():
+        noticed = partial(_with_latency, family, _passing(members))
+        found = _searched(found, [each for each, _ in members], noticed, "sync", MOST_LATENCY)
+    if hidden := [each for each in plain if each.settings.sync_mode in OVERLAPPED and each.ranks > 1]:
+        found = _searched(found, hidden, lambda model, rate: replace(model, hidden_rate=rate), "step", 1.0)
+    coding: dict[str, float] = {}
+    for each in runs:
+        if each.settings.compression != "none":
+            coding[each.settings.compression] = _coding(each, found)
+    found = replace(found, coding=coding)
+    fits = [Fit(each.name, each.settings.sync_mode, each.seconds(), simulate(each.setup, found).means) for each in runs]
+    return replace(found, fits=fits)
+
+
+def _with_latency(family: str, cpu: Passing, model: Calibration, latency: float) -> Calibration:
+    return replace(model, passing=model.passing | {family: replace(cpu, latency=latency)})
+
+
+def _computing(runs: Sequence[Observed]) -> dict[str, Computing]:
+    """By model. Backward in a mode that hides something also has the CPU time of messages, so it is left out."""
+    found = {}
+    for model in dict.fromkeys(each.settings.model for each in runs):
+        own = [each for each in runs if each.settings.model == model and each.settings.sync_mode not in OVERLAPPED]
+        images = [each.setup.images for each in own]
+        ready = [each for each in runs if each.settings.model == model and each.ranks == 1 and each.steps[0][0].buckets]
+        work = [each.cpu(*COMPUTING) for each in own]
+        found[model] = Computing(
+            _line(own, "data", "forward"),
+            _line(own, "backward"),
+            _line(own, "optimiser"),
+            min(images),
+            max(images),
+            _thinned(np.concatenate([(each / each.mean(axis=0)).ravel() for each in work if len(each) > 1])),
+            _thinned(np.concatenate([each.mean(axis=0) / each.mean() for each in work])),
+            _ready(ready[0]) if ready else _even(own[0]),
+        )
+    return found
+
+
+def _line(runs: Sequence[Observed], *phases: str) -> Line:
+    return line_through([(each.setup.images, float(np.median(each.cpu(*phases)))) for each in runs])
+
+
+def _thinned(values: Figures) -> list[float]:
+    """So many of them that a file can hold them: evenly chosen from the smallest to the largest."""
+    places = np.linspace(0, len(values) - 1, min(len(values), MOST_SAMPLES)).round().astype(int)
+    return [round(float(each), 4) for each in np.sort(values)[places]]
+
+
+def _ready(run: Observed) -> list[float]:
+    """The median over steps of when each gradient is there, as a part of backward."""
+    steps = [steps[0] for steps in run.steps]
+    parts = []
+    for step in steps:
+        moments = [bucket.ready_seconds for bucket in step.buckets or ()]
+        began, ended = step.data_seconds + step.forward_seconds, max(moments)
+        parts.append([(moment - began) / (ended - began) for moment in moments])
+    return [round(min(1.0, max(0.0, float(each))), 4) for each in np.maximum.accumulate(np.median(parts, axis=0))]
+
+
+def _even(run: Observed) -> list[float]:
+    """Where that was not measured: as if each gradient took as long as any other."""
+    count = len(run.setup.shapes)
+    return [(number + 1) / count for number in range(count)]
+
+
+def _passing(members: Sequence[tuple[Observed, list[Part]]]) -> Passing:
+    """CPU time of an exchange, a message, a byte: out of what synchronisation took on each rank of these runs."""
+    rows, totals = [], []
+    for each, parts in members:
+        messages, sizes = _passed(parts, each.ranks)
+        seconds = each.cpu("sync").mean(axis=1)
+        for rank in range(each.ranks):
+            rows.append({"call": float(len(parts)), "message": float(messages[rank]), "byte": float(sizes[rank])})
+            totals.append(float(seconds[rank]))
+    call, message, byte = non_negative(rows, totals)
+    return Passing(call, message, byte, 0.0)
+
+
+def _passed(parts: Sequence[Part], ranks: int) -> tuple[Figures, Figures]:
+    """By rank: how many messages it sends and receives, and how many bytes it sends, receives and adds."""
+    messages, sizes = np.zeros(ranks), np.zeros(ranks)
+    for part in parts:
+        for wave in part.waves:
+            size = wave.elements * part.element_bytes
+            messages[wave.senders] += 1
+            messages[wave.receivers] += 1
+            sizes[wave.senders] += size
+            sizes[wave.receivers] += size * (1 + wave.adds)
+    return messages, sizes
+
+
+def _searched(
+    model: Calibration,
+    runs: Sequence[Observed],
+    changed: Callable[[Calibration, float], Calibration],
+    phase: str,
+    most: float,
+) -> Calibration:
+    """With the value between 0 and `most` with which these runs' phase comes out nearest, as a ratio."""
+
+    def missed(value: float) -> float:
+        tried = changed(model, value)
+        return mean(
+            math.log(simulate(each.setup, tried, steps=3, samples=12).mean(phase) / each.seconds()[phase]) ** 2
+            for each in runs
+        )
+
+    low, high = 0.0, most
+    inner = [high - GOLDEN * (high - low), low + GOLDEN * (high - low)]
+    costs = [missed(each) for each in inner]
+    for _ in range(TRIES):
+        if costs[0] <= costs[1]:
+            high, inner, costs = inner[1], [inner[1] - GOLDEN * (inner[1] - low), inner[0]], [0.0, costs[0]]
+            costs[0] = missed(inner[0])
+        else:
+            low, inner, costs = inner[0], [inner[1], inner[0] + GOLDEN * (high - inner[0])], [costs[1], 0.0]
+            costs[1] = missed(inner[1])
+    return changed(model, (low + high) / 2)
+
+
+def _coding(run: Observed, model: Calibration) -> float:
+    """What is left of the CPU time of synchronisation when the messages have had theirs."""
+    parts = traffic(run.settings, run.setup.shapes, run.ranks)
+    family = model.passing[parts[0].family]
+    messages, sizes = _passed(parts, run.ranks)
+    own = len(parts) * family.call + float((messages * family.message + sizes * family.byte).mean())
+    gradients = ELEMENT_BYTES * sum(shape.numel() for shape in run.setup.shapes)
+    return max(0.0, float(run.cpu("sync").mean()) - own) / gradients
+
+
+def _domain(runs: Sequence[Observed]) -> Domain:
+    """A single rank has no say in it: it passes nothing."""
+    several = [each for each in runs if each.ranks > 1]
+    rates = [read_rate(each.settings.link_rate) for each in several if each.settings.link_rate] or [0.0]
+    quotas = [each.settings.rank_cpus for each in several if each.settings.rank_cpus] or [0.0]
+    ranks = [each.ranks for each in several] or [1]
+    models = list(dict.fromkeys(each.settings.model for each in runs))
+    return Domain(models, min(ranks), max(ranks), min(rates), max(rates), min(quotas), max(quotas))
+
+
+def _provenance(run: Observed) -> Provenance:
+    manifest = run.run.manifest
+    rank = manifest.ranks[0]
+    return Provenance(
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        manifest.versions.lockstep,
+        manifest.image.source_sha256,
+        manifest.versions.kernel,
+        rank.cpu_model,
+        rank.cores,
+    )

@@ -1,0 +1,149 @@
+"""What a cell would take: seconds with an interval, what bounds it, and what of it lies outside the calibration."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from app import cadence
+from app.costs.bandwidth import LinkSpeed
+from app.errors import SettingError
+from app.gradient_sync.contract import learned_of, size_of
+from app.prediction.calibration import Calibration
+from app.prediction.setup import Setup
+from app.prediction.simulation import Simulated, simulate
+from app.settings.fields import Settings
+from app.settings.link_rates import read_rate
+from app.training import models
+
+VERIFIED_RANKS = 8  # beyond them nothing has been checked against a run
+OF_80_PERCENT = 1.2816  # standard deviations
+SAMPLES, STEPS = 24, 6
+MOST_RANKS_IN_SAMPLES = 64  # beyond them a sample has ranks enough to tell their spread
+
+# Settings that change what a step takes and that no calibration has.
+NEVER_CALIBRATED = {
+    "precision": "fp32",
+    "wire_precision": "fp32",
+    "batch_norm": "local",
+    "backend": "gloo",
+    "link_delay": None,
+    "link_loss": None,
+    "link_rate_by_rank": None,
+    "threads_per_rank": None,
+}
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A cell, predicted."""
+
+    name: str
+    setup: Setup
+    calibration: Calibration
+
+    @cached_property
+    def simulated(self) -> Simulated:
+        """The steps; where there are many ranks, fewer samples show as much."""
+        few = self.setup.ranks > MOST_RANKS_IN_SAMPLES
+        return simulate(self.setup, self.calibration, steps=3 if few else STEPS, samples=4 if few else SAMPLES)
+
+    @property
+    def seconds(self) -> float:
+        """Of a step."""
+        return self.simulated.mean("step")
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """In which four of five measured cells lie, if this one is as well predicted as the calibration's own runs."""
+        wide = math.exp(OF_80_PERCENT * self.calibration.error_of(self.setup.settings.sync_mode))
+        return self.seconds / wide, self.seconds * wide
+
+    @property
+    def images_per_second(self) -> float:
+        """Of all ranks."""
+        return self.setup.settings.global_batch(self.setup.ranks) / self.seconds
+
+    @cached_property
+    def speedup(self) -> float:
+        """The seconds of one rank that takes the same global batch, by those of all of these."""
+        if self.setup.ranks == 1:
+            return 1.0
+        asked = self.setup.settings
+        alone = asked.model_copy(
+            update={"global_batch_size": asked.global_batch(self.setup.ranks), "batch_size_per_rank": None}
+        )
+        return Forecast(self.name, self.setup.alone(alone), self.calibration).seconds / self.seconds
+
+    @property
+    def efficiency(self) -> float:
+        """Speedup by ranks."""
+        return self.speedup / self.setup.ranks
+
+    @cached_property
+    def least_sync(self) -> float:
+        """The least time of its messages on the links; of a step in the long run where parameters are averaged."""
+        if self.setup.ranks == 1:
+            return 0.0
+        parameters = list(learned_of(models.build(self.setup.settings.model, seed=1).parameters()))
+        links = [LinkSpeed(*each) for each in zip(self.setup.links.sends, self.setup.links.receives, strict=True)]
+        cost = cadence.cost_of(self.setup.settings, parameters)
+        whole = cost.seconds_at_least(size_of(parameters, self.setup.settings.wire_precision), links)
+        return whole / (self.setup.settings.sync_every or 1)
+
+    @property
+    def bound(self) -> str:
+        """What takes most of the step."""
+        means = self.simulated.means
+        on_links = min(self.least_sync, means["sync"])
+        parts = {
+            "computation": means["computing"] + means["optimiser"],
+            "waiting for the slowest rank": means["wait"],
+            "links": on_links,
+            "messages: their number and the processor": means["sync"] - on_links,
+        }
+        return max(parts, key=lambda name: parts[name])
+
+    @property
+    def outside(self) -> list[str]:
+        """What of it was not calibrated, in words."""
+        return list(_outside(self.setup, self.calibration))
+
+
+def check(settings: Settings, calibration: Calibration) -> None:
+    """Refuse what the simulation has no costs for."""
+    if settings.model not in calibration.computing:
+        known = ", ".join(calibration.computing)
+        raise SettingError(f"MODEL={settings.model}: calibration '{calibration.name}' has only {known}.")
+    if settings.compression not in ("none", *calibration.coding):
+        known = ", ".join(("none", *calibration.coding))
+        raise SettingError(f"COMPRESSION={settings.compression}: not calibrated. Allowed here: {known}.")
+
+
+def _outside(setup: Setup, calibration: Calibration) -> Iterator[str]:
+    domain, settings, computing = calibration.domain, setup.settings, calibration.computing[setup.settings.model]
+    if setup.ranks > VERIFIED_RANKS:
+        yield f"{setup.ranks} ranks: simulated, not verified beyond {VERIFIED_RANKS}"
+    elif setup.ranks > domain.most_ranks:
+        yield f"{setup.ranks} ranks: calibrated with {domain.least_ranks} to {domain.most_ranks}"
+    if settings.link_rate is None and setup.ranks > 1:
+        yield "links without a rate: calibrated with rates only"
+    elif settings.link_rate is not None and not domain.least_rate <= read_rate(settings.link_rate) <= domain.most_rate:
+        yield f"LINK_RATE={settings.link_rate}: calibrated with {_rate(domain.least_rate)} to {_rate(domain.most_rate)}"
+    if settings.rank_cpus is None or not domain.least_quota <= settings.rank_cpus <= domain.most_quota:
+        asked = "no RANK_CPUS" if settings.rank_cpus is None else f"RANK_CPUS={settings.rank_cpus:g}"
+        yield f"{asked}: calibrated with {domain.least_quota:g} to {domain.most_quota:g}"
+    if not computing.least_images <= setup.images <= computing.most_images:
+        yield (
+            f"{setup.images:g} images of a rank in a step: calibrated with {computing.least_images:g} to "
+            f"{computing.most_images:g}"
+        )
+    if setup.ranks > 1 and settings.sync_mode not in {each.sync_mode for each in calibration.fits}:
+        yield f"SYNC_MODE={settings.sync_mode}: costs of messages are those of other modes"
+    for name, usual in NEVER_CALIBRATED.items():
+        if (value := getattr(settings, name)) != usual:
+            yield f"{name.upper()}={value}: not modelled"
+
+
+def _rate(bits: float) -> str:
+    return f"{bits / 1e9:g} Gbit/s" if bits >= 1e9 else f"{bits / 1e6:g} Mbit/s"

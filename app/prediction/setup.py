@@ -1,0 +1,67 @@
+"""A cell, as the simulation sees it: ranks, links, processors, and what they have to do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+
+from app.gradient_sync.contract import learned_of
+from app.link.measured import payload_rate
+from app.link.shaping import burst_bytes
+from app.machine.cpus import look
+from app.prediction.network import Links
+from app.prediction.processor import Cpus
+from app.settings.fields import ModelName, Settings
+from app.settings.link_rates import read_rate
+from app.training import models
+
+MTU_BYTES = 1500  # of Docker's networks
+UNSHAPED_BYTES_PER_SECOND = 1e12  # then only the processors limit what passes
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything about a cell that its prediction depends on."""
+
+    settings: Settings
+    ranks: int
+    links: Links
+    cpus: Cpus
+
+    @property
+    def images(self) -> float:
+        """Of a rank in a step."""
+        return self.settings.global_batch(self.ranks) / self.ranks
+
+    @property
+    def shapes(self) -> Sequence[torch.Size]:
+        """Of the gradients."""
+        return shapes_of(self.settings.model)
+
+    def alone(self, settings: Settings) -> "Setup":
+        """One such rank by itself."""
+        return Setup(settings, 1, Links(*(each[:1] for each in vars(self.links).values())), Cpus(self.cpus.quota))
+
+
+@cache
+def shapes_of(model: ModelName) -> Sequence[torch.Size]:
+    """Of a model's gradients, in the order of its parameters."""
+    return [parameter.shape for parameter in learned_of(models.build(model, seed=1).parameters())]
+
+
+def setup_of(settings: Settings, ranks: int, *, cores: int | None = None, one_host: bool | None = None) -> Setup:
+    """From the settings alone. Unless told, ranks share this host as long as its cores suffice for their quotas."""
+    cores = len(look().cores) if cores is None else cores
+    quota = settings.rank_cpus
+    together = ranks * (quota or 1.0) <= cores if one_host is None else one_host
+    return Setup(settings, ranks, _links(settings, ranks), Cpus(quota, cores if together else None))
+
+
+def _links(settings: Settings, ranks: int) -> Links:
+    if settings.link_rate is None:
+        return Links.alike(ranks, UNSHAPED_BYTES_PER_SECOND)
+    bits = read_rate(settings.link_rate)
+    rate = payload_rate(bits, MTU_BYTES) or UNSHAPED_BYTES_PER_SECOND
+    return Links(np.full(ranks, rate), np.full(ranks, rate), np.full(ranks, float(burst_bytes(bits))))

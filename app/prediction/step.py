@@ -1,0 +1,132 @@
+"""A training step, simulated on all ranks: computation, the wait for the slowest, the exchanges, the update."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.prediction.exchange import Machine, MessageCosts
+from app.prediction.traffic import Part
+from app.prediction.waves import Figures
+
+IN_FLIGHT = 2  # buckets at a time: Gloo has as many threads for them
+
+
+@dataclass(frozen=True)
+class Work:
+    """CPU seconds of a step, ranks x samples."""
+
+    before: Figures  # data and forward
+    backward: Figures
+    after: Figures  # the update
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What passing messages costs."""
+
+    families: Mapping[str, MessageCosts]
+    call: Mapping[str, float]  # CPU seconds of a rank for each exchange, whatever passes
+    barrier: float = 0.0  # seconds of the barrier before the exchanges, where nobody is late
+    barrier_cpu: float = 0.0
+    hidden_rate: float = 1.0  # part of the links' rate that is left while backward has the CPU
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Seconds of a step, ranks x samples."""
+
+    computing: Figures
+    wait: Figures
+    sync: Figures
+    optimiser: Figures
+    hidden: Figures
+
+    @property
+    def step(self) -> Figures:
+        """All of it; what is hidden is in computing."""
+        return self.computing + self.wait + self.sync + self.optimiser
+
+
+def take(
+    machine: Machine, begin: Figures, work: Work, parts: Sequence[Part], costs: Costs, coding: float = 0.0
+) -> tuple[Figures, Phases]:
+    """When each rank has taken a step, and how long its phases were: exchanges follow backward.
+
+    `coding` is the CPU time of a compressor, which comes before the first exchange.
+    """
+    run_alike = machine.processors.run_alike
+    computed = run_alike(begin, work.before + work.backward)
+    met = computed
+    everyone = np.arange(machine.ranks)
+    if parts:
+        met = np.broadcast_to(computed.max(axis=0) + costs.barrier, computed.shape)
+        machine.processors.run(everyone, computed, np.full(computed.shape, costs.barrier_cpu))
+    done = run_alike(met, np.full(met.shape, coding)) if coding else met
+    for part in parts:
+        called = machine.processors.run(everyone, done, np.full(done.shape, costs.call[part.family]))
+        done = machine.exchange(part.waves, part.element_bytes, costs.families[part.family], called)
+    end = run_alike(done, work.after)
+    return end, Phases(computed - begin, met - computed, done - met, end - done, np.zeros_like(begin))
+
+
+def take_overlapped(
+    machine: Machine, begin: Figures, work: Work, buckets: Sequence[tuple[float, Part]], costs: Costs
+) -> tuple[Figures, Phases]:
+    """The same for exchanges behind backward, each with the part of backward after which it can start.
+
+    While backward has the CPU, messages pass at a part of the links' rate. So they are simulated by a clock that goes
+    slower until the last rank has ended backward.
+    """
+    run_alike = machine.processors.run_alike
+    now = run_alike(begin, work.before)
+    ready, so_far = [], 0.0
+    for share, _ in buckets:
+        now = run_alike(now, (share - so_far) * work.backward)
+        ready.append(now)
+        so_far = share
+    computed = run_alike(now, (1 - so_far) * work.backward)
+    if not buckets:
+        end = run_alike(computed, work.after)
+        nothing = np.zeros_like(begin)
+        return end, Phases(computed - begin, nothing, nothing, end - computed, nothing)
+    clock = _SlowClock(ready[0].max(axis=0), computed.max(axis=0), costs.hidden_rate)
+    behind = machine.afresh()  # its clock is the slow one
+    ends: list[Figures] = []
+    everyone = np.arange(machine.ranks)
+    for (_, part), moment in zip(buckets, ready, strict=True):
+        start = clock.at(moment)
+        if len(ends) >= IN_FLIGHT:
+            start = np.maximum(start, ends[-IN_FLIGHT])
+        ends.append(
+            behind.exchange(
+                part.waves,
+                part.element_bytes,
+                costs.families[part.family],
+                behind.processors.run(everyone, start, np.full(start.shape, costs.call[part.family])),
+            )
+        )
+    passed = clock.back(np.max(ends, axis=0))
+    done = np.maximum(computed, passed)
+    last = np.broadcast_to(ready[-1].max(axis=0), done.shape)  # until then a rank waits for others
+    met = np.minimum(np.maximum(computed, last), done)
+    end = run_alike(done, work.after)
+    hidden = np.minimum(computed, passed) - np.minimum(ready[0], computed)
+    return end, Phases(computed - begin, met - computed, done - met, end - done, hidden)
+
+
+class _SlowClock:
+    """Goes at a part of the speed between two moments."""
+
+    def __init__(self, begin: Figures, end: Figures, speed: float) -> None:
+        self._begin, self._end, self._speed = begin, np.maximum(begin, end), max(speed, 1e-6)
+
+    def at(self, moment: Figures) -> Figures:
+        """What it shows."""
+        slow = np.clip(moment, self._begin, self._end) - self._begin
+        return moment - slow * (1 - self._speed)
+
+    def back(self, shown: Figures) -> Figures:
+        """When it shows that."""
+        slow = np.clip(shown - self._begin, 0, (self._end - self._begin) * self._speed)
+        return shown + slow * (1 / self._speed - 1)

@@ -1,0 +1,102 @@
+"""The exchanges of a step, as the mode makes them: which schedule, how many bytes, and which costs it has."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from app.compression import compressor_class
+from app.costs.exchanges import ring
+from app.costs.scheduled import elements_in
+from app.costs.schedules import Schedule
+from app.errors import SettingError
+from app.gradient_sync import mode_class
+from app.gradient_sync.bucketed_all_reduce import BUCKET_BYTES
+from app.gradient_sync.exchange import Exchange, OneByOne
+from app.gradient_sync.gather_scatter import GatherScatter
+from app.gradient_sync.scheduled import Scheduled
+from app.prediction.waves import Wave, waves_of
+from app.settings.fields import Settings
+
+# Whose costs: of our own rounds of messages, of the backend's all-reduce, of its gather and scatter.
+Family = Literal["rounds", "all_reduce", "star"]
+
+ELEMENT_BYTES = 4  # of gradients in PRECISION=fp32
+DDP_FIRST_BYTES, DDP_BYTES = 1 << 20, 25 << 20  # of PyTorch, unless BUCKET_BYTES asks for others
+SEGMENT_BYTES = 1 << 20  # Gloo cuts what travels in a round of its ring in two, or into such pieces
+
+
+@dataclass(frozen=True)
+class Part:
+    """One exchange of a vector."""
+
+    family: Family
+    waves: list[Wave]
+    element_bytes: float
+
+
+def traffic(settings: Settings, shapes: Sequence[torch.Size], ranks: int) -> list[Part]:
+    """What passes the wire in a step in which ranks average, one exchange after another."""
+    mode = mode_class(settings.sync_mode)
+    if ranks == 1 or settings.sync_mode == "none":
+        return []
+    if not issubclass(mode, Exchange):
+        return [bucket.part for bucket in buckets(settings, shapes, ranks)]
+    return [_part(mode, *each, settings, ranks) for each in _vectors(mode, settings, shapes)]
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """An all-reduce behind backward."""
+
+    part: Part
+    complete: int  # it starts when so many gradients are there, the last parameter's first
+
+
+def buckets(settings: Settings, shapes: Sequence[torch.Size], ranks: int) -> list[Bucket]:
+    """As the mode cuts them: a bucket is closed by the gradient that fills it."""
+    asked, element_bytes = settings.bucket_bytes, ELEMENT_BYTES
+    if settings.sync_mode == "ddp":
+        limits = [DDP_FIRST_BYTES if asked is None else asked, DDP_BYTES if asked is None else asked]
+    else:
+        limits = [asked or BUCKET_BYTES] * 2
+    found: list[Bucket] = []
+    elements = 0
+    for number, shape in enumerate(reversed(shapes), 1):
+        elements += shape.numel()
+        if elements * element_bytes >= limits[min(len(found), 1)] or number == len(shapes):
+            found.append(Bucket(all_reduce_of(elements, element_bytes, ranks), number))
+            elements = 0
+    return found
+
+
+def all_reduce_of(elements: int, element_bytes: float, ranks: int) -> Part:
+    """The backend's own."""
+    most = min(max(1, math.ceil(elements / ranks / 2)), elements_in(SEGMENT_BYTES, element_bytes))
+    return Part("all_reduce", waves_of(ring(elements, ranks), ranks, most), element_bytes)
+
+
+def _vectors(mode: type[Exchange], settings: Settings, shapes: Sequence[torch.Size]) -> Iterator[tuple[int, float]]:
+    """How many elements each has, and of how many bytes."""
+    sizes, element_bytes = [shape.numel() for shape in shapes], ELEMENT_BYTES
+    if settings.compression != "none":
+        messages = compressor_class(settings.compression).messages(shapes, element_bytes, settings)
+        if not messages:
+            raise SettingError(f"COMPRESSION={settings.compression}: what it sends is not modelled.")
+        yield from ((message.elements, message.element_bytes) for message in messages)
+    elif issubclass(mode, OneByOne):
+        yield from ((size, element_bytes) for size in sizes)
+    else:
+        yield sum(sizes), element_bytes
+
+
+def _part(mode: type[Exchange], elements: int, element_bytes: float, settings: Settings, ranks: int) -> Part:
+    schedule: Schedule | None = mode.schedule(elements, ranks, settings)
+    if schedule is None:
+        return all_reduce_of(elements, element_bytes, ranks)
+    if issubclass(mode, GatherScatter):
+        return Part("star", waves_of(schedule, ranks), element_bytes)
+    most = elements_in(mode.piece_bytes, element_bytes) if issubclass(mode, Scheduled) else None
+    return Part("rounds", waves_of(schedule, ranks, most), element_bytes)

@@ -1,0 +1,64 @@
+"""Predictions from the command line: without a calibration, from one that is known, and from one made here."""
+
+import json
+import shutil
+from typing import Any
+
+import pytest
+
+from tests.containers.cluster import ROOT, Clone
+
+LISTS = "scripts/predict WORKERS=1,3,7,15 LINK_RATE=200mbit,1gbit SYNC_MODE=ring_all_reduce,ddp RANK_CPUS=0.5"
+
+
+def predicted(clone: Clone, name: str) -> list[dict[str, Any]]:
+    found = json.loads((clone.folder / f"results/predictions/{name}/predictions.json").read_text())
+    cells: list[dict[str, Any]] = found["cells"]
+    return cells
+
+
+def test_a_prediction_needs_a_calibration_and_then_no_run(used_clone: Clone) -> None:
+    code, output = used_clone.run("scripts/predict", "WORKERS=3")
+    assert code == 2, output
+    assert "nothing was calibrated yet. Run scripts/calibrate first" in output
+
+    folder = used_clone.folder / "results/calibrations/known"
+    folder.mkdir(parents=True)
+    shutil.copy(ROOT / "tests/calibrations/known.json", folder / "model.json")
+    code, output = used_clone.run("bash", "-c", LISTS)
+    assert code == 0, output
+    cells = predicted(used_clone, "settings")
+    assert [each["world_size"] for each in cells] == [2] * 4 + [4] * 4 + [8] * 4 + [16] * 4
+    for each in cells:
+        assert each["seconds_low"] < each["seconds"] < each["seconds_high"]
+        assert sum(each["phases"].values()) == pytest.approx(each["seconds"])
+        assert ("16 ranks: simulated, not verified beyond 8" in each["outside"]) is (each["world_size"] == 16)
+    code, output = used_clone.run("bash", "-c", "scripts/predict network")
+    assert code == 0, output
+    assert len(predicted(used_clone, "network")) > 10
+
+    for wrong, words in (
+        ("--calibrated known WORKERS=3", "unknown option '--calibrated'"),
+        ("--calibration other WORKERS=3", "'other' is no calibration. Known: known"),
+        ("MODEL=resnet18", "calibration 'known' has only vgg11, lenet5"),
+        ("", "what is to be predicted?"),
+    ):
+        code, output = used_clone.run("bash", "-c", f"scripts/predict {wrong}")
+        assert code == 2, output
+        assert words in output
+
+
+@pytest.mark.long
+def test_a_calibration_explains_its_own_runs(used_clone: Clone) -> None:
+    code, output = used_clone.run("bash", "-c", "scripts/calibrate")
+    assert code == 0, output
+    model = json.loads((used_clone.folder / "results/calibrations/this-machine/model.json").read_text())
+    assert len(model["fits"]) == 21
+    assert set(model["passing"]) == {"rounds", "all_reduce", "star"}
+    assert set(model["computing"]) == {"vgg11", "lenet5"}
+    assert all(
+        len(each["ready"]) > 5 and each["ready"] == sorted(each["ready"]) for each in model["computing"].values()
+    )
+    code, output = used_clone.run("bash", "-c", f"{LISTS} MODEL=lenet5")
+    assert code == 0, output
+    assert len(predicted(used_clone, "settings")) == 16

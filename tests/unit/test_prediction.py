@@ -1,0 +1,256 @@
+"""Predictions from a calibration whose costs are known: what follows from them, and what is said beside the figures."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.errors import SettingError
+from app.machine import folders
+from app.prediction import calibration, cells, limits
+from app.prediction.calibration import Calibration, Passing
+from app.prediction.forecast import Forecast
+from app.prediction.least_squares import line_through, non_negative
+from app.prediction.setup import setup_of, shapes_of
+from app.prediction.simulation import simulate
+from app.prediction.traffic import buckets, traffic
+from app.settings import environment
+
+ROOT = Path(__file__).parents[2]
+CORES = 2
+
+
+KNOWN = calibration.parse((ROOT / "tests/calibrations/known.json").read_bytes())
+
+
+def forecast(model: Calibration = KNOWN, one_host: bool | None = False, /, **given: str) -> Forecast:
+    batch = {} if "BATCH_SIZE_PER_RANK" in given else {"GLOBAL_BATCH_SIZE": "64"}
+    settings = environment.of({"MODEL": "vgg11"} | batch | given)
+    return Forecast("cell", setup_of(settings, settings.workers + 1, cores=CORES, one_host=one_host), model)
+
+
+def test_without_costs_a_step_is_computation_and_the_least_time_of_its_messages() -> None:
+    found = forecast(WORKERS="3", SYNC_MODE="ring_all_reduce", LINK_RATE="100mbit")
+    assert found.simulated.mean("computing") == pytest.approx(16 * 0.003)
+    assert found.simulated.mean("optimiser") == pytest.approx(0.003)
+    assert found.simulated.mean("sync") == pytest.approx(found.least_sync, rel=0.01)
+    assert found.seconds == pytest.approx(16 * 0.003 + 0.003 + found.simulated.mean("sync"))
+    assert found.bound == "links"
+    assert found.images_per_second == pytest.approx(64 / found.seconds)
+
+
+def test_a_single_rank_passes_nothing_and_has_a_speedup_of_one() -> None:
+    found = forecast(WORKERS="0", SYNC_MODE="ddp")
+    assert found.seconds == pytest.approx(64 * 0.003 + 0.003)
+    assert (found.speedup, found.efficiency, found.bound) == (1.0, 1.0, "computation")
+
+
+def test_a_quarter_of_a_core_computes_four_times_as_long() -> None:
+    whole, quarter = (forecast(WORKERS="0", RANK_CPUS=cpus, GLOBAL_BATCH_SIZE="256") for cpus in ("1", "0.25"))
+    assert quarter.seconds == pytest.approx(4 * whole.seconds, rel=0.1)
+
+
+def test_ranks_that_share_a_host_share_its_cores() -> None:
+    apart, together = (forecast(KNOWN, each, WORKERS="7", SYNC_MODE="none") for each in (False, True))
+    assert together.seconds == pytest.approx(apart.seconds * 8 / CORES, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("costs", "slower"),
+    [
+        (Passing(call=0.01, message=0.0, byte=0.0, latency=0.0), "all_reduce"),
+        (Passing(call=0.0, message=0.001, byte=0.0, latency=0.0), "all_reduce"),
+        (Passing(call=0.0, message=0.0, byte=0.0, latency=0.001), "all_reduce"),
+    ],
+)
+def test_what_each_message_costs_is_paid_by_those_that_send_many(costs: Passing, slower: str) -> None:
+    """34 all-reduces of VGG-11's parameters, against one of all."""
+    model = replace(KNOWN, passing=dict.fromkeys(KNOWN.passing, costs))
+    cell = {"WORKERS": "3", "LINK_RATE": "1gbit"}
+    many, one = (forecast(model, SYNC_MODE=mode, **cell).seconds for mode in (slower, "flat_all_reduce"))
+    free = forecast(SYNC_MODE=slower, **cell).seconds
+    assert many - free > 3 * (one - forecast(SYNC_MODE="flat_all_reduce", **cell).seconds) > 0
+
+
+def test_what_backward_hides_is_no_part_of_the_step() -> None:
+    cell = {"WORKERS": "3", "LINK_RATE": "1gbit", "GLOBAL_BATCH_SIZE": "1024"}
+    behind, after = (forecast(SYNC_MODE=mode, **cell) for mode in ("bucketed_all_reduce", "flat_all_reduce"))
+    assert behind.seconds < after.seconds
+    hidden = behind.simulated.hidden.mean()
+    assert after.seconds - behind.seconds == pytest.approx(hidden, rel=0.05)
+    blocked = forecast(replace(KNOWN, hidden_rate=0.0), SYNC_MODE="bucketed_all_reduce", **cell)
+    assert blocked.seconds == pytest.approx(after.seconds, rel=0.01)
+
+
+def test_a_slow_rank_is_waited_for_by_all_others() -> None:
+    usual = forecast(WORKERS="3", SYNC_MODE="ring_all_reduce", LINK_RATE="1gbit")
+    slow = forecast(WORKERS="3", SYNC_MODE="ring_all_reduce", LINK_RATE="1gbit", SLOW_RANK="2", SLOW_FACTOR="3")
+    assert slow.simulated.mean("wait") == pytest.approx(2 * (16 * 0.003 + 0.003) * 3 / 4)
+    assert slow.seconds - usual.seconds == pytest.approx(2 * 16 * 0.003, rel=0.1)
+
+
+def test_ranks_that_vary_wait_for_the_slowest_and_more_ranks_wait_longer() -> None:
+    spread = list(np.exp(np.random.default_rng(0).normal(0, 0.2, 400)))
+    varying = replace(KNOWN.computing["vgg11"], own_spread=spread)
+    model = replace(KNOWN, computing={"vgg11": varying})
+    waits = [
+        forecast(model, WORKERS=str(ranks - 1), SYNC_MODE="ring_all_reduce", BATCH_SIZE_PER_RANK="16")
+        for ranks in (2, 8, 32)
+    ]
+    shares = [each.simulated.mean("wait") / each.simulated.mean("computing") for each in waits]
+    assert shares[0] < shares[1] < shares[2]
+
+
+def forecast_of(given: dict[str, str]) -> Forecast:
+    return forecast(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ({"WORKERS": "15", "LINK_RATE": "1gbit", "RANK_CPUS": "0.5"}, "16 ranks: simulated, not verified beyond 8"),
+        ({"WORKERS": "6", "LINK_RATE": "1gbit", "RANK_CPUS": "0.5"}, "7 ranks: calibrated with 2 to 6"),
+        ({"WORKERS": "3", "LINK_RATE": "10gbit", "RANK_CPUS": "0.5"}, "LINK_RATE=10gbit: calibrated with 100 Mbit/s"),
+        ({"WORKERS": "3", "RANK_CPUS": "0.5"}, "links without a rate"),
+        ({"WORKERS": "3", "LINK_RATE": "1gbit"}, "no RANK_CPUS: calibrated with 0.25 to 0.5"),
+        ({"WORKERS": "3", "LINK_RATE": "1gbit", "PRECISION": "bf16"}, "PRECISION=bf16: not modelled"),
+        ({"WORKERS": "1", "LINK_RATE": "1gbit", "GLOBAL_BATCH_SIZE": "4096"}, "2048 images of a rank in a step"),
+        ({"WORKERS": "3", "LINK_RATE": "1gbit", "SYNC_MODE": "tree"}, "SYNC_MODE=tree: costs of messages are those"),
+    ],
+)
+def test_what_lies_outside_the_calibration_is_said(given: dict[str, str], word: str) -> None:
+    assert any(each.startswith(word) for each in forecast_of(given).outside), forecast_of(given).outside
+
+
+def test_inside_it_nothing_is_said() -> None:
+    assert not forecast(WORKERS="3", LINK_RATE="1gbit", RANK_CPUS="0.5", SYNC_MODE="ring_all_reduce").outside
+
+
+def test_the_interval_is_as_wide_as_the_calibrations_own_errors() -> None:
+    ring, tree = (forecast(WORKERS="3", SYNC_MODE=mode, LINK_RATE="1gbit") for mode in ("ring_all_reduce", "tree"))
+    assert ring.interval[1] / ring.seconds == pytest.approx(1.1**1.2816, rel=1e-3)
+    assert tree.interval[1] / tree.seconds < ring.interval[1] / ring.seconds, "of a mode without runs: of all of them"
+
+
+def test_efficiency_falls_under_a_half_later_on_faster_links() -> None:
+    slow, fast = (
+        limits.ranks_at_half(
+            forecast(WORKERS="3", SYNC_MODE="ring_all_reduce", LINK_RATE=rate, GLOBAL_BATCH_SIZE="1024")
+        )
+        for rate in ("1gbit", "10gbit")
+    )
+    assert slow is not None
+    assert fast is not None
+    assert slow < fast
+
+
+def test_compression_is_faster_below_its_break_even_and_slower_above() -> None:
+    given = {"WORKERS": "3", "COMPRESSION": "power_sgd", "COMPRESSION_RANK": "1"}
+    found = limits.break_even(forecast(LINK_RATE="1gbit", **given))
+    assert found is not None
+    for factor, faster in ((0.5, True), (2.0, False)):
+        rate = {"WORKERS": "3", "LINK_RATE": f"{factor * found / 1e6:.3f}mbit"}
+        compressed, plain = forecast(**rate | given).seconds, forecast(SYNC_MODE="flat_all_reduce", **rate).seconds
+        assert (compressed < plain) is faster
+
+
+def test_a_calibration_that_was_written_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "RESULTS", tmp_path)
+    with pytest.raises(SettingError, match=r"Run scripts/calibrate first"):
+        calibration.read()
+    folder = tmp_path / calibration.FOLDER / "known"
+    folder.mkdir(parents=True)
+    KNOWN.write(folder)
+    assert calibration.read() == calibration.read("known") == KNOWN
+    with pytest.raises(SettingError, match=r"'other' is no calibration. Known: known"):
+        calibration.read("other")
+    (folder / calibration.FILE).write_text("{}")
+    with pytest.raises(SettingError, match=r"is no calibration of this version"):
+        calibration.read()
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (["WORKER=3"], "WORKER is not a setting that can be predicted"),
+        (["WORKERS=1,x"], "WORKERS=x: not allowed"),
+        (["WORKERS=1024"], "WORKERS=1024: not allowed. Allowed here: a whole number, 0 to 1023"),
+        (["one", "two"], "2 grids were given"),
+        ([f"SEED={','.join(map(str, range(1001)))}"], "more than 1,000 combinations"),
+        (["rings"], "'rings' is no experiment"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused(words: list[str], refusal: str) -> None:
+    with pytest.raises(SettingError, match=refusal):
+        cells.asked(words)
+
+
+def test_lists_are_every_combination_and_name_what_differs() -> None:
+    found = cells.asked(["WORKERS=1,3", "SYNC_MODE=ddp,tree", "MODEL=vgg11"]).cells
+    assert [each.name for each in found] == ["WORKERS=1, ddp", "WORKERS=1, tree", "WORKERS=3, ddp", "WORKERS=3, tree"]
+    assert [each.ranks for each in found] == [2, 2, 4, 4]
+    assert found[1].given == {"WORKERS": "1", "SYNC_MODE": "tree", "MODEL": "vgg11"}
+
+
+@pytest.mark.parametrize(
+    ("given", "why"), [({"MODEL": "resnet18"}, "MODEL=resnet18"), ({"COMPRESSION": "sign"}, "sign")]
+)
+def test_what_was_not_calibrated_at_all_is_refused(given: dict[str, str], why: str) -> None:
+    with pytest.raises(SettingError, match=why):
+        cells.forecasts(cells.asked([f"{name}={value}" for name, value in given.items()]), KNOWN, one_host=None)
+
+
+@pytest.mark.parametrize(
+    "mode", ["all_reduce", "tree", "gather_scatter", "parameter_server", "hierarchical", "send_recv"]
+)
+def test_what_is_simulated_are_the_bytes_of_the_formula(mode: str) -> None:
+    settings = environment.of({"MODEL": "lenet5", "SYNC_MODE": mode})
+    parts = traffic(settings, shapes_of("lenet5"), 4)
+    sent = sum(float(wave.elements.sum()) * part.element_bytes for part in parts for wave in part.waves)
+    found = forecast(MODEL="lenet5", SYNC_MODE=mode, WORKERS="3", LINK_RATE="100mbit")
+    assert found.least_sync > 0
+    whole = 4 * sum(shape.numel() for shape in shapes_of("lenet5"))
+    expected = {
+        "tree": 6,
+        "all_reduce": 6,
+        "gather_scatter": 6,
+        "send_recv": 6,
+        "parameter_server": 6,
+        "hierarchical": 6,
+    }
+    assert sent == pytest.approx(expected[mode] * whole, rel=0.001)
+
+
+def test_buckets_are_those_that_pytorch_cuts() -> None:
+    """The sizes that a run of VGG-11 has recorded."""
+    settings = environment.of({"MODEL": "vgg11", "SYNC_MODE": "ddp"})
+    found = buckets(settings, shapes_of("vgg11"), 2)
+    sizes = [sum(float(wave.elements.sum()) for wave in each.part.waves) / 2 * 4 for each in found]
+    assert sizes == pytest.approx([9461800, 27157504, 305152], rel=0.01), "but for a bias, which may come later"
+    assert [each.complete for each in found][-1] == len(shapes_of("vgg11"))
+
+
+@given(st.lists(st.floats(0, 100), min_size=3, max_size=3), st.data())
+def test_costs_that_explain_the_totals_are_found(costs: list[float], data: st.DataObject) -> None:
+    counts = st.lists(st.integers(1, 1000), min_size=3, max_size=3)
+    rows = data.draw(st.lists(counts, min_size=4, max_size=8, unique_by=tuple))
+    totals = [sum(cost * count for cost, count in zip(costs, row, strict=True)) for row in rows]
+    found = non_negative([dict(zip("abc", map(float, row), strict=True)) for row in rows], totals)
+    assert min(found) >= 0
+    again = [sum(cost * count for cost, count in zip(found, row, strict=True)) for row in rows]
+    assert again == pytest.approx(totals, rel=1e-4, abs=1e-9)
+
+
+def test_a_line_has_no_part_below_zero() -> None:
+    line = line_through([(1, 3.0), (2, 5.0)])
+    assert [line.fixed, line.per_image] == pytest.approx([1.0, 2.0])
+    assert line_through([(1, 1.0), (2, 3.0)]).fixed == 0.0
+    assert vars(line_through([(8, 4.0)])) == {"fixed": 0.0, "per_image": 0.5}
+
+
+def test_the_same_seed_gives_the_same_prediction() -> None:
+    setup = forecast(WORKERS="3", SYNC_MODE="ddp", LINK_RATE="1gbit", RANK_CPUS="0.5").setup
+    assert simulate(setup, KNOWN).means == simulate(setup, KNOWN).means

@@ -1,0 +1,202 @@
+"""The simulation of exchanges: where the theory has a closed form, it is that; elsewhere it keeps what must hold."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.costs import exchanges
+from app.costs.bandwidth import LinkSpeed
+from app.costs.parts import part_of
+from app.costs.scheduled import seconds_at_least
+from app.costs.schedules import Message, Schedule
+from app.gradient_sync import mode_class
+from app.gradient_sync.exchange import Exchange
+from app.prediction.exchange import FREE, Machine, MessageCosts
+from app.prediction.network import Links
+from app.prediction.processor import PERIOD_SECONDS, Cpus, Processors
+from app.prediction.waves import NOTHING, Figures, waves_of
+from app.settings import environment
+
+RATE, LATENCY = 125e6, 1e-4
+ELEMENT_BYTES = 4
+
+Form = Callable[[int, float], float]  # of the number of ranks and the seconds that all gradients take on a link
+
+
+def ring(elements: int, ranks: int) -> Schedule:
+    return exchanges.ring(elements, ranks)
+
+
+def of_mode(name: str, **settings: str) -> Callable[[int, int], Schedule]:
+    def schedule(elements: int, ranks: int) -> Schedule:
+        mode = mode_class(name)
+        assert issubclass(mode, Exchange)
+        found = mode.schedule(elements, ranks, environment.of(settings))
+        assert found is not None
+        return found
+
+    return schedule
+
+
+def simulated(schedule: Schedule, links: Links, costs: MessageCosts = FREE, samples: int = 1) -> Figures:
+    ranks = len(links.sends)
+    machine = Machine(links, Cpus(), samples, np.random.default_rng(0))
+    return machine.exchange(waves_of(schedule, ranks), ELEMENT_BYTES, costs, np.zeros((ranks, samples)))
+
+
+def doublings(ranks: int) -> int:
+    return ranks.bit_length() - 1
+
+
+CLOSED_FORMS: dict[str, tuple[Callable[[int, int], Schedule], Form]] = {
+    "ring": (ring, lambda n, whole: 2 * (n - 1) * (LATENCY + whole / n)),
+    "halving_doubling": (
+        of_mode("halving_doubling"),
+        lambda n, whole: 2 * doublings(n) * LATENCY + 2 * (n - 1) / n * whole,
+    ),
+    "recursive_doubling": (of_mode("recursive_doubling"), lambda n, whole: doublings(n) * (LATENCY + whole)),
+    "tree": (of_mode("tree"), lambda n, whole: 2 * doublings(n) * (LATENCY + whole)),
+    "parameter_server": (
+        of_mode("parameter_server"),
+        lambda n, whole: 2 * (LATENCY + (n - 1) / n * whole),
+    ),
+    "star": (exchanges.star, lambda n, whole: 2 * (LATENCY + (n - 1) * whole)),
+}
+
+
+@pytest.mark.parametrize("name", CLOSED_FORMS)
+@pytest.mark.parametrize("ranks", [2, 4, 32, 128, pytest.param(1024, marks=pytest.mark.long)])
+def test_alike_and_without_noise_it_is_the_closed_form(name: str, ranks: int) -> None:
+    schedule, form = CLOSED_FORMS[name]
+    elements = 8 * ranks
+    whole = elements * ELEMENT_BYTES / RATE
+    found = simulated(schedule(elements, ranks), Links.alike(ranks, RATE), MessageCosts(latency=LATENCY))
+    assert found.max() == pytest.approx(form(ranks, whole), rel=1e-9)
+
+
+@pytest.mark.parametrize("ranks", [3, 5, 6, 7])
+def test_a_ring_of_any_size_is_its_closed_form(ranks: int) -> None:
+    elements = 60 * ranks
+    found = simulated(ring(elements, ranks), Links.alike(ranks, RATE), MessageCosts(latency=LATENCY))
+    whole = elements * ELEMENT_BYTES / RATE
+    assert found.max() == pytest.approx(2 * (ranks - 1) * (LATENCY + whole / ranks), rel=1e-9)
+
+
+RATES = st.floats(1e6, 1e9)
+
+
+@given(
+    mode=st.sampled_from(["ring_all_reduce", "tree", "halving_doubling", "hierarchical", "parameter_server"]),
+    links=st.lists(st.tuples(RATES, RATES), min_size=1, max_size=8),
+    elements=st.integers(1, 1000),
+    most=st.integers(1, 300),
+)
+def test_no_rank_is_done_before_its_bytes_can_have_passed(
+    mode: str, links: Sequence[tuple[float, float]], elements: int, most: int
+) -> None:
+    ranks = len(links)
+    schedule = of_mode(mode)(elements, ranks)
+    machine = Machine(Links.of(links, [0.0] * ranks), Cpus(), 1, np.random.default_rng(0))
+    found = machine.exchange(waves_of(schedule, ranks, most), ELEMENT_BYTES, FREE, np.zeros((ranks, 1)))
+    for rank, (sends, receives) in enumerate(links):
+        received = sum(len(each.piece) for each in schedule.messages if each.receiver == rank)
+        least = max(schedule.elements_sent(rank) / sends, received / receives) * ELEMENT_BYTES
+        assert found[rank, 0] >= least * (1 - 1e-9)
+
+
+@given(
+    mode=st.sampled_from(["ring_all_reduce", "halving_doubling", "hierarchical", "recursive_doubling"]),
+    rates=st.lists(RATES, min_size=2, max_size=8),
+    elements=st.integers(1, 1000),
+)
+def test_where_each_rank_receives_from_one_at_a_time_it_is_the_least_time(
+    mode: str, rates: Sequence[float], elements: int
+) -> None:
+    """Of the page and of `scripts/schedule`: two programs for the same question."""
+    schedule = of_mode(mode)(elements, len(rates))
+    speeds = [LinkSpeed(max(rates), rate) for rate in rates]
+    found = simulated(schedule, Links.of(speeds, [0.0] * len(rates)))
+    least = seconds_at_least(schedule, lambda message: len(message.piece) * ELEMENT_BYTES, speeds)
+    assert found.max() <= least * (1 + 1e-9)
+
+
+@given(
+    mode=st.sampled_from(["ring_all_reduce", "tree", "halving_doubling", "hierarchical", "parameter_server"]),
+    ranks=st.integers(1, 9),
+    elements=st.integers(1, 200),
+    most=st.integers(1, 100),
+)
+def test_a_message_waits_for_what_it_waits_for_when_it_runs(mode: str, ranks: int, elements: int, most: int) -> None:
+    """The waves say it for all ranks at once, `part_of` for the program's one rank."""
+    schedule = of_mode(mode)(elements, ranks)
+    waves = waves_of(schedule, ranks, most)
+    pieces = schedule.in_pieces(most)
+    received: dict[int, list[tuple[int, Message]]] = {rank: [] for rank in range(ranks)}
+    sends: dict[int, list[tuple[Message, int]]] = {rank: [] for rank in range(ranks)}
+    for number, wave in enumerate(waves):
+        rows = zip(wave.senders, wave.receivers, wave.starts, wave.stops, wave.adds, wave.after, strict=True)
+        for sender, receiver, start, stop, adds, after in rows:
+            message = Message(int(sender), int(receiver), range(int(start), int(stop)), bool(adds))
+            before = sum(at <= after for at, _ in received[int(sender)]) if after != NOTHING else 0
+            sends[int(sender)].append((message, before))
+            received[int(receiver)].append((number, message))
+    for rank in range(ranks):
+        own = part_of(pieces, rank)
+        assert Counter(sends[rank]) == Counter((send.message, send.after) for send in own.sends)
+
+
+def test_a_rested_link_lets_a_burst_pass_at_once() -> None:
+    """Four messages of 1,000 bytes through a burst of 1,500: the rest takes its time, and a pause fills it again."""
+    one = Schedule.of([Message(0, 1, range(250), adds=True)])
+    waves = waves_of(one, 2)
+    machine = Machine(Links.alike(2, 1000.0, 1500.0), Cpus(), 1, np.random.default_rng(0))
+    ends: list[float] = []
+    ready: Figures = np.zeros((2, 1))
+    for pause in (0.0, 0.0, 0.0, 100.0):
+        ready = machine.exchange(waves, ELEMENT_BYTES, FREE, ready + pause)
+        ends.append(float(ready[1, 0]))
+    assert ends == pytest.approx([0.0, 0.5, 1.5, 101.5])
+
+
+def test_a_quota_lets_so_much_pass_in_each_period() -> None:
+    """Of a quarter of a CPU, a second of work takes 4 s; what fits into a period takes its own time."""
+    processors = Processors(Cpus(quota=0.25), 3, 1000, np.random.default_rng(0))
+    everyone = np.arange(3)
+    short = processors.run(everyone, np.full((3, 1000), 5.0), np.full((3, 1000), 0.01))
+    assert np.median(short) == pytest.approx(5.01)
+    long = processors.run(everyone, np.full((3, 1000), 10.0), np.full((3, 1000), 1.0)) - 10.0
+    assert ((long > 4.0 - 2 * PERIOD_SECONDS) & (long <= 4.0)).all()
+    assert long.std() > PERIOD_SECONDS / 10, "periods begin at different moments"
+
+
+def test_many_short_works_take_what_the_quota_allows() -> None:
+    processors = Processors(Cpus(quota=0.5), 1, 10, np.random.default_rng(0))
+    now: Figures = np.zeros((1, 10))
+    for _ in range(1000):
+        now = processors.run(np.array([0]), now, np.full((1, 10), 0.01))
+    assert now == pytest.approx(20.0, rel=0.01)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_ranks_that_share_a_host_take_what_its_cores_can_give(alike: bool) -> None:
+    processors = Processors(Cpus(shared_cores=2), 8, 1, np.random.default_rng(0))
+    start, work = np.zeros((8, 1)), np.full((8, 1), 0.5)
+    end = processors.run_alike(start, work) if alike else processors.run(np.arange(8), start, work)
+    assert end.max() == pytest.approx(2.0)
+    alone = Processors(Cpus(), 8, 1, np.random.default_rng(0)).run(np.arange(8), start, work)
+    assert alone.max() == pytest.approx(0.5)
+
+
+def test_more_messages_at_the_same_bytes_take_longer_where_each_has_a_cost() -> None:
+    links = Links.alike(4, RATE)
+    costs = MessageCosts(latency=1e-3, send=1e-3, receive=1e-3)
+    whole = ring(4000, 4)
+    few = simulated(whole, links, costs).max()
+    many = Machine(links, Cpus(), 1, np.random.default_rng(0)).exchange(
+        waves_of(whole, 4, 100), ELEMENT_BYTES, costs, np.zeros((4, 1))
+    )
+    assert many.max() > 2 * few
