@@ -30,6 +30,7 @@ COMMANDS = {
     "experiment": "plan an experiment, print its next run, make its page; scripts/experiment runs them",
     "calibrate": "fit costs to the runs of a calibration; scripts/calibrate makes them",
     "predict": "print what steps would take, by a calibration; scripts/predict",
+    "verify": "hold predictions against runs; scripts/verify makes these",
     "conformance": "check that a mode keeps the laws of synchronisation; scripts/conformance confines it",
     "faults": "plan faults in real runs, judge what happened; scripts/faults injects them",
     "benchmark": "time a part of the program against plain code, as one of the cluster's ranks",
@@ -60,6 +61,11 @@ EXPERIMENT_STEPS = {
     "next": "note how the last run ended, and print the next one's settings",
     "page": "make the page from the finished runs",
     "manual": "print the text of scripts/experiments/README.md",
+}
+
+VERIFICATION_STEPS = {
+    "plan": "write predictions down, then the list of runs",
+    "report": "lay what was measured beside them",
 }
 
 FAULT_STEPS = {
@@ -156,6 +162,8 @@ def _run(arguments: argparse.Namespace) -> int:
             from app.prediction import commands as predictions
 
             predictions.predict(arguments.cells, say, name=arguments.calibration, one_host=arguments.one_host)
+        case "verify":
+            return _verify(arguments)
         case "faults":
             return _faults(arguments)
         case "conformance":
@@ -204,6 +212,18 @@ def _experiment(arguments: argparse.Namespace) -> int:
         case "page":
             return commands.make_page(arguments.name, arguments.set, say, quick=arguments.quick)
     return 0
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from app.prediction import commands
+
+    given, model = arguments.set, arguments.calibration
+    if arguments.step == "plan":
+        commands.plan_verification(
+            arguments.grid, given, say, quick=arguments.quick, fresh=arguments.fresh, model=model
+        )
+        return 0
+    return commands.verify(arguments.grid, given, say, quick=arguments.quick, model=model)
 
 
 def _faults(arguments: argparse.Namespace) -> int:
@@ -317,6 +337,18 @@ def _parser() -> argparse.ArgumentParser:
             _add_experiments(command)
         if name == "calibrate":
             command.add_argument("name", metavar="NAME", help="what the calibration is called")
+        if name == "verify":
+            command.add_argument(
+                "step",
+                choices=VERIFICATION_STEPS,
+                help="; ".join(f"{each}: {what}" for each, what in VERIFICATION_STEPS.items()),
+            )
+            command.add_argument("grid", metavar="GRID", help="name of a grid file")
+            command.add_argument("--quick", action="store_true", help="the quick version of the grid")
+            command.add_argument("--fresh", action="store_true", help="discard earlier predictions and their runs")
+            command.add_argument("--calibration", metavar="NAME", help="which one [the newest]")
+            meaning = "settings in place of the file's values"
+            command.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help=meaning)
         if name == "predict":
             meaning = "a grid file, or lists of values: WORKERS=1,3,7"
             command.add_argument("cells", nargs="+", metavar="GRID | NAME=VALUE,...", help=meaning)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import mean
@@ -81,6 +82,19 @@ class Fit:
 
 
 @dataclass(frozen=True)
+class Check:
+    """Predictions that were held against runs: how far they were from them, and what they were."""
+
+    name: str
+    made_at: str
+    predictions_sha256: str
+    cells: int
+    median_error: float
+    p90_error: float
+    held: float  # share of the cells whose interval holds what was measured
+
+
+@dataclass(frozen=True)
 class Provenance:
     """Where and when it was made."""
 
@@ -103,19 +117,27 @@ class Calibration:
     passing: dict[str, Passing]  # by family
     barrier: float  # seconds of the barrier before the exchanges where nobody is late
     barrier_cpu: float
-    background: float  # CPUs that a rank uses beside its steps
+    between: float  # CPU seconds from the end of a step to the begin of the next one
     hidden_rate: float  # part of the links' rate that is left to messages while backward has the CPU
     coding: dict[str, float]  # CPU seconds of a compressor for each byte of gradients
     fits: list[Fit] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
 
     def write(self, folder: Path) -> None:
         """Put it there."""
         folders.replace_file(folder / FILE, json.dumps(asdict(self), indent=1) + "\n")
 
     def error_of(self, sync_mode: str) -> float:
-        """How far simulated steps are usually from measured ones: of this mode's runs, or of all if it had none."""
-        own = [each for each in self.fits if each.sync_mode == sync_mode] or self.fits
-        return math.sqrt(mean(math.log1p(each.error) ** 2 for each in own)) if own else math.inf
+        """How far simulated steps are usually from measured ones: in this mode's runs or in all, whichever is more.
+
+        A few runs that fit well by chance say little.
+        """
+        own = [each for each in self.fits if each.sync_mode == sync_mode]
+        return max((_spread(fits) for fits in (own, self.fits) if fits), default=math.inf)
+
+
+def _spread(fits: Sequence[Fit]) -> float:
+    return math.sqrt(mean(math.log1p(each.error) ** 2 for each in fits))
 
 
 _READER = TypeAdapter(Calibration)

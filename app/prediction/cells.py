@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from app.errors import SettingError
 from app.experiment.plan import grid
 from app.experiment.plan.cells import known, problems
+from app.experiment.plan.grid import Grid
 from app.machine.say import shown
 from app.prediction.calibration import Calibration
 from app.prediction.forecast import Forecast, check
@@ -58,8 +59,13 @@ def asked(words: Sequence[str]) -> Asked:
         if several:
             raise SettingError(f"{several[0]} has several values. With a grid file, each setting takes one.")
         read = grid.read(names[0], given=lists)
-        return Asked(read.name, [Cell(each.name, each.settings, each.world_size) for each in read.cells])
+        return of_grid(read)
     return Asked("settings", list(_combined(values)))
+
+
+def of_grid(read: Grid) -> Asked:
+    """The cells of a grid file."""
+    return Asked(read.name, [Cell(each.name, each.settings, each.world_size) for each in read.cells])
 
 
 def _combined(values: dict[str, list[str]]) -> list[Cell]:
@@ -98,5 +104,5 @@ def forecasts(asked: Asked, calibration: Calibration, *, one_host: bool | None) 
         except SettingError as error:
             raise SettingError(f"{cell.name}: {error}") from None
         setup = setup_of(settings, cell.ranks, cores=calibration.provenance.cores, one_host=one_host)
-        found.append(Forecast(cell.name, setup, calibration))
+        found.append(Forecast(cell.name, setup, calibration, cell.given))
     return found

@@ -1,19 +1,24 @@
 """What the image does for scripts/calibrate and scripts/predict."""
 
 import json
+import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 
+from app.errors import LockstepError
 from app.experiment.plan import grid
 from app.experiment.plan.trials import Plan
 from app.experiment.reading.results import Results
 from app.machine import folders
 from app.machine.say import Say
-from app.prediction import calibration, cells, fitting
+from app.prediction import calibration, cells, fitting, tables, verification
+from app.prediction.calibration import Check
 from app.prediction.forecast import Forecast
 from app.prediction.observed import Observed
-from app.prediction.tables import PHASES, fits, limits_of, predicted
+from app.prediction.tables import PHASES
 from app.report import files
 from app.report.written import on_terminal
 
@@ -29,7 +34,7 @@ def calibrate(name: str, say: Say) -> int:
     runs = [Observed.of(run, settings[run.folder.name]) for run in finished.all_runs]
     made = fitting.fit(name, runs)
     made.write(folders.RESULTS)
-    say(on_terminal(fits(made)))
+    say(on_terminal(tables.fits(made)))
     say(f"Simulated steps are {made.error_of(''):.1%} from measured ones (root of the mean square).")
     missing = [trial.name for trial in plan.trials if not plan.is_finished(trial)]
     for each in missing:
@@ -46,20 +51,74 @@ def predict(words: Sequence[str], say: Say, *, name: str | None, one_host: bool 
     for number, each in enumerate(found, 1):
         print(f"[{number}/{len(found)}] {each.name}", file=sys.stderr, flush=True)
         _ = each.simulated, each.speedup  # which takes the time, and is kept
-    table = predicted(found)
+    table = tables.predicted(found)
     say(on_terminal(table))
-    for line in limits_of(found):
+    for line in tables.limits_of(found):
         say(line)
     folder = folders.RESULTS / PREDICTIONS / asked.name
     files.write_parts(folder, [table], [])
     content = {
-        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "made_at": _now(),
         "calibration": model.name,
         "calibrated_at": model.provenance.made_at,
-        "cells": [_as_json(each, cell.given) for each, cell in zip(found, asked.cells, strict=True)],
+        "cells": [_as_json(each, each.given) for each in found],
     }
     folders.replace_file(folder / "predictions.json", json.dumps(content, indent=1) + "\n")
     say(f"Predictions: {folder}/predictions.json, and as tables in {folder}/tables")
+
+
+def plan_verification(
+    name: str, given: Sequence[str], say: Say, *, quick: bool, fresh: bool, model: str | None
+) -> None:
+    """Write the predictions of a grid's cells down, then the list of runs, each between two anchors."""
+    from app.experiment.plan.estimate import expected_seconds
+
+    read = grid.read(name, quick=quick, given=dict(each.split("=", 1) for each in given))
+    used = calibration.read(model)
+    verification.reference(used)
+    found = cells.forecasts(cells.of_grid(read), used, one_host=True)
+    folders.check_writable(folders.RESULTS)
+    if fresh:
+        shutil.rmtree(verification.folder_of(name), ignore_errors=True)
+    content = {"calibration": used.name, "cells": [_as_json(each, each.given) for each in found]}
+    number = verification.seal(name, content)
+    plan = Plan.make(verification.interleaved(read), expected_seconds, fresh=fresh)
+    plan.write(fresh=fresh)
+    minutes = sum(trial.expected_seconds for trial in plan.open()) / 60
+    say(f"{len(found)} cells are predicted. SHA-256 of the predictions: {number}")
+    say(f"{len(plan.open())} of {len(plan.trials)} runs are to be made, anchors among them: about {minutes:.0f} min.")
+
+
+def verify(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str | None) -> int:
+    """Lay what was measured beside what was predicted; the exit code says whether predictions hold."""
+    read = grid.read(name, quick=quick, given=dict(each.split("=", 1) for each in given))
+    used = calibration.read(model)
+    forecasts = cells.forecasts(cells.of_grid(read), used, one_host=True)
+    plan = Plan.read(verification.name_of(name), quick=quick)
+    checked = verification.checked(forecasts, Results(verification.interleaved(read), plan), used)
+    if not checked:
+        raise LockstepError("no cell has been run between two anchors, so nothing can be verified.")
+    table, score = tables.verified(checked), verification.score(checked)
+    say(on_terminal(table))
+    for line in tables.verdict(score):
+        say(line)
+    folder = verification.folder_of(name)
+    number = sha256((folder / verification.PREDICTIONS).read_bytes()).hexdigest()
+    files.write_parts(folder, [table], [])
+    content = {"calibration": used.name, "predictions_sha256": number, **asdict(score)}
+    folders.replace_file(folder / "verification.json", json.dumps(content, indent=1) + "\n")
+    check = Check(name, _now(), number, score.cells, score.median_error, score.p90_error, score.held)
+    others = [each for each in used.checks if each.name != name]
+    replace(used, checks=[*others, check]).write(folders.RESULTS / calibration.FOLDER / used.name)
+    say(f"Verification: {folder}/verification.json, and as a table in {folder}/tables")
+    missing = [trial.name for trial in plan.trials if not plan.is_finished(trial)]
+    for each in missing:
+        say(f"warning: {each} is not finished.")
+    return 0 if score.holds and not missing else 1
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _as_json(each: Forecast, given: dict[str, str]) -> dict[str, object]:
@@ -73,7 +132,7 @@ def _as_json(each: Forecast, given: dict[str, str]) -> dict[str, object]:
         "seconds_low": low,
         "seconds_high": high,
         "phases": {phase: each.simulated.mean(phase) for phase in PHASES},
-        "hidden_sync_seconds": float(each.simulated.hidden.mean()),
+        "hidden_sync_seconds": each.hidden,
         "sync_seconds_at_least": each.least_sync,
         "images_per_second": each.images_per_second,
         "speedup": each.speedup,

@@ -38,7 +38,7 @@ def fit(name: str, runs: Sequence[Observed]) -> Calibration:
         {},
         median(each.least_wait for each in explicit),
         median(float(each.cpu("wait").mean()) for each in explicit),
-        median(each.background for each in runs),
+        median(each.between for each in runs),
         1.0,
         {},
     )
@@ -126,15 +126,8 @@ def _passing(members: Sequence[tuple[Observed, list[Part]]]) -> Passing:
 
 
 def _passed(parts: Sequence[Part], ranks: int) -> tuple[Figures, Figures]:
-    """By rank: how many messages it sends and receives, and how many bytes it sends, receives and adds."""
-    messages, sizes = np.zeros(ranks), np.zeros(ranks)
-    for part in parts:
-        for wave in part.waves:
-            size = wave.elements * part.element_bytes
-            messages[wave.senders] += 1
-            messages[wave.receivers] += 1
-            sizes[wave.senders] += size
-            sizes[wave.receivers] += size * (1 + wave.adds)
+    """By rank, of all of them: messages, and bytes."""
+    messages, sizes = np.sum([part.passed(ranks) for part in parts], axis=0)
     return messages, sizes
 
 

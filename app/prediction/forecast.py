@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from app import cadence
@@ -41,6 +41,7 @@ class Forecast:
     name: str
     setup: Setup
     calibration: Calibration
+    given: dict[str, str] = field(default_factory=dict)  # the settings of the cell
 
     @cached_property
     def simulated(self) -> Simulated:
@@ -52,6 +53,11 @@ class Forecast:
     def seconds(self) -> float:
         """Of a step."""
         return self.simulated.mean("step")
+
+    @property
+    def hidden(self) -> float:
+        """Seconds of synchronisation behind backward."""
+        return float(self.simulated.hidden.mean())
 
     @property
     def interval(self) -> tuple[float, float]:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import mean
+from itertools import pairwise
+from statistics import mean, median
 
 import numpy as np
 
@@ -78,22 +79,21 @@ class Observed:
         }
 
     @property
+    def hidden(self) -> float:
+        """Mean seconds of synchronisation behind backward."""
+        return mean(step.hidden_sync_seconds or 0.0 for steps in self.steps for step in steps)
+
+    @property
     def least_wait(self) -> float:
         """The mean over steps of the shortest wait of a rank: that of the one that came last."""
         return mean(min(step.wait_seconds or 0.0 for step in steps) for steps in self.steps)
 
     @property
-    def background(self) -> float:
-        """CPUs that a rank uses beside what its steps use: by the samples of its usage, and by its steps."""
-        found = []
-        for rank in self.run.ranks:
-            warm = [step for step in rank.steps if step.step > 0]
-            begin, end = warm[0].at_seconds, warm[-1].at_seconds + warm[-1].seconds
-            usage = [each for each in rank.usage if begin <= each.at_seconds - each.seconds and each.at_seconds <= end]
-            if usage:
-                used = sum((each.cpu_user_percent + each.cpu_system_percent) / 100 * each.seconds for each in usage)
-                own = sum(
-                    step.cpu_seconds.of(*COMPUTING, "wait", "sync", "optimiser") for step in warm if step.cpu_seconds
-                )
-                found.append(used / sum(each.seconds for each in usage) - own / (end - begin))
-        return max(0.0, mean(found)) if found else 0.0
+    def between(self) -> float:
+        """The median time from the end of a step to the begin of the next one, in which a rank writes its record."""
+        gaps = [
+            after.at_seconds - before.at_seconds - before.seconds
+            for rank in self.run.ranks
+            for before, after in pairwise(rank.steps)
+        ]
+        return max(0.0, median(gaps)) if gaps else 0.0

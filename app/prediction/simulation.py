@@ -7,7 +7,6 @@ import numpy as np
 
 from app.prediction.calibration import Calibration, Computing
 from app.prediction.exchange import Machine, MessageCosts
-from app.prediction.processor import Cpus
 from app.prediction.setup import Setup
 from app.prediction.step import Costs, Phases, Work, take, take_overlapped
 from app.prediction.traffic import Part, buckets, traffic
@@ -39,16 +38,16 @@ class Simulated:
 def simulate(setup: Setup, calibration: Calibration, *, steps: int = 6, samples: int = 24, seed: int = 0) -> Simulated:
     """So many steps, after the first ones."""
     random = np.random.default_rng(seed)
-    quota = setup.cpus.quota
-    left = None if quota is None else max(quota - calibration.background, quota / 10)
-    machine = Machine(setup.links, Cpus(left, setup.cpus.shared_cores), samples, random)
+    machine = Machine(setup.links, setup.cpus, samples, random)
+    between = np.full((setup.ranks, samples), calibration.between)
     draw = _drawing(setup, calibration.computing[setup.settings.model], samples, random)
     every = setup.settings.sync_every or 1
     step = _step(machine, setup, calibration)
     now: Figures = np.zeros((setup.ranks, samples))
     taken: list[Phases] = []
     for number in range(WARM_UP + steps * every):
-        now, phases = step(now, draw(), (number + 1) % every == 0)
+        ended, phases = step(now, draw(), (number + 1) % every == 0)
+        now = machine.processors.run_alike(ended, between)
         if number >= WARM_UP:
             taken.append(phases)
     by_name = {name: np.array([getattr(each, name).mean(axis=0) for each in taken]) for name in PHASES}

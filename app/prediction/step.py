@@ -107,7 +107,12 @@ def take_overlapped(
             )
         )
     passed = clock.back(np.max(ends, axis=0))
-    done = np.maximum(computed, passed)
+    # The processor's time for messages comes out of the same quota as backward's.
+    own = np.zeros((machine.ranks, machine.samples))
+    for _, part in buckets:
+        own += part.cpu(costs.families[part.family], machine.ranks)[:, np.newaxis] + costs.call[part.family]
+    worked = machine.processors.run(everyone, computed, own)
+    done = np.maximum(worked, passed)
     last = np.broadcast_to(ready[-1].max(axis=0), done.shape)  # until then a rank waits for others
     met = np.minimum(np.maximum(computed, last), done)
     end = run_alike(done, work.after)

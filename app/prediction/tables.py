@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from statistics import mean
 
 from app.prediction import limits
 from app.prediction.calibration import Calibration, Fit
 from app.prediction.forecast import Forecast
+from app.prediction.verification import MOST_MEDIAN_ERROR, MOST_P90_ERROR, Checked, Score
 from app.report.table import COUNT, EXACT, PERCENT, SECONDS, TEXT, Column, Table, digits
 
 PHASES = ("computing", "wait", "sync", "optimiser")
@@ -74,3 +76,58 @@ def limits_of(found: Sequence[Forecast]) -> Iterator[str]:
             rate = limits.break_even(each)
             pays = f"below {rate / 1e6:.0f} Mbit/s" if rate else "at all rates from 1 Mbit/s to 100 Gbit/s, or at none"
             yield f"{what}: faster than without compression {pays}, on {each.setup.ranks} ranks."
+
+
+def verified(checked: Sequence[Checked]) -> Table:
+    """Predicted and measured, a row for each cell."""
+    columns = [
+        Column[Checked]("cell", "cell", TEXT, lambda each: each.forecast.name),
+        Column[Checked]("ranks", "world_size", COUNT, lambda each: each.forecast.setup.ranks),
+        Column[Checked]("step, predicted", "seconds_predicted", SECONDS, lambda each: each.forecast.seconds),
+        Column[Checked]("80 % from", "seconds_low", SECONDS, lambda each: each.forecast.interval[0]),
+        Column[Checked]("to", "seconds_high", SECONDS, lambda each: each.forecast.interval[1]),
+        Column[Checked]("measured", "seconds_measured", SECONDS, lambda each: each.measured.seconds()),
+        Column[Checked]("without drift", "seconds_corrected", SECONDS, lambda each: each.corrected),
+        Column[Checked]("drift", "drift", PERCENT, lambda each: mean(each.measured.drifts) - 1),
+        Column[Checked]("error", "error", PERCENT, lambda each: each.error),
+        Column[Checked]("raw error", "raw_error", PERCENT, lambda each: each.raw_error),
+        Column[Checked]("noise of repeats", "noise", PERCENT, lambda each: each.measured.noise),
+        *(
+            Column[Checked](f"{phase}, {which}", f"{phase}_seconds_{which}", SECONDS, partial(value, phase))
+            for phase in PHASES
+            for which, value in (("predicted", _predicted), ("measured", _measured))
+        ),
+        Column[Checked]("hidden, predicted", "hidden_predicted", SECONDS, lambda each: each.forecast.hidden),
+        Column[Checked]("hidden, measured", "hidden_measured", SECONDS, lambda each: each.measured.hidden),
+    ]
+    note = (
+        "Means over steps and ranks. Drift: how much slower the anchors around a run computed than in the calibration. "
+        "Without drift: what processors do is divided by that, what links do is not. Error: predicted by that."
+    )
+    return Table.of("verified", "Predicted and measured", columns, checked, note)
+
+
+def _predicted(phase: str, each: Checked) -> float:
+    return each.forecast.simulated.mean(phase)
+
+
+def _measured(phase: str, each: Checked) -> float:
+    return each.measured.seconds(phase)
+
+
+def verdict(score: Score) -> Iterator[str]:
+    """In sentences."""
+    yield (
+        f"{score.cells} cells: predicted steps are {score.median_error:.1%} off in the median, {score.p90_error:.1%} "
+        f"at the 90th percentile, the machine's drift taken out; {score.median_raw_error:.1%} in the median with it."
+    )
+    if score.median_error_mostly_sync is not None:
+        yield f"Where synchronisation is over half of the step: {score.median_error_mostly_sync:.1%} in the median."
+    yield f"The 80 % intervals hold {score.held:.0%} of the cells."
+    if score.order_right is not None:
+        yield (
+            f"{score.pairs} pairs of cells differ only in how they synchronise, and by more than the noise: "
+            f"{score.order_right:.0%} of them are in the right order."
+        )
+    bounds = f"{MOST_MEDIAN_ERROR:.0%} in the median and {MOST_P90_ERROR:.0%} at the 90th percentile"
+    yield f"The predictions {'hold' if score.holds else 'do not hold'}: they are meant to be within {bounds}."

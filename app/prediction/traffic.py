@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 
 from app.compression import compressor_class
@@ -17,7 +18,8 @@ from app.gradient_sync.bucketed_all_reduce import BUCKET_BYTES
 from app.gradient_sync.exchange import Exchange, OneByOne
 from app.gradient_sync.gather_scatter import GatherScatter
 from app.gradient_sync.scheduled import Scheduled
-from app.prediction.waves import Wave, waves_of
+from app.prediction.exchange import MessageCosts
+from app.prediction.waves import Figures, Wave, waves_of
 from app.settings.fields import Settings
 
 # Whose costs: of our own rounds of messages, of the backend's all-reduce, of its gather and scatter.
@@ -35,6 +37,22 @@ class Part:
     family: Family
     waves: list[Wave]
     element_bytes: float
+
+    def passed(self, ranks: int) -> tuple[Figures, Figures]:
+        """By rank: how many messages it sends and receives, and how many bytes it sends, receives and adds."""
+        messages, sizes = np.zeros(ranks), np.zeros(ranks)
+        for wave in self.waves:
+            size = wave.elements * self.element_bytes
+            messages[wave.senders] += 1
+            messages[wave.receivers] += 1
+            sizes[wave.senders] += size
+            sizes[wave.receivers] += size * (1 + wave.adds)
+        return messages, sizes
+
+    def cpu(self, costs: MessageCosts, ranks: int) -> Figures:
+        """The CPU seconds of its messages, by rank."""
+        messages, sizes = self.passed(ranks)
+        return messages * costs.send + sizes * costs.send_byte
 
 
 def traffic(settings: Settings, shapes: Sequence[torch.Size], ranks: int) -> list[Part]:

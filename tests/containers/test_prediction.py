@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -46,6 +47,10 @@ def test_a_prediction_needs_a_calibration_and_then_no_run(used_clone: Clone) -> 
         code, output = used_clone.run("bash", "-c", f"scripts/predict {wrong}")
         assert code == 2, output
         assert words in output
+    for wrong, words in (("cell", "'cell' is no experiment"), ("cells --quick", "has no run of the anchor")):
+        code, output = used_clone.run("bash", "-c", f"scripts/verify {wrong}")
+        assert code == 2, output
+        assert words in output
 
 
 @pytest.mark.long
@@ -62,3 +67,13 @@ def test_a_calibration_explains_its_own_runs(used_clone: Clone) -> None:
     code, output = used_clone.run("bash", "-c", f"{LISTS} MODEL=lenet5")
     assert code == 0, output
     assert len(predicted(used_clone, "settings")) == 16
+
+    code, output = used_clone.run("bash", "-c", "scripts/verify cells --quick")
+    assert code in (0, 1), output  # whether predictions hold is the machine's affair; that each was checked is ours
+    verified = json.loads((used_clone.folder / "results/verifications/cells/verification.json").read_text())
+    assert verified["cells"] == 6
+    sealed = (used_clone.folder / "results/verifications/cells/predictions.json").read_bytes()
+    assert verified["predictions_sha256"] == sha256(sealed).hexdigest()
+    assert verified["predictions_sha256"] in output
+    kept = json.loads((used_clone.folder / "results/calibrations/this-machine/model.json").read_text())["checks"]
+    assert [(each["name"], each["cells"]) for each in kept] == [("cells", 6)]

@@ -42,7 +42,10 @@ RUN_ELSEWHERE = {  # by which file of container tests
         ),
         "test_extensions.py",
     ),
-    **dict.fromkeys(("scripts/calibrate", test_prediction.LISTS, "scripts/predict network"), "test_prediction.py"),
+    **dict.fromkeys(
+        ("scripts/calibrate", test_prediction.LISTS, "scripts/predict network", "scripts/verify cells --quick"),
+        "test_prediction.py",
+    ),
     **dict.fromkeys(test_launchers.COMMANDS, "test_launchers.py"),
     f"scripts/cloudlab {NODES}": "../nodes/test_cloudlab.py",
 }

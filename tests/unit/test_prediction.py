@@ -1,6 +1,9 @@
 """Predictions from a calibration whose costs are known: what follows from them, and what is said beside the figures."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +12,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import SettingError
+from app.experiment.plan import grid
 from app.machine import folders
 from app.prediction import calibration, cells, limits
 from app.prediction.calibration import Calibration, Passing
 from app.prediction.forecast import Forecast
 from app.prediction.least_squares import line_through, non_negative
+from app.prediction.network import Links
+from app.prediction.processor import Cpus
 from app.prediction.setup import setup_of, shapes_of
 from app.prediction.simulation import simulate
 from app.prediction.traffic import buckets, traffic
+from app.prediction.verification import (
+    ANCHOR,
+    PREDICTIONS,
+    Checked,
+    Measured,
+    Score,
+    folder_of,
+    interleaved,
+    reference,
+    score,
+    seal,
+)
 from app.settings import environment
 
 ROOT = Path(__file__).parents[2]
@@ -254,3 +272,103 @@ def test_a_line_has_no_part_below_zero() -> None:
 def test_the_same_seed_gives_the_same_prediction() -> None:
     setup = forecast(WORKERS="3", SYNC_MODE="ddp", LINK_RATE="1gbit", RANK_CPUS="0.5").setup
     assert simulate(setup, KNOWN).means == simulate(setup, KNOWN).means
+
+
+# What a machine is like, for simulated "runs": predictions by a model of it are held against them.
+MACHINE = replace(
+    KNOWN,
+    passing=dict.fromkeys(KNOWN.passing, Passing(call=0.001, message=0.0001, byte=2e-10, latency=0.0003)),
+    computing={
+        name: replace(each, own_spread=list(np.exp(np.random.default_rng(0).normal(0, 0.3, 200))))
+        for name, each in KNOWN.computing.items()
+    },
+)
+LINKS = {"LINK_RATE": "200mbit", "RANK_CPUS": "0.25"}
+CELLS = [
+    {"MODEL": model, "SYNC_MODE": mode, "WORKERS": workers, "GLOBAL_BATCH_SIZE": batch, **LINKS}
+    for model, batch in (("vgg11", "64"), ("lenet5", "5"))
+    for mode in ("ring_all_reduce", "all_reduce")
+    for workers in ("1", "4")
+]
+
+
+@cache
+def held_against_the_machine(change: Callable[[Forecast], Forecast]) -> Score:
+    """The machine's own seconds, with another seed; then a forecast of the same cell, changed."""
+    checked = []
+    for cell in CELLS:
+        own = forecast(MACHINE, True, **cell)
+        run = simulate(own.setup, MACHINE, steps=6, samples=12, seed=7).means
+        checked.append(Checked(change(own), Measured([run, run], [1.0, 1.0])))
+    return score(checked)
+
+
+def as_it_is(own: Forecast) -> Forecast:
+    return own
+
+
+def without_messages(own: Forecast) -> Forecast:
+    return replace(own, calibration=replace(MACHINE, passing=KNOWN.passing))
+
+
+def without_a_limit_of_cpu(own: Forecast) -> Forecast:
+    return replace(own, setup=replace(own.setup, cpus=Cpus()))
+
+
+def without_a_burst(own: Forecast) -> Forecast:
+    links = own.setup.links
+    return replace(own, setup=replace(own.setup, links=Links(links.sends, links.receives, 0 * links.burst)))
+
+
+def with_the_mean_in_place_of_the_slowest(own: Forecast) -> Forecast:
+    return replace(own, calibration=replace(MACHINE, computing=KNOWN.computing))
+
+
+def test_a_right_model_is_verified() -> None:
+    found = held_against_the_machine(as_it_is)
+    assert found.holds
+    assert found.median_error < 0.03
+    assert (found.order_right, found.pairs) == (1.0, 4)
+
+
+@pytest.mark.parametrize("wrong", [without_messages, without_a_limit_of_cpu])
+def test_a_wrong_model_is_not(wrong: Callable[[Forecast], Forecast]) -> None:
+    assert not held_against_the_machine(wrong).holds
+
+
+@pytest.mark.parametrize("wrong", [without_a_burst, with_the_mean_in_place_of_the_slowest])
+def test_a_model_that_is_a_little_wrong_is_seen_to_be_worse(wrong: Callable[[Forecast], Forecast]) -> None:
+    right = held_against_the_machine(as_it_is)
+    assert held_against_the_machine(wrong).p90_error > 2 * right.p90_error
+
+
+def test_drift_is_taken_out_of_what_processors_do_and_not_of_links() -> None:
+    """A machine at half its speed: computation takes twice as long, the links as long as before."""
+    run = {"computing": 2.0, "wait": 0.0, "sync": 1.0, "optimiser": 0.2, "step": 3.2}
+    measured = Measured([run], [2.0])
+    assert measured.corrected(least_sync=1.0) == pytest.approx(1.0 + 1.0 + 0.1)
+    assert measured.corrected(least_sync=0.0) == pytest.approx(1.6)
+    assert (measured.seconds(), measured.noise) == (3.2, None)
+
+
+def test_each_cell_runs_between_two_anchors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "GRIDS", ROOT / "scripts/experiments")
+    read = grid.read("cells", quick=True)
+    names = [cell.name for cell in interleaved(read).cells]
+    assert names[0::2] == [f"anchor {number}" for number in range(len(read.cells) + 1)]
+    assert names[1::2] == [cell.name for cell in read.cells]
+    assert all(cell.settings == ANCHOR for cell in interleaved(read).cells[0::2])
+
+    monkeypatch.setattr(folders, "RESULTS", tmp_path)
+    first = seal("cells", {"cells": [1]})
+    assert seal("cells", {"cells": [1]}) == first == sha256((folder_of("cells") / PREDICTIONS).read_bytes()).hexdigest()
+    with pytest.raises(SettingError, match="has other predictions than this calibration makes now"):
+        seal("cells", {"cells": [2]})
+
+
+def test_the_anchor_is_a_run_of_every_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "GRIDS", ROOT / "scripts/calibration")
+    same = [cell for cell in grid.read("runs").cells if cell.has(ANCHOR)]
+    assert len(same) == 1
+    with pytest.raises(SettingError, match="has no run of the anchor"):
+        reference(KNOWN)

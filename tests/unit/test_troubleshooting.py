@@ -30,6 +30,8 @@ ELSEWHERE = {
     "is no calibration. Known": "the message lists them",
     "grids were given. Allowed": "the message says all",
     "cannot be a name. Allowed": "the message says all",
+    "two grids, … and …. Allowed": "the message says all",
+    "which grid?": "the message names the option that shows an example",
     "what is to be predicted?": "the message names the option that shows examples",
     "is not a setting that experiments take": "the message names the nearest one",
     "varies … itself": "the message names the file and the setting",
