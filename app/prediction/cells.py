@@ -11,14 +11,13 @@ from app.experiment.plan.cells import known, problems
 from app.experiment.plan.grid import Grid
 from app.machine.say import shown
 from app.prediction.calibration import Calibration
-from app.prediction.forecast import Forecast, check
+from app.prediction.forecast import MOST_RANKS, Forecast, check
 from app.prediction.setup import setup_of
 from app.settings import environment
 from app.settings.explanations import hint
 from app.settings.fields import Settings
 
 MOST_CELLS = 1000
-MOST_RANKS = 1024  # that are simulated
 MOST_STARTED = 101  # that Compose starts, so that WORKERS of a run can have
 
 

@@ -30,6 +30,8 @@ def fit(name: str, runs: Sequence[Observed]) -> Calibration:
         raise LockstepError("no run of the calibration is finished, so nothing can be calibrated.")
     plain = [each for each in runs if each.settings.compression == "none"]
     explicit = [each for each in plain if each.settings.sync_mode not in (*OVERLAPPED, "none") and each.ranks > 1]
+    if not explicit:
+        raise LockstepError("no run of the calibration with exchanges is finished. Run scripts/calibrate again.")
     found = Calibration(
         name,
         _provenance(runs[0]),

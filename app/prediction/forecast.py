@@ -16,6 +16,7 @@ from app.settings.fields import Settings
 from app.settings.link_rates import read_rate
 from app.training import models
 
+MOST_RANKS = 1024  # that are simulated
 VERIFIED_RANKS = 8  # beyond them nothing has been checked against a run
 OF_80_PERCENT = 1.2816  # standard deviations
 SAMPLES, STEPS = 24, 6

@@ -3,12 +3,11 @@
 import math
 
 from app.prediction.calibration import Calibration
-from app.prediction.forecast import Forecast
+from app.prediction.forecast import MOST_RANKS, Forecast
 from app.prediction.setup import setup_of
 from app.prediction.simulation import simulate
 from app.settings.fields import Settings
 
-MOST_RANKS = 1024
 HALF = 0.5
 RATES = (1e6, 1e11)  # bits per second, as LINK_RATE can have: a break-even is looked for between them
 HALVINGS = 9

@@ -6,7 +6,7 @@ import numpy as np
 
 from app.prediction.waves import Figures, Indices
 
-PERIOD_SECONDS = 0.1  # after which the kernel gives a quota anew: what Docker asks for
+PERIOD_SECONDS = 0.1  # how often the kernel renews a quota: Docker's default
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Cpus:
 class Processors:
     """When work is done that begins at given moments. All arrays are ranks x samples.
 
-    A quota is a store of CPU time that is filled anew in each period: what fits in goes at full speed, what does not
-    waits for the next period. Periods of different ranks begin at different moments.
+    A quota is an allowance of CPU time, renewed in each period: what fits into it runs at full speed, the rest waits
+    for the next period. Periods of different ranks begin at different moments.
     """
 
     def __init__(self, cpus: Cpus, ranks: int, samples: int, random: np.random.Generator) -> None:

@@ -9,7 +9,7 @@ from app.prediction.calibration import Calibration, Computing
 from app.prediction.exchange import Machine, MessageCosts
 from app.prediction.setup import Setup
 from app.prediction.step import Costs, Phases, Work, take, take_overlapped
-from app.prediction.traffic import Part, buckets, traffic
+from app.prediction.traffic import ELEMENT_BYTES, Part, buckets, traffic
 from app.prediction.waves import Figures
 
 WARM_UP = 2  # steps until quotas are as used up as in the long run
@@ -20,7 +20,7 @@ PHASES = ("computing", "wait", "sync", "optimiser", "step")
 
 @dataclass(frozen=True)
 class Simulated:
-    """Seconds by phase: an array each, steps x samples, the mean over ranks; the step is that of the slowest."""
+    """Seconds by phase: an array each, steps x samples, the mean over ranks."""
 
     phases: dict[str, Figures]
     hidden: Figures
@@ -83,7 +83,7 @@ def _coding_seconds(setup: Setup, calibration: Calibration) -> float:
     """CPU time of a compressor in a step."""
     if setup.settings.compression == "none" or setup.ranks == 1:
         return 0.0
-    return calibration.coding[setup.settings.compression] * 4 * sum(shape.numel() for shape in setup.shapes)
+    return calibration.coding[setup.settings.compression] * ELEMENT_BYTES * sum(shape.numel() for shape in setup.shapes)
 
 
 def _drawing(setup: Setup, computing: Computing, samples: int, random: np.random.Generator) -> Callable[[], Work]:

@@ -6,7 +6,7 @@ from statistics import mean
 
 from app.prediction import limits
 from app.prediction.calibration import Calibration, Fit
-from app.prediction.forecast import Forecast
+from app.prediction.forecast import MOST_RANKS, Forecast
 from app.prediction.verification import MOST_MEDIAN_ERROR, MOST_P90_ERROR, Checked, Score
 from app.report.table import COUNT, EXACT, PERCENT, SECONDS, TEXT, Column, Table, digits
 
@@ -69,7 +69,7 @@ def limits_of(found: Sequence[Forecast]) -> Iterator[str]:
         settings, ranks = each.setup.settings, limits.ranks_at_half(each)
         compressor = "" if settings.compression == "none" else f" with {settings.compression}"
         what = f"{settings.sync_mode}{compressor}, {settings.link_rate or 'unshaped'}"
-        most = f"as far as was tried, {limits.MOST_RANKS:,} ranks or as many as have an image each"
+        most = f"as far as was tried, {MOST_RANKS:,} ranks or as many as have an image each"
         half = f"falls under a half at {ranks} ranks" if ranks else f"stays above a half {most}"
         yield f"{what}: efficiency {half}, if each rank has a host of its own."
         if compressor:

@@ -33,7 +33,7 @@ ANCHOR = {  # as a run of every calibration: its computation says how fast the m
     "LINK_RATE": "1gbit",
 }
 MOST_MEDIAN_ERROR, MOST_P90_ERROR = 0.10, 0.20  # of predictions that hold
-CLEAR = 2.0  # standard deviations by which two cells differ that are told apart
+CLEAR = 2.0  # two cells count as different if they are this many standard deviations apart
 
 
 def name_of(grid: str) -> str:

@@ -113,7 +113,7 @@ def test_no_rank_is_done_before_its_bytes_can_have_passed(
     rates=st.lists(RATES, min_size=2, max_size=8),
     elements=st.integers(1, 1000),
 )
-def test_where_each_rank_receives_from_one_at_a_time_it_is_the_least_time(
+def test_where_each_rank_receives_from_one_at_a_time_it_is_no_more_than_the_least_time(
     mode: str, rates: Sequence[float], elements: int
 ) -> None:
     """Of the page and of `scripts/schedule`: two programs for the same question."""
