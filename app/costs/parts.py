@@ -12,6 +12,7 @@ class Send(NamedTuple):
 
     message: Message
     number: int  # among the messages from this sender to this receiver
+    round: int
     after: int
 
 
@@ -44,7 +45,7 @@ def part_of(schedule: Schedule, rank: int) -> Part:
                 counts[pair] += 1
         earlier = len(part.receives)
         part.sends.extend(
-            Send(message, place, _done_with(part.receives[:earlier], message))
+            Send(message, place, number, _done_with(part.receives[:earlier], message))
             for message, place in own
             if message.sender == rank
         )

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle, groupby
 from typing import Self
 
@@ -26,6 +27,7 @@ class Plan:
     turns: list[list[Receive]]  # the same, those together that are added to the same piece in one round
     sends: list[list[tuple[int, Send]]]  # by the number of receives after which they start, with their place
     completing: frozenset[tuple[int, Message]]  # the additions after which a sum is divided by N
+    last_round: int
     ahead: int  # receives that have a place at a time
     landing: int  # places of those that are added
     longest: int  # piece that is added
@@ -41,7 +43,56 @@ class Plan:
         turns = [list(group) for _, group in alike]
         ahead = max(AHEAD, *map(len, turns), 0)
         added = [len(each.message.piece) for each in part.receives if each.message.adds]
-        return cls(part.receives, turns, sends, completing, ahead, min(ahead, len(added)), max(added, default=0), wire)
+        last_round = max((each.round for each in (*part.sends, *part.receives)), default=0)
+        landing, longest = min(ahead, len(added)), max(added, default=0)
+        return cls(part.receives, turns, sends, completing, last_round, ahead, landing, longest, wire)
+
+
+class Departures:
+    """The sends of a rank, as far as what they carry is there.
+
+    Messages to several ranks share the link. So one of a later round waits until those of earlier rounds to other ranks
+    have left, as long as nobody can need it yet: otherwise it would delay what others wait for.
+    """
+
+    def __init__(self, send: Callable[[Send], Transfer]) -> None:
+        self._send = send
+        self._allowed: list[tuple[int, Send]] = []  # by their place in the list of all sends, as are the others
+        self._leaving: dict[int, tuple[Send, Transfer]] = {}
+
+    def allow(self, sends: Iterable[tuple[int, Send]]) -> None:
+        """What these carry is there."""
+        self._allowed = sorted((*self._allowed, *sends))
+
+    def start(self, needed_round: int) -> None:
+        """Start all of the rounds up to this one, and what has nothing to wait for."""
+        while self._allowed:
+            at, send = self._allowed[0]
+            earlier = [number for number, (each, _) in self._leaving.items() if _goes_before(each, send)]
+            if earlier and send.round > needed_round:
+                break
+            self.finish(earlier)
+            self._leaving[at] = send, self._send(send)
+            del self._allowed[0]
+
+    def started(self, sends: Iterable[int]) -> bool:
+        """Whether none of these still waits."""
+        return not {at for at, _ in self._allowed}.intersection(sends)
+
+    def finish(self, sends: Iterable[int]) -> None:
+        """Return when these have left."""
+        for at in sends:
+            if at in self._leaving:
+                _, transfer = self._leaving.pop(at)
+                transfer.wait()
+
+    def finish_all(self) -> None:
+        """Return when all have left."""
+        self.finish(list(self._leaving))
+
+
+def _goes_before(one: Send, other: Send) -> bool:
+    return one.round < other.round and one.message.receiver != other.message.receiver
 
 
 class Rounds:
@@ -68,31 +119,31 @@ class Rounds:
         plan = self._plan_for(values)
         wire = self._wire_for(values, plan.wire)
         places, landing = cycle(self._landing_for(plan)), deque[tuple[torch.Tensor, Transfer]]()
-        leaving: dict[int, Transfer] = {}
+        departures = Departures(partial(self._send, values=values, wire=wire))
         expected = done = 0  # receives that have got a place, and those that are done with
         for turn in [*plan.turns, []]:
             # A sender waits for the request of its receiver. Where two ranks exchange, that would wait behind the data
             # which the receiver sends on the same connection. So requests go first, as far as memory is free for them.
             for free_since in (done - 1, done):
                 if free_since == done:
-                    for at, send in plan.sends[done]:
-                        leaving[at] = self._send(send, values, wire)
+                    departures.allow(plan.sends[done])
+                    departures.start(turn[0].round if turn else plan.last_round)
                 while expected < len(plan.receives) and len(landing) < plan.ahead:
                     receive = plan.receives[expected]
                     if not receive.message.adds:
-                        if receive.after > free_since:
+                        if receive.after > free_since or not departures.started(receive.sent):
                             break
-                        self._finish(receive.sent, leaving)
+                        departures.finish(receive.sent)
                     landing.append(self._start(receive, next(places) if receive.message.adds else wire))
                     expected += 1
             if turn:
                 arrived = [landing.popleft() for _ in turn]
                 for _, transfer in arrived:
                     transfer.wait()
-                self._finish(turn[0].sent, leaving)
+                departures.finish(turn[0].sent)
                 self._take(turn, [place for place, _ in arrived], values, wire, plan.completing)
                 done += len(turn)
-        self._finish(list(leaving), leaving)
+        departures.finish_all()
 
     def _plan_for(self, values: torch.Tensor) -> Plan:
         key = len(values), values.dtype
@@ -136,12 +187,6 @@ class Rounds:
             return
         if wire is not values:
             own.copy_(rounded)
-
-    def _finish(self, sends: Iterable[int], leaving: dict[int, Transfer]) -> None:
-        """Return when these have left."""
-        for at in sends:
-            if transfer := leaving.pop(at, None):
-                transfer.wait()
 
     def _wire_for(self, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """What travels: the values themselves, or the same rounded."""

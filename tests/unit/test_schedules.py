@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -9,14 +10,16 @@ from hypothesis import strategies as st
 
 from app.costs.bandwidth import LinkSpeed, all_reduce_share
 from app.costs.exchanges import ring, star
-from app.costs.parts import part_of
+from app.costs.parts import Send, part_of
 from app.costs.scheduled import seconds_at_least
 from app.costs.schedules import Message, Schedule
 from app.costs.sizes import cut
 from app.gradient_sync import mode_class
+from app.gradient_sync.rounds import Departures
 from app.gradient_sync.scheduled import Scheduled
 from app.modes import MODES
 from app.settings.fields import Settings
+from app.wire.communicator import Transfer
 
 SCHEDULED = [name for name in MODES if issubclass(mode_class(name), Scheduled)]
 ELEMENTS = 840  # divides by every number of ranks up to 8
@@ -198,3 +201,39 @@ def test_a_range_is_cut_as_evenly_as_possible(length: int, start: int, parts: in
     pieces = cut(range(start, start + length), parts)
     assert [each for piece in pieces for each in piece] == list(range(start, start + length))
     assert max(map(len, pieces)) - min(map(len, pieces)) <= 1
+
+
+class Left:
+    """In place of a message under way: says when its end was waited for."""
+
+    def __init__(self, name: str, log: list[str]) -> None:
+        self._name, self._log = name, log
+
+    def wait(self) -> None:
+        self._log.append(f"{self._name} has left")
+
+
+def test_a_message_lets_those_of_earlier_rounds_to_other_ranks_leave_first_while_nobody_needs_it() -> None:
+    """On one link they would share its rate, and whoever waits for the earlier one would wait twice as long."""
+    log: list[str] = []
+
+    def start(send: Send) -> Transfer:
+        log.append(f"to {send.message.receiver} in round {send.round}")
+        return cast("Transfer", Left(log[-1], log))
+
+    def send(receiver: int, in_round: int) -> Send:
+        return Send(Message(0, receiver, range(1), adds=True), 0, in_round, 0)
+
+    departures = Departures(start)
+    departures.allow([(0, send(1, 0)), (2, send(2, 1)), (1, send(1, 0)), (3, send(1, 1))])
+    departures.start(0)
+    assert log == ["to 1 in round 0", "to 1 in round 0"], "what goes to another rank later has to wait"
+    assert departures.started([0, 1])
+    assert not departures.started([1, 2])
+    departures.start(1)
+    assert log[2:] == [*["to 1 in round 0 has left"] * 2, "to 2 in round 1", "to 1 in round 1"]
+    departures.finish([3])
+    departures.finish_all()
+    assert log[6:] == ["to 1 in round 1 has left", "to 2 in round 1 has left"]
+    departures.finish_all()
+    assert len(log) == 8, "each is waited for once"
