@@ -7,6 +7,8 @@ import numpy as np
 
 from app.prediction.waves import Figures, Indices
 
+TINY = float(np.finfo(float).tiny)  # in place of 0 seconds, by which nothing can be divided
+
 
 @dataclass(frozen=True)
 class Links:
@@ -29,28 +31,43 @@ class Links:
 
 
 class Ports:
-    """One direction of all links: a token bucket each, which carries messages in the order in which they are given."""
+    """One direction of all links: a token bucket each, which carries messages in the order in which they are given.
+
+    While a message that comes first in that order is not there yet, those after it may pass.
+    """
 
     def __init__(self, rates: Figures, burst: Figures, samples: int) -> None:
         self._rates = rates
         self._ahead = np.divide(burst, rates)[:, np.newaxis]  # how much a rested link lets pass before its time
-        self._through = np.full((len(rates), samples), -np.inf)  # when all so far would be through at the rate
-        self._free = np.full((len(rates), samples), -np.inf)
+        self._through, self._idle_from, self._idle_until = np.full((3, len(rates), samples), -np.inf)
+        """When all so far would be through at the rate, and when the link waited last for a message to be there."""
 
-    def begin(self, ranks: Indices, start: Figures) -> Figures:
-        """When messages that are there at `start` begin to pass."""
-        begun: Figures = np.maximum(start, self._free[ranks])
-        return begun
+    def carry(
+        self, ranks: Indices, start: Figures, sizes: Figures, lasting: Figures | float = 0.0
+    ) -> tuple[Figures, Figures]:
+        """When messages that are there at `start` begin to pass, and when they are through.
 
-    def carry(self, ranks: Indices, start: Figures, sizes: Figures) -> Figures:
-        """When they are through."""
-        begin = self.begin(ranks, start)
+        `lasting` is for how many seconds their bytes come in, from `start` on.
+        """
         taken = np.divide(sizes, self._rates[ranks])[:, np.newaxis]
-        through = np.maximum(self._through[ranks], begin - self._ahead[ranks]) + taken
+        earliest = start - self._ahead[ranks]
+        before, idle_until = self._through[ranks], self._idle_until[ranks]
+        free = np.maximum(before, earliest)
+        begin, end = free, free + taken
+        through = end
+        if (idle_until > earliest).any():
+            idle_from, stay = np.maximum(self._idle_from[ranks], earliest), np.maximum(np.maximum(taken, lasting), TINY)
+            early = np.clip(idle_until - idle_from, 0.0, stay)  # of that time, what lies where the link waited
+            fits, whole = early > 0, early >= stay
+            through = free + taken * (1 - early / stay)
+            begin, end = np.where(fits, idle_from, free), np.where(whole, idle_from + taken, through)
+            self._idle_from[ranks] = np.where(fits, idle_from + early, self._idle_from[ranks])
+        late = earliest > before
+        self._idle_from[ranks] = np.where(late, before, self._idle_from[ranks])
+        self._idle_until[ranks] = np.where(late, earliest, idle_until)
         self._through[ranks] = through
-        end: Figures = np.maximum(begin, through)
-        self._free[ranks] = end
-        return end
+        begin = np.maximum(start, begin)
+        return begin, np.maximum(begin, end)
 
 
 class Network:
@@ -62,6 +79,6 @@ class Network:
 
     def carry(self, senders: Indices, receivers: Indices, start: Figures, sizes: Figures) -> tuple[Figures, Figures]:
         """When messages have left their senders, and when they have arrived: a message flows through both links."""
-        begin = self._out.begin(senders, start)
-        sent = self._out.carry(senders, start, sizes)
-        return sent, np.maximum(sent, self._in.carry(receivers, begin, sizes))
+        begin, sent = self._out.carry(senders, start, sizes)
+        _, received = self._in.carry(receivers, begin, sizes, sent - begin)
+        return sent, np.maximum(sent, received)

@@ -16,7 +16,7 @@ from app.costs.schedules import Message, Schedule
 from app.gradient_sync import mode_class
 from app.gradient_sync.exchange import Exchange
 from app.prediction.exchange import FREE, Machine, MessageCosts
-from app.prediction.network import Links
+from app.prediction.network import Links, Network
 from app.prediction.processor import PERIOD_SECONDS, Cpus, Processors
 from app.prediction.waves import NOTHING, Figures, waves_of
 from app.settings import environment
@@ -160,6 +160,20 @@ def test_a_rested_link_lets_a_burst_pass_at_once() -> None:
         ready = machine.exchange(waves, ELEMENT_BYTES, FREE, ready + pause)
         ends.append(float(ready[1, 0]))
     assert ends == pytest.approx([0.0, 0.5, 1.5, 101.5])
+
+
+def test_a_message_that_is_late_does_not_hold_up_those_after_it() -> None:
+    """To rank 3, at 100 bytes per second: one that is there at 10 s, and later ones while and after the link waits."""
+    network = Network(Links.of([(100.0, 100.0), (100.0, 100.0), (50.0, 100.0), (100.0, 100.0)], [0.0] * 4), 1)
+
+    def arrives(sender: int, start: float) -> float:
+        _, arrived = network.carry(np.array([sender]), np.array([3]), np.array([[start]]), np.array([100.0]))
+        return float(arrived[0, 0])
+
+    assert arrives(0, 10.0) == pytest.approx(11.0)
+    assert arrives(1, 0.0) == pytest.approx(1.0)
+    assert arrives(2, 9.0) == pytest.approx(11.5), "half of it comes in before 10 s, and the link waits for the rest"
+    assert arrives(1, 2.0) == pytest.approx(12.5), "what the link had left before 9 s is not remembered"
 
 
 def test_a_quota_lets_so_much_pass_in_each_period() -> None:
