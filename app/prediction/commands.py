@@ -18,12 +18,15 @@ from app.prediction import calibration, cells, fitting, tables, verification
 from app.prediction.calibration import Check
 from app.prediction.forecast import Forecast
 from app.prediction.observed import Observed
+from app.prediction.pages import predicted, verified
+from app.prediction.pages.predicted import Predicted
+from app.prediction.pages.verified import Verified
 from app.prediction.tables import PHASES
-from app.report import files
 from app.report.written import on_terminal
 
 RUNS = "runs"  # the grid of a calibration
 PREDICTIONS = "predictions"
+HOSTS: dict[bool | None, list[str]] = {None: [], True: ["--one-host"], False: ["--own-hosts"]}
 
 
 def calibrate(name: str, say: Say) -> int:
@@ -53,10 +56,12 @@ def predict(words: Sequence[str], say: Say, *, name: str | None, one_host: bool 
         _ = each.simulated, each.speedup  # which takes the time, and is kept
     table = tables.predicted(found)
     say(on_terminal(table))
-    for line in tables.limits_of(found):
+    sentences = list(tables.limits_of(found))
+    for line in sentences:
         say(line)
     folder = folders.RESULTS / PREDICTIONS / asked.name
-    files.write_parts(folder, [table], [])
+    options = [*([f"--calibration={name}"] if name else []), *HOSTS[one_host]]
+    page = predicted.write(Predicted(words, options, found, sentences, [table]), folder)
     content = {
         "made_at": _now(),
         "calibration": model.name,
@@ -65,6 +70,7 @@ def predict(words: Sequence[str], say: Say, *, name: str | None, one_host: bool 
     }
     folders.replace_file(folder / "predictions.json", json.dumps(content, indent=1) + "\n")
     say(f"Predictions: {folder}/predictions.json, and as tables in {folder}/tables")
+    say(f"Report: {page}")
 
 
 def plan_verification(
@@ -95,23 +101,27 @@ def verify(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str
     used = calibration.read(model)
     forecasts = cells.forecasts(cells.of_grid(read), used, one_host=True)
     plan = Plan.read(verification.name_of(name), quick=quick)
-    checked = verification.checked(forecasts, Results(verification.interleaved(read), plan), used)
+    results = Results(verification.interleaved(read), plan)
+    checked = verification.checked(forecasts, results, used)
     if not checked:
         raise LockstepError("no cell has been run between two anchors, so nothing can be verified.")
     table, score = tables.verified(checked), verification.score(checked)
     say(on_terminal(table))
-    for line in tables.verdict(score):
+    verdict = list(tables.verdict(score))
+    for line in verdict:
         say(line)
     folder = verification.folder_of(name)
     number = sha256((folder / verification.PREDICTIONS).read_bytes()).hexdigest()
-    files.write_parts(folder, [table], [])
+    missing = [trial.name for trial in plan.trials if not plan.is_finished(trial)]
+    found = Verified(name, quick, used, checked, score, verdict, [table], results, missing)
+    page = verified.write(found, folder)
     content = {"calibration": used.name, "predictions_sha256": number, **asdict(score)}
     folders.replace_file(folder / "verification.json", json.dumps(content, indent=1) + "\n")
     check = Check(name, _now(), number, score.cells, score.median_error, score.p90_error, score.held)
     others = [each for each in used.checks if each.name != name]
     replace(used, checks=[*others, check]).write(folders.RESULTS / calibration.FOLDER / used.name)
     say(f"Verification: {folder}/verification.json, and as a table in {folder}/tables")
-    missing = [trial.name for trial in plan.trials if not plan.is_finished(trial)]
+    say(f"Report: {page}")
     for each in missing:
         say(f"warning: {each} is not finished.")
     return 0 if score.holds and not missing else 1

@@ -7,6 +7,7 @@ from statistics import mean
 from app.prediction import limits
 from app.prediction.calibration import Calibration, Fit
 from app.prediction.forecast import MOST_RANKS, Forecast
+from app.prediction.names import RANKS, in_words, telling
 from app.prediction.verification import MOST_MEDIAN_ERROR, MOST_P90_ERROR, Checked, Score
 from app.report.table import COUNT, EXACT, PERCENT, SECONDS, TEXT, Column, Table, digits
 
@@ -65,10 +66,12 @@ def limits_of(found: Sequence[Forecast]) -> Iterator[str]:
         settings = each.setup.settings
         if each.setup.ranks > 1 and settings.sync_mode != "none":
             lines.setdefault(settings.model_dump_json(exclude=OF_SIZE), each)
+    others = [name for name in telling(found, RANKS) if name not in ("SYNC_MODE", "COMPRESSION", "LINK_RATE")]
     for each in lines.values():
         settings, ranks = each.setup.settings, limits.ranks_at_half(each)
         compressor = "" if settings.compression == "none" else f" with {settings.compression}"
-        what = f"{settings.sync_mode}{compressor}, {settings.link_rate or 'unshaped'}"
+        named = [f"{settings.sync_mode}{compressor}", settings.link_rate or "unshaped", in_words(each, others)]
+        what = ", ".join(name for name in named if name)
         most = f"as far as was tried, {MOST_RANKS:,} ranks or as many as have an image each"
         half = f"falls under a half at {ranks} ranks" if ranks else f"stays above a half {most}"
         yield f"{what}: efficiency {half}, if each rank has a host of its own."
@@ -129,5 +132,10 @@ def verdict(score: Score) -> Iterator[str]:
             f"{score.pairs} pairs of cells differ only in how they synchronise, and by more than the noise: "
             f"{score.order_right:.0%} of them are in the right order."
         )
+    yield conclusion(score)
+
+
+def conclusion(score: Score) -> str:
+    """Whether predictions hold."""
     bounds = f"{MOST_MEDIAN_ERROR:.0%} in the median and {MOST_P90_ERROR:.0%} at the 90th percentile"
-    yield f"The predictions {'hold' if score.holds else 'do not hold'}: they are meant to be within {bounds}."
+    return f"The predictions {'hold' if score.holds else 'do not hold'}: they are meant to be within {bounds}."

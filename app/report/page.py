@@ -11,6 +11,7 @@ from app.report import comparison, drawings, files, tables
 from app.report.baseline import Against
 from app.report.drawing import draw
 from app.report.overview import overview
+from app.report.what_if import what_if
 from app.summary import wall_clock
 from app.summary.run import Run
 
@@ -47,6 +48,7 @@ def _of_run(run: Run) -> dict[str, Any]:
         "time": wall_clock.in_words(run.summary.wall_clock),
         "tables": tables.of_run(run),
         "drawings": drawings.of_run(run),
+        "what_if": what_if(run),
         "picture": None,
     }
 

@@ -1,0 +1,308 @@
+"""The pages of predictions and verifications: they have the numbers, say what nobody has verified, and are whole."""
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app import modes
+from app.experiment.plan import grid
+from app.prediction import calibration, cells, tables
+from app.prediction.forecast import Forecast
+from app.prediction.names import RANKS, RATE, telling
+from app.prediction.pages import advice, curves, errors, findings, predicted, verified
+from app.prediction.pages.lines import axes_of, lines
+from app.prediction.pages.predicted import Predicted
+from app.prediction.pages.verified import Verified
+from app.prediction.verification import PREDICTIONS, Checked, Measured, score
+from app.report import what_if
+from app.report.table import digits
+from app.summary.run import Run
+from app.summary.words import duration
+from tests.runs import group_figures, manifest, rank_figures, spread, summary
+
+ROOT = Path(__file__).parents[2]
+KNOWN = calibration.parse((ROOT / "tests/calibrations/known.json").read_bytes())
+COMPRESSORS = set(modes.COMPRESSORS) - set(what_if.NOT_COSTED)
+SEALED = "2026-01-01T00:00:00Z"
+
+BY_RANKS = ("WORKERS=1,3,7,15,31", "SYNC_MODE=ring_all_reduce,all_reduce", "MODEL=lenet5", "LINK_RATE=100mbit")
+BY_RATE = ("LINK_RATE=50mbit,100mbit,1gbit", "SYNC_MODE=ring_all_reduce,tree", "MODEL=lenet5", "WORKERS=3")
+NEITHER = ("RANK_CPUS=0.25,0.5", "MODEL=lenet5", "LINK_RATE=100mbit")
+
+
+class Page(HTMLParser):
+    """Its text, and the elements that are still open at its end."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.feed(path.read_text())
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+        if tag not in ("meta", "link", "input"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+        """One that holds nothing."""
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        assert not self.open
+        return " ".join(" ".join(self.words).split())
+
+
+@cache
+def forecasts(*words: str) -> list[Forecast]:
+    return cells.forecasts(cells.asked(words), KNOWN, one_host=False)
+
+
+def write(folder: Path, *words: str) -> Path:
+    found = forecasts(*words)
+    limits = ["ring_all_reduce, 100mbit: efficiency falls under a half at 5 ranks."]
+    return predicted.write(Predicted(words, [], found, limits, [tables.predicted(found)]), folder)
+
+
+@pytest.mark.parametrize(
+    ("words", "figures"),
+    [
+        (BY_RANKS, ["efficiency", "phases-by-ranks", "seconds-by-ranks"]),
+        (BY_RATE, ["phases-by-rate", "seconds-by-rate"]),
+        (NEITHER, ["phases"]),
+    ],
+)
+def test_a_page_is_whole_in_itself_and_has_the_figures_of_what_differs(
+    words: tuple[str, ...], figures: list[str], tmp_path: Path
+) -> None:
+    path = write(tmp_path, *words)
+    page, text = Page(path), path.read_text()
+    for each in forecasts(*words):
+        assert f'data-value="{each.seconds}"' in text
+        assert f'data-value="{each.interval[1]}"' in text
+    assert re.findall(r'(?:src|href)="(?!tables/|figures/|data:,|#)[^"]*', text) == []
+    assert not re.search(r"url\((?!#)|@import|<script", text)
+    assert sorted(re.findall(r'data-figure="([^"]*)"', text)) == figures
+    assert sorted(each.stem for each in (tmp_path / "figures").glob("*.svg")) == figures
+    for name in figures:
+        Page(tmp_path / f"figures/{name}.svg")
+    assert "Where more ranks stop paying" in page.text
+    identifiers = re.findall(r' id="([^"]*)"', text)
+    assert len(identifiers) == len(set(identifiers))
+
+
+def test_the_same_predictions_make_the_same_page(tmp_path: Path) -> None:
+    folders = [write(tmp_path / name, *BY_RANKS).parent for name in "ab"]
+    parts = [{each.name: each.read_bytes() for each in folder.rglob("*.*") if each.is_file()} for folder in folders]
+    assert parts[0] == parts[1]
+
+
+def test_what_nobody_has_verified_is_dashed_and_said(tmp_path: Path) -> None:
+    said = "simulated, not verified beyond 8 ranks"
+    assert Page(write(tmp_path, *BY_RANKS)).text.count(said) >= 4, "in the reading, and below each of three figures"
+    assert said not in Page(write(tmp_path, *BY_RATE)).text
+    figure, _ = curves.seconds(forecasts(*BY_RANKS), RANKS)
+    drawn = [line for line in figure.axes[0].get_lines() if len(np.asarray(line.get_xdata()))]
+    by_style: dict[str, set[float]] = {}
+    for line in drawn:
+        by_style.setdefault(str(line.get_linestyle()), set()).update(map(float, np.asarray(line.get_xdata())))
+    assert by_style == {"-": {2, 4, 8}, "--": {8, 16, 32}}, "from the last verified point on"
+
+
+def test_lines_are_cells_that_differ_in_nothing_but_the_axis() -> None:
+    found = forecasts(*BY_RANKS)
+    assert [each.name for each in lines(found, RANKS)] == ["ring_all_reduce", "all_reduce"]
+    assert [[cell.setup.ranks for cell in each.cells] for each in lines(found, RANKS)] == [[2, 4, 8, 16, 32]] * 2
+    assert (axes_of(found), axes_of(forecasts(*BY_RATE)), axes_of(forecasts(*NEITHER))) == ([RANKS], [RATE], [])
+
+
+def test_a_setting_that_follows_from_another_names_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "GRIDS", ROOT / "scripts/experiments")
+    found = cells.forecasts(cells.of_grid(grid.read("cells")), KNOWN, one_host=True)
+    assert telling(found, RANKS) == ["SYNC_MODE", "MODEL", "LINK_RATE"], "and not the steps and batches of each model"
+    panels = curves.Curves(found, RANKS, "", lambda each: 0.0).panels()
+    assert list(panels) == ["vgg11, 500mbit", "vgg11, 2gbit", "lenet5, 400mbit"]
+    assert [len(each) for each in panels.values()] == [6, 6, 5]
+
+
+def test_the_headline_has_the_finding_and_its_number() -> None:
+    found = forecasts(*BY_RANKS)
+    two = {each.setup.settings.sync_mode: each for each in found if each.setup.ranks == 8}
+    one, other = two["ring_all_reduce"], two["all_reduce"]
+    first = next(findings.reading(found))
+    if one.seconds < other.seconds / 1.3:
+        assert first.startswith(f"ring_all_reduce is the fastest with 8 ranks: {duration(one.seconds)} a step.")
+        assert digits(other.seconds / one.seconds) in first
+    alone = [each for each in found if each.setup.settings.sync_mode == "ring_all_reduce"]
+    best = min(alone, key=lambda each: each.seconds)
+    assert f"shortest with {best.setup.ranks} ranks: {duration(best.seconds)}" in next(findings.reading(alone))
+    assert duration(alone[0].seconds) in next(findings.reading(alone[:1]))
+
+
+def test_no_mode_is_called_faster_within_the_intervals() -> None:
+    """A ring and its halves take the same time on links that alone cost time."""
+    found = forecasts("SYNC_MODE=ring_all_reduce,halving_doubling", "LINK_RATE=100mbit", "MODEL=lenet5")
+    assert next(findings.reading(found)).startswith("No way to synchronise is slower than another")
+
+
+def test_what_synchronises_nothing_is_not_called_the_fastest() -> None:
+    found = forecasts("SYNC_MODE=none,ring_all_reduce,tree", "LINK_RATE=100mbit", "MODEL=lenet5")
+    assert list(findings.comparisons(found)[0].cells) == ["ring_all_reduce", "tree"]
+
+
+@pytest.mark.parametrize("words", [BY_RANKS, BY_RATE, NEITHER, ("COMPRESSION=power_sgd", "MODEL=lenet5")])
+def test_what_to_try_next_is_accepted_and_was_not_asked_before(words: tuple[str, ...]) -> None:
+    program, *asked = shlex.split(advice.advise(words, [], forecasts(*words)).command)
+    assert program in ("scripts/predict", "scripts/verify")
+    if program == "scripts/predict":
+        assert len(cells.asked(asked).cells) > len(forecasts(*words))
+
+
+def test_reasons_that_differ_in_a_number_alone_are_one() -> None:
+    told = list(findings.outside(forecasts(*BY_RANKS)))
+    assert "16 to 32 ranks: simulated, not verified beyond 8 (4 of 10 cells)" in told
+
+
+# A verification: runs that are a tenth longer than predicted, but for one that is twice as long.
+
+
+def checked() -> list[Checked]:
+    found = []
+    for number, each in enumerate(forecasts(*BY_RANKS)[:6]):
+        slow = 2.0 if number == 5 else 1.1
+        run = {phase: slow * seconds for phase, seconds in each.simulated.means.items()}
+        found.append(Checked(each, Measured([run, run], [1.0, 1.0])))
+    return found
+
+
+def write_verification(folder: Path, sealed: float = 1.0, began: str = "2026-01-01T00:01:00Z") -> Path:
+    found = checked()
+    folder.mkdir(exist_ok=True)
+    content = {"cells": [{"cell": each.forecast.name, "seconds": sealed * each.forecast.seconds} for each in found]}
+    (folder / PREDICTIONS).write_text(json.dumps(content))
+    os.utime(folder / PREDICTIONS, (1767225600, 1767225600))
+    results: Any = SimpleNamespace(all_runs=[SimpleNamespace(manifest=manifest(started_at=began))])
+    whole, rivals = score(found), tables.verified(found)
+    verdict = list(tables.verdict(whole))
+    return verified.write(Verified("cells", False, KNOWN, found, whole, verdict, [rivals], results, []), folder)
+
+
+def test_a_verification_says_its_verdict_its_errors_and_what_was_sealed(tmp_path: Path) -> None:
+    path = write_verification(tmp_path)
+    page, text, found = Page(path).text, path.read_text(), checked()
+    whole = score(found)
+    assert not whole.holds
+    assert f"The predictions do not hold: over 6 cells they are {whole.median_error:.1%} off in the median" in page
+    assert f"{whole.p90_error:.1%} at the 90th percentile" in page
+    for each in found:
+        assert f'data-value="{each.error}"' in text
+    assert re.search(r"[0-9a-f]{64}", page)
+    assert f"The file is of {SEALED}; the first run began at 2026-01-01T00:01:00Z" in page
+    assert "Warnings" not in page
+    assert sorted(re.findall(r'data-figure="([^"]*)"', text)) == ["errors", "scatter"]
+    assert re.findall(r'(?:src|href)="(?!tables/|figures/|data:,|#)[^"]*', text) == []
+    identifiers = re.findall(r' id="([^"]*)"', text)
+    assert len(identifiers) == len(set(identifiers))
+
+
+def test_predictions_that_are_not_the_sealed_ones_are_told_of(tmp_path: Path) -> None:
+    assert "6 of 6 predictions on this page are others" in Page(write_verification(tmp_path, sealed=1.01)).text
+    later = Page(write_verification(tmp_path, began="2025-12-31T00:00:00Z")).text
+    assert "predictions.json is younger than the first run" in later
+
+
+def test_errors_by_kind_stand_beside_the_number_of_cells() -> None:
+    table = errors.by_kind(checked())
+    rows = {str(row[0]): row for row in table.rows}
+    places = {column.name: number for number, column in enumerate(table.columns)}
+    assert list(rows) == ["all", "ring_all_reduce", "all_reduce", "2 ranks", "4 ranks", "8 ranks"]
+    assert [row[places["cells"]] for row in table.rows] == [6, 3, 3, 2, 2, 2]
+    assert rows["ring_all_reduce"][places["median_error"]] == pytest.approx(1 - 1 / 1.1)
+    assert rows["all"][places["most_error"]] == pytest.approx(0.5)
+    assert rows["all"][places["direction"]] == "short"
+
+
+# What if, on the page of a run.
+
+
+def run_of(given: dict[str, Any], ranks: int = 4, model: str = "vgg11") -> Run:
+    run: Any = Run(Path("nowhere"))
+    mode, compression = given.get("sync_mode", "ddp"), given.get("compression", "none")
+    settings = {"sync_mode": mode, "model": model, "dataset": "shapes", "compression": compression}
+    run.manifest = manifest(world_size=ranks, settings=settings, given=given)
+    run.summary = summary(group_figures(seconds=spread(0.25)), [rank_figures(rank) for rank in range(ranks)])
+    return run  # type: ignore[no-any-return]
+
+
+GIVEN: list[dict[str, Any]] = [
+    {},
+    {"max_steps": 5, "evaluate": "never", "seed": 3, "nodes": "a,b", "run_name": "x"},
+    {"sync_mode": "tree", "link_rate": "200mbit", "rank_cpus": 0.5, "global_batch_size": 64},
+    {"sync_mode": "hierarchical", "group_size": 2, "batch_size_per_rank": 16},
+    {"sync_mode": "parameter_server", "shards": 3},
+    {"sync_mode": "flat_all_reduce", "compression": "power_sgd", "compression_rank": 2, "error_feedback": "off"},
+    {"sync_mode": "gathered_all_reduce", "compression": "top_k", "compression_ratio": 0.05},
+    {"sync_mode": "flat_all_reduce", "sync_every": 16, "outer_momentum": 0.9, "outer_learning_rate": 0.7},
+    {"sync_mode": "ring_all_reduce", "wire_precision": "bf16", "precision": "bf16"},
+    {"sync_mode": "none", "slow_rank": 3, "slow_factor": 3.0, "link_delay": "5ms", "link_loss": "1%"},
+    {"link_rate_by_rank": "1=10mbit", "bucket_bytes": 1 << 20, "batch_norm": "synchronised"},
+]
+
+
+@pytest.mark.parametrize("given", GIVEN, ids=str)
+def test_the_command_of_what_if_is_accepted_and_starts_from_the_run(given: dict[str, Any]) -> None:
+    found = what_if.what_if(run_of(given))
+    assert found is not None
+    assert found.sentence.startswith("A step took 250 ms on 4 ranks, on average. What would it take on 8 and 16 ranks")
+    program, *words = shlex.split(found.command)
+    assert program == "scripts/predict"
+    whole = cells.forecasts(cells.asked(words), replace(KNOWN, coding=dict.fromkeys(COMPRESSORS, 0.0)), one_host=None)
+    first = whole[0].setup
+    assert first.ranks == 4
+    assert first.settings.sync_mode == given.get("sync_mode", "ddp")
+    for name in what_if.OF_A_STEP:
+        if name in given:
+            assert str(getattr(first.settings, name)) == str(given[name])
+
+
+def test_ranks_that_compose_cannot_start_are_not_asked_for() -> None:
+    found = what_if.what_if(run_of({}, ranks=40))
+    assert found is not None
+    assert "WORKERS=39,79 " in found.command
+
+
+@pytest.mark.parametrize(
+    ("given", "model"),
+    [
+        ({"sync_mode": "my_mode"}, "vgg11"),
+        ({}, "resnet18"),
+        ({"sync_mode": "parameter_server", "compression": "sign"}, "vgg11"),
+        ({"link_rate_by_rank": "1=10mbit,2=20mbit"}, "vgg11"),
+    ],
+)
+def test_what_no_calibration_has_is_not_asked(given: dict[str, Any], model: str) -> None:
+    assert what_if.what_if(run_of(given, model=model)) is None
+
+
+def test_what_is_asked_is_what_calibrations_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "GRIDS", ROOT / "scripts/calibration")
+    settings = [cell.settings for cell in grid.read("runs").cells]
+    assert {each["MODEL"] for each in settings} == set(what_if.MODELS)
+    assert {each["COMPRESSION"] for each in settings if "COMPRESSION" in each} == set(COMPRESSORS)
