@@ -43,7 +43,7 @@ class Plan:
         turns = [list(group) for _, group in alike]
         ahead = max(AHEAD, *map(len, turns), 0)
         added = [len(each.message.piece) for each in part.receives if each.message.adds]
-        last_round = max((each.round for each in (*part.sends, *part.receives)), default=0)
+        last_round = max((*(each.round for each in part.sends), *(each.round for each in part.receives)), default=0)
         landing, longest = min(ahead, len(added)), max(added, default=0)
         return cls(part.receives, turns, sends, completing, last_round, ahead, landing, longest, wire)
 

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from statistics import mean
 
@@ -12,6 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 from app.errors import SettingError
 from app.machine import folders
 from app.machine.say import shown
+from app.settings import environment
+from app.settings.fields import Settings
 
 FILE = "model.json"
 FOLDER = "calibrations"  # in results/
@@ -71,9 +74,15 @@ class Fit:
     """A run of the calibration: mean seconds by phase, measured, and simulated with what was calibrated."""
 
     run: str
-    sync_mode: str
+    settings: dict[str, str]  # that it was given
+    ranks: int
     measured: dict[str, float]
     simulated: dict[str, float]
+
+    @cached_property
+    def asked(self) -> Settings:
+        """Its settings, read."""
+        return environment.of(self.settings)
 
     @property
     def error(self) -> float:
@@ -115,8 +124,6 @@ class Calibration:
     domain: Domain
     computing: dict[str, Computing]
     passing: dict[str, Passing]  # by family
-    barrier: float  # seconds of the barrier before the exchanges where nobody is late
-    barrier_cpu: float
     between: float  # CPU seconds from the end of a step to the begin of the next one
     hidden_rate: float  # part of the links' rate that is left to messages while backward has the CPU
     coding: dict[str, float]  # CPU seconds of a compressor for each byte of gradients
@@ -127,13 +134,19 @@ class Calibration:
         """Put it there."""
         folders.replace_file(folder / FILE, json.dumps(asdict(self), indent=1) + "\n")
 
-    def error_of(self, sync_mode: str) -> float:
-        """How far simulated steps are usually from measured ones: in this mode's runs or in all, whichever is more.
+    def error_of(self, settings: Settings) -> float:
+        """How far simulated steps are usually from measured ones: in the model's runs, or in those of the mode as well.
 
-        A few runs that fit well by chance say little.
+        Whichever is more, because a few runs that fit well by chance say little.
         """
-        own = [each for each in self.fits if each.sync_mode == sync_mode]
-        return max((_spread(fits) for fits in (own, self.fits) if fits), default=math.inf)
+        of_model = [each for each in self.fits if each.asked.model == settings.model] or self.fits
+        of_mode = [each for each in of_model if each.asked.sync_mode == settings.sync_mode]
+        return max((_spread(fits) for fits in (of_mode, of_model) if fits), default=math.inf)
+
+    @property
+    def error(self) -> float:
+        """The same of all runs."""
+        return _spread(self.fits)
 
 
 def _spread(fits: Sequence[Fit]) -> float:

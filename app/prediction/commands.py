@@ -38,7 +38,7 @@ def calibrate(name: str, say: Say) -> int:
     made = fitting.fit(name, runs)
     made.write(folders.RESULTS)
     say(on_terminal(tables.fits(made)))
-    say(f"Simulated steps are {made.error_of(''):.1%} from measured ones (root of the mean square).")
+    say(f"Simulated steps are {made.error:.1%} from measured ones (root of the mean square).")
     missing = [trial.name for trial in plan.trials if not plan.is_finished(trial)]
     for each in missing:
         say(f"warning: {each} is not finished, so the calibration is without it.")

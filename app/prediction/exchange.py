@@ -15,6 +15,7 @@ class MessageCosts:
     """What a message takes beside its time on the links; all in seconds, and seconds per byte."""
 
     latency: float = 0.0  # until it is noticed, however small: no CPU time
+    wait: float = 0.0  # the same, at random: the mean of an exponential distribution
     send: float = 0.0  # CPU time of the sender
     send_byte: float = 0.0
     receive: float = 0.0  # CPU time of the receiver
@@ -77,6 +78,8 @@ class Machine:
         bytes_each = sizes[:, np.newaxis] * each
         sent = np.maximum(sent, run(wave.senders, prepared, costs.send_byte * bytes_each))
         through = np.maximum(np.maximum(through, sent), run(wave.receivers, prepared, costs.receive_byte * bytes_each))
+        if costs.wait:
+            through = through + self._random.exponential(costs.wait, through.shape)
         arrived = np.maximum(through + costs.latency, done[wave.receivers])
         added = costs.receive + costs.add_byte * bytes_each * wave.adds[:, np.newaxis]
         return sent, run(wave.receivers, arrived, added)

@@ -13,8 +13,8 @@ from app.errors import LockstepError
 from app.prediction.calibration import Calibration, Computing, Domain, Fit, Line, Passing, Provenance
 from app.prediction.least_squares import line_through, non_negative
 from app.prediction.observed import COMPUTING, Observed
-from app.prediction.simulation import OVERLAPPED, simulate
-from app.prediction.traffic import ELEMENT_BYTES, Part, traffic
+from app.prediction.simulation import simulate
+from app.prediction.traffic import ELEMENT_BYTES, Part, barrier, overlaps, traffic
 from app.prediction.waves import Figures
 from app.settings.link_rates import read_rate
 
@@ -29,7 +29,8 @@ def fit(name: str, runs: Sequence[Observed]) -> Calibration:
     if not runs:
         raise LockstepError("no run of the calibration is finished, so nothing can be calibrated.")
     plain = [each for each in runs if each.settings.compression == "none"]
-    explicit = [each for each in plain if each.settings.sync_mode not in (*OVERLAPPED, "none") and each.ranks > 1]
+    several = [each for each in plain if each.settings.sync_mode != "none" and each.ranks > 1]
+    explicit = [each for each in several if not overlaps(each.settings)]
     if not explicit:
         raise LockstepError("no run of the calibration with exchanges is finished. Run scripts/calibrate again.")
     found = Calibration(
@@ -37,9 +38,7 @@ def fit(name: str, runs: Sequence[Observed]) -> Calibration:
         _provenance(runs[0]),
         _domain(runs),
         _computing(plain),
-        {},
-        median(each.least_wait for each in explicit),
-        median(float(each.cpu("wait").mean()) for each in explicit),
+        {"barrier": _passing([(each, [barrier(each.ranks)]) for each in explicit], "wait")},
         median(each.between for each in runs),
         1.0,
         {},
@@ -51,14 +50,17 @@ def fit(name: str, runs: Sequence[Observed]) -> Calibration:
     for family, members in by_family.items():
         noticed = partial(_with_latency, family, _passing(members))
         found = _searched(found, [each for each, _ in members], noticed, "sync", MOST_LATENCY)
-    if hidden := [each for each in plain if each.settings.sync_mode in OVERLAPPED and each.ranks > 1]:
+    found = _with_latency(
+        "barrier", found.passing["barrier"], found, max(each.latency for each in found.passing.values())
+    )
+    if hidden := [each for each in several if overlaps(each.settings)]:
         found = _searched(found, hidden, lambda model, rate: replace(model, hidden_rate=rate), "step", 1.0)
     coding: dict[str, float] = {}
     for each in runs:
         if each.settings.compression != "none":
             coding[each.settings.compression] = _coding(each, found)
     found = replace(found, coding=coding)
-    fits = [Fit(each.name, each.settings.sync_mode, each.seconds(), simulate(each.setup, found).means) for each in runs]
+    fits = [Fit(each.name, each.given, each.ranks, each.seconds(), simulate(each.setup, found).means) for each in runs]
     return replace(found, fits=fits)
 
 
@@ -70,7 +72,7 @@ def _computing(runs: Sequence[Observed]) -> dict[str, Computing]:
     """By model. Backward in a mode that hides something also has the CPU time of messages, so it is left out."""
     found = {}
     for model in dict.fromkeys(each.settings.model for each in runs):
-        own = [each for each in runs if each.settings.model == model and each.settings.sync_mode not in OVERLAPPED]
+        own = [each for each in runs if each.settings.model == model and not overlaps(each.settings)]
         images = [each.setup.images for each in own]
         ready = [each for each in runs if each.settings.model == model and each.ranks == 1 and each.steps[0][0].buckets]
         work = [each.cpu(*COMPUTING) for each in own]
@@ -114,12 +116,12 @@ def _even(run: Observed) -> list[float]:
     return [(number + 1) / count for number in range(count)]
 
 
-def _passing(members: Sequence[tuple[Observed, list[Part]]]) -> Passing:
-    """CPU time of an exchange, a message, a byte: out of what synchronisation took on each rank of these runs."""
+def _passing(members: Sequence[tuple[Observed, list[Part]]], phase: str = "sync") -> Passing:
+    """CPU time of an exchange, a message, a byte: out of what this phase took on each rank of these runs."""
     rows, totals = [], []
     for each, parts in members:
         messages, sizes = _passed(parts, each.ranks)
-        seconds = each.cpu("sync").mean(axis=1)
+        seconds = each.cpu(phase).mean(axis=1)
         for rank in range(each.ranks):
             rows.append({"call": float(len(parts)), "message": float(messages[rank]), "byte": float(sizes[rank])})
             totals.append(float(seconds[rank]))

@@ -63,7 +63,7 @@ class Forecast:
     @property
     def interval(self) -> tuple[float, float]:
         """In which four of five measured cells lie, if this one is as well predicted as the calibration's own runs."""
-        wide = math.exp(OF_80_PERCENT * self.calibration.error_of(self.setup.settings.sync_mode))
+        wide = math.exp(OF_80_PERCENT * self.calibration.error_of(self.setup.settings))
         return self.seconds / wide, self.seconds * wide
 
     @property
@@ -145,7 +145,7 @@ def _outside(setup: Setup, calibration: Calibration) -> Iterator[str]:
             f"{setup.images:g} images of a rank in a step: calibrated with {computing.least_images:g} to "
             f"{computing.most_images:g}"
         )
-    if setup.ranks > 1 and settings.sync_mode not in {each.sync_mode for each in calibration.fits}:
+    if setup.ranks > 1 and settings.sync_mode not in {each.asked.sync_mode for each in calibration.fits}:
         yield f"SYNC_MODE={settings.sync_mode}: costs of messages are those of other modes"
     for name, usual in NEVER_CALIBRATED.items():
         if (value := getattr(settings, name)) != usual:

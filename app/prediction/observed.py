@@ -25,12 +25,13 @@ class Observed:
     """A run, as far as a calibration looks at it."""
 
     run: Run
+    given: dict[str, str]
     settings: Settings
 
     @classmethod
     def of(cls, run: Run, given: dict[str, str]) -> "Observed":
         """With the settings that it was given."""
-        return cls(run, environment.of(given))
+        return cls(run, given, environment.of(given))
 
     @property
     def name(self) -> str:
@@ -82,11 +83,6 @@ class Observed:
     def hidden(self) -> float:
         """Mean seconds of synchronisation behind backward."""
         return mean(step.hidden_sync_seconds or 0.0 for steps in self.steps for step in steps)
-
-    @property
-    def least_wait(self) -> float:
-        """The mean over steps of the shortest wait of a rank: that of the one that came last."""
-        return mean(min(step.wait_seconds or 0.0 for step in steps) for steps in self.steps)
 
     @property
     def between(self) -> float:

@@ -7,13 +7,16 @@ import numpy as np
 
 from app.prediction.calibration import Calibration, Computing
 from app.prediction.exchange import Machine, MessageCosts
+from app.prediction.processor import PERIOD_SECONDS
 from app.prediction.setup import Setup
 from app.prediction.step import Costs, Phases, Work, take, take_overlapped
-from app.prediction.traffic import ELEMENT_BYTES, Part, buckets, traffic
+from app.prediction.traffic import ELEMENT_BYTES, Part, barrier, buckets, overlaps, traffic
 from app.prediction.waves import Figures
 
-WARM_UP = 2  # steps until quotas are as used up as in the long run
-OVERLAPPED = ("ddp", "bucketed_all_reduce")
+# Quotas are renewed every 100 ms. So many renewals pass before what is looked at, until they are as used up as in the
+# long run, and so many while it is looked at: many steps, where steps are short.
+RENEWALS = 5
+MOST_STEPS = 100
 
 PHASES = ("computing", "wait", "sync", "optimiser", "step")
 
@@ -36,20 +39,29 @@ class Simulated:
 
 
 def simulate(setup: Setup, calibration: Calibration, *, steps: int = 6, samples: int = 24, seed: int = 0) -> Simulated:
-    """So many steps, after the first ones."""
+    """So many steps at least, after the first ones."""
     random = np.random.default_rng(seed)
     machine = Machine(setup.links, setup.cpus, samples, random)
     between = np.full((setup.ranks, samples), calibration.between)
     draw = _drawing(setup, calibration.computing[setup.settings.model], samples, random)
-    every = setup.settings.sync_every or 1
     step = _step(machine, setup, calibration)
+    every = setup.settings.sync_every or 1
     now: Figures = np.zeros((setup.ranks, samples))
-    taken: list[Phases] = []
-    for number in range(WARM_UP + steps * every):
-        ended, phases = step(now, draw(), (number + 1) % every == 0)
-        now = machine.processors.run_alike(ended, between)
-        if number >= WARM_UP:
-            taken.append(phases)
+
+    def several(least: int) -> list[Phases]:
+        nonlocal now
+        taken: list[Phases] = []
+        begun = float(now.mean())
+        enough = 0.0 if setup.cpus.quota is None else RENEWALS * PERIOD_SECONDS
+        while len(taken) < least or (float(now.mean()) - begun < enough and len(taken) < MOST_STEPS):
+            for number in range(every):
+                ended, phases = step(now, draw(), number == every - 1)
+                now = machine.processors.compute(ended, between)
+                taken.append(phases)
+        return taken
+
+    several(1)
+    taken = several(steps)
     by_name = {name: np.array([getattr(each, name).mean(axis=0) for each in taken]) for name in PHASES}
     return Simulated(by_name, np.array([each.hidden.mean(axis=0) for each in taken]))
 
@@ -57,11 +69,10 @@ def simulate(setup: Setup, calibration: Calibration, *, steps: int = 6, samples:
 def costs_of(calibration: Calibration) -> Costs:
     """As the simulation of a step takes them."""
     families = {
-        name: MessageCosts(each.latency, each.message, each.byte, each.message, each.byte, each.byte)
+        name: MessageCosts(0.0, each.latency, each.message, each.byte, each.message, each.byte, each.byte)
         for name, each in calibration.passing.items()
     }
-    call = {name: each.call for name, each in calibration.passing.items()}
-    return Costs(families, call, calibration.barrier, calibration.barrier_cpu, calibration.hidden_rate)
+    return Costs(families, {name: each.call for name, each in calibration.passing.items()}, calibration.hidden_rate)
 
 
 Take = Callable[[Figures, Work, bool], tuple[Figures, Phases]]
@@ -70,13 +81,21 @@ Take = Callable[[Figures, Work, bool], tuple[Figures, Phases]]
 def _step(machine: Machine, setup: Setup, calibration: Calibration) -> Take:
     """What takes one step; a step after which nothing is averaged passes nothing."""
     settings, costs = setup.settings, costs_of(calibration)
-    if settings.sync_mode in OVERLAPPED and setup.ranks > 1:
+    if overlaps(settings) and setup.ranks > 1:
         ready = calibration.computing[settings.model].ready
         parts = [(ready[each.complete - 1], each.part) for each in buckets(settings, setup.shapes, setup.ranks)]
         return lambda now, work, due: take_overlapped(machine, now, work, parts, costs)
     exchanges: Sequence[Part] = traffic(settings, setup.shapes, setup.ranks)
-    coding = _coding_seconds(setup, calibration)
-    return lambda now, work, due: take(machine, now, work, exchanges if due else [], costs, coding if due else 0.0)
+    if not exchanges:
+        return lambda now, work, due: take(machine, now, work, [], costs)
+    meeting, coding = barrier(setup.ranks), _coding_seconds(setup, calibration)
+
+    def taken(now: Figures, work: Work, due: bool) -> tuple[Figures, Phases]:
+        if due:
+            return take(machine, now, work, exchanges, costs, meeting=meeting, coding=coding)
+        return take(machine, now, work, [], costs)
+
+    return taken
 
 
 def _coding_seconds(setup: Setup, calibration: Calibration) -> float:
@@ -92,16 +111,16 @@ def _drawing(setup: Setup, computing: Computing, samples: int, random: np.random
     own, common = np.array(computing.own_spread), np.array(computing.common_spread)
     parametric = ranks > len(own)
     spread = float(np.log(own).std())
-    slow = np.ones((ranks, 1))
+    pace = np.ones((ranks, 1))
     if settings.slow_rank is not None:
-        slow[settings.slow_rank] = settings.slow_factor
+        pace[settings.slow_rank] = 1 / settings.slow_factor
 
     def draw() -> Work:
         shape = (ranks, samples)
         ratio = np.exp(random.normal(0, spread, shape)) if parametric else random.choice(own, shape)
-        ratio = ratio * random.choice(common, samples) * slow
+        ratio = ratio * random.choice(common, samples)
         lines = (computing.before, computing.backward, computing.after)
         before, backward, after = (line.at(setup.images) * ratio for line in lines)
-        return Work(before, backward, after)
+        return Work(before, backward, after, pace)
 
     return draw

@@ -19,6 +19,7 @@ class Work:
     before: Figures  # data and forward
     backward: Figures
     after: Figures  # the update
+    pace: Figures | float = 1.0  # part of a core that a rank can use for them: less where it is slowed on purpose
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,6 @@ class Costs:
 
     families: Mapping[str, MessageCosts]
     call: Mapping[str, float]  # CPU seconds of a rank for each exchange, whatever passes
-    barrier: float = 0.0  # seconds of the barrier before the exchanges, where nobody is late
-    barrier_cpu: float = 0.0
     hidden_rate: float = 1.0  # part of the links' rate that is left while backward has the CPU
 
 
@@ -49,25 +48,33 @@ class Phases:
 
 
 def take(
-    machine: Machine, begin: Figures, work: Work, parts: Sequence[Part], costs: Costs, coding: float = 0.0
+    machine: Machine,
+    begin: Figures,
+    work: Work,
+    parts: Sequence[Part],
+    costs: Costs,
+    *,
+    meeting: Part | None = None,
+    coding: float = 0.0,
 ) -> tuple[Figures, Phases]:
     """When each rank has taken a step, and how long its phases were: exchanges follow backward.
 
-    `coding` is the CPU time of a compressor, which comes before the first exchange.
+    `meeting` is the barrier before them; `coding` is the CPU time of a compressor, before the first exchange.
     """
-    run_alike = machine.processors.run_alike
-    computed = run_alike(begin, work.before + work.backward)
-    met = computed
-    everyone = np.arange(machine.ranks)
-    if parts:
-        met = np.broadcast_to(computed.max(axis=0) + costs.barrier, computed.shape)
-        machine.processors.run(everyone, computed, np.full(computed.shape, costs.barrier_cpu))
-    done = run_alike(met, np.full(met.shape, coding)) if coding else met
+    compute = machine.processors.compute
+    computed = compute(begin, work.before + work.backward, work.pace)
+    met = _exchanged(machine, meeting, costs, computed) if meeting else computed
+    done = compute(met, np.full(met.shape, coding)) if coding else met
     for part in parts:
-        called = machine.processors.run(everyone, done, np.full(done.shape, costs.call[part.family]))
-        done = machine.exchange(part.waves, part.element_bytes, costs.families[part.family], called)
-    end = run_alike(done, work.after)
+        done = _exchanged(machine, part, costs, done)
+    end = compute(done, work.after, work.pace)
     return end, Phases(computed - begin, met - computed, done - met, end - done, np.zeros_like(begin))
+
+
+def _exchanged(machine: Machine, part: Part, costs: Costs, begin: Figures) -> Figures:
+    call = np.full(begin.shape, costs.call[part.family])
+    called = machine.processors.run(np.arange(machine.ranks), begin, call)
+    return machine.exchange(part.waves, part.element_bytes, costs.families[part.family], called)
 
 
 def take_overlapped(
@@ -78,44 +85,32 @@ def take_overlapped(
     While backward has the CPU, messages pass at a part of the links' rate. So they are simulated by a clock that goes
     slower until the last rank has ended backward.
     """
-    run_alike = machine.processors.run_alike
-    now = run_alike(begin, work.before)
+    compute = machine.processors.compute
+    now = compute(begin, work.before, work.pace)
     ready, so_far = [], 0.0
     for share, _ in buckets:
-        now = run_alike(now, (share - so_far) * work.backward)
+        now = compute(now, (share - so_far) * work.backward, work.pace)
         ready.append(now)
         so_far = share
-    computed = run_alike(now, (1 - so_far) * work.backward)
-    if not buckets:
-        end = run_alike(computed, work.after)
-        nothing = np.zeros_like(begin)
-        return end, Phases(computed - begin, nothing, nothing, end - computed, nothing)
+    computed = compute(now, (1 - so_far) * work.backward, work.pace)
     clock = _SlowClock(ready[0].max(axis=0), computed.max(axis=0), costs.hidden_rate)
     behind = machine.afresh()  # its clock is the slow one
     ends: list[Figures] = []
-    everyone = np.arange(machine.ranks)
     for (_, part), moment in zip(buckets, ready, strict=True):
         start = clock.at(moment)
         if len(ends) >= IN_FLIGHT:
             start = np.maximum(start, ends[-IN_FLIGHT])
-        ends.append(
-            behind.exchange(
-                part.waves,
-                part.element_bytes,
-                costs.families[part.family],
-                behind.processors.run(everyone, start, np.full(start.shape, costs.call[part.family])),
-            )
-        )
+        ends.append(_exchanged(behind, part, costs, start))
     passed = clock.back(np.max(ends, axis=0))
     # The processor's time for messages comes out of the same quota as backward's.
     own = np.zeros((machine.ranks, machine.samples))
     for _, part in buckets:
         own += part.cpu(costs.families[part.family], machine.ranks)[:, np.newaxis] + costs.call[part.family]
-    worked = machine.processors.run(everyone, computed, own)
+    worked = machine.processors.run(np.arange(machine.ranks), computed, own)
     done = np.maximum(worked, passed)
     last = np.broadcast_to(ready[-1].max(axis=0), done.shape)  # until then a rank waits for others
     met = np.minimum(np.maximum(computed, last), done)
-    end = run_alike(done, work.after)
+    end = compute(done, work.after, work.pace)
     hidden = np.minimum(computed, passed) - np.minimum(ready[0], computed)
     return end, Phases(computed - begin, met - computed, done - met, end - done, hidden)
 

@@ -11,7 +11,7 @@ import torch
 from app.compression import compressor_class
 from app.costs.exchanges import ring
 from app.costs.scheduled import elements_in
-from app.costs.schedules import Schedule
+from app.costs.schedules import Message, Schedule
 from app.errors import SettingError
 from app.gradient_sync import mode_class
 from app.gradient_sync.bucketed_all_reduce import BUCKET_BYTES
@@ -22,8 +22,8 @@ from app.prediction.exchange import MessageCosts
 from app.prediction.waves import Figures, Wave, waves_of
 from app.settings.fields import Settings
 
-# Whose costs: of our own rounds of messages, of the backend's all-reduce, of its gather and scatter.
-Family = Literal["rounds", "all_reduce", "star"]
+# Whose costs: of our own rounds of messages, of the backend's all-reduce, of its gather and scatter, of its barrier.
+Family = Literal["rounds", "all_reduce", "star", "barrier"]
 
 ELEMENT_BYTES = 4  # of gradients in PRECISION=fp32
 DDP_FIRST_BYTES, DDP_BYTES = 1 << 20, 25 << 20  # of PyTorch, unless BUCKET_BYTES asks for others
@@ -53,6 +53,19 @@ class Part:
         """The CPU seconds of its messages, by rank."""
         messages, sizes = self.passed(ranks)
         return messages * costs.send + sizes * costs.send_byte
+
+
+def overlaps(settings: Settings) -> bool:
+    """Whether exchanges pass behind backward."""
+    return settings.sync_mode != "none" and not issubclass(mode_class(settings.sync_mode), Exchange)
+
+
+def barrier(ranks: int) -> Part:
+    """The backend's own: in each round a rank tells one twice as far away, and what it carries is nothing."""
+    nothing = range(1)  # of which each element has no bytes: only so a message waits for the one before it
+    distances = [1 << number for number in range((ranks - 1).bit_length())]
+    rounds = [[Message(r, (r + far) % ranks, nothing, adds=False) for r in range(ranks)] for far in distances]
+    return Part("barrier", waves_of(Schedule.of(*rounds), ranks), 0.0)
 
 
 def traffic(settings: Settings, shapes: Sequence[torch.Size], ranks: int) -> list[Part]:

@@ -69,7 +69,7 @@ def seal(name: str, content: object) -> str:
 
 def reference(calibration: Calibration) -> float:
     """Seconds that the anchor's computation took in the calibration."""
-    found = [fit.measured["computing"] for fit in calibration.fits if fit.sync_mode == ANCHOR["SYNC_MODE"]]
+    found = [fit.measured["computing"] for fit in calibration.fits if fit.asked.sync_mode == ANCHOR["SYNC_MODE"]]
     if not found:
         raise SettingError(f"calibration '{calibration.name}' has no run of the anchor. Run scripts/calibrate again.")
     return found[0]

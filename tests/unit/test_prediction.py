@@ -15,7 +15,7 @@ from app.errors import SettingError
 from app.experiment.plan import grid
 from app.machine import folders
 from app.prediction import calibration, cells, limits
-from app.prediction.calibration import Calibration, Passing
+from app.prediction.calibration import Calibration, Line, Passing
 from app.prediction.forecast import Forecast
 from app.prediction.least_squares import line_through, non_negative
 from app.prediction.network import Links
@@ -275,18 +275,21 @@ def test_the_same_seed_gives_the_same_prediction() -> None:
 
 
 # What a machine is like, for simulated "runs": predictions by a model of it are held against them.
+SPREAD = list(np.exp(np.random.default_rng(0).normal(0, 0.5, 200)))
+SHORT = Line(0.0, 1e-5)
+LINKS = {"LINK_RATE": "1gbit", "RANK_CPUS": "0.5"}
 MACHINE = replace(
     KNOWN,
-    passing=dict.fromkeys(KNOWN.passing, Passing(call=0.001, message=0.0001, byte=2e-10, latency=0.0003)),
+    passing=dict.fromkeys(KNOWN.passing, Passing(call=0.0002, message=0.00005, byte=2e-10, latency=0.0001)),
     computing={
-        name: replace(each, own_spread=list(np.exp(np.random.default_rng(0).normal(0, 0.3, 200))))
-        for name, each in KNOWN.computing.items()
+        "vgg11": replace(KNOWN.computing["vgg11"], own_spread=SPREAD),
+        "lenet5": replace(KNOWN.computing["lenet5"], own_spread=SPREAD, before=SHORT, backward=SHORT, after=SHORT),
     },
 )
-LINKS = {"LINK_RATE": "200mbit", "RANK_CPUS": "0.25"}
+# With LeNet-5, most of the first message passes in the burst; with VGG-11, all wait long for the slowest rank.
 CELLS = [
     {"MODEL": model, "SYNC_MODE": mode, "WORKERS": workers, "GLOBAL_BATCH_SIZE": batch, **LINKS}
-    for model, batch in (("vgg11", "64"), ("lenet5", "5"))
+    for model, batch in (("vgg11", "256"), ("lenet5", "5"))
     for mode in ("ring_all_reduce", "all_reduce")
     for workers in ("1", "4")
 ]
@@ -298,8 +301,8 @@ def held_against_the_machine(change: Callable[[Forecast], Forecast]) -> Score:
     checked = []
     for cell in CELLS:
         own = forecast(MACHINE, True, **cell)
-        run = simulate(own.setup, MACHINE, steps=6, samples=12, seed=7).means
-        checked.append(Checked(change(own), Measured([run, run], [1.0, 1.0])))
+        runs = [simulate(own.setup, MACHINE, steps=6, samples=12, seed=seed).means for seed in (7, 8)]
+        checked.append(Checked(change(own), Measured(runs, [1.0, 1.0])))
     return score(checked)
 
 
@@ -321,25 +324,25 @@ def without_a_burst(own: Forecast) -> Forecast:
 
 
 def with_the_mean_in_place_of_the_slowest(own: Forecast) -> Forecast:
-    return replace(own, calibration=replace(MACHINE, computing=KNOWN.computing))
+    alike = {name: replace(each, own_spread=[1.0]) for name, each in MACHINE.computing.items()}
+    return replace(own, calibration=replace(MACHINE, computing=alike))
 
 
 def test_a_right_model_is_verified() -> None:
     found = held_against_the_machine(as_it_is)
     assert found.holds
     assert found.median_error < 0.03
-    assert (found.order_right, found.pairs) == (1.0, 4)
+    assert found.pairs == 4
+    assert found.order_right
+    assert found.order_right >= 0.75, "two ranks take nearly the same in both modes"
 
 
-@pytest.mark.parametrize("wrong", [without_messages, without_a_limit_of_cpu])
+@pytest.mark.parametrize(
+    "wrong",
+    [without_messages, without_a_limit_of_cpu, without_a_burst, with_the_mean_in_place_of_the_slowest],
+)
 def test_a_wrong_model_is_not(wrong: Callable[[Forecast], Forecast]) -> None:
     assert not held_against_the_machine(wrong).holds
-
-
-@pytest.mark.parametrize("wrong", [without_a_burst, with_the_mean_in_place_of_the_slowest])
-def test_a_model_that_is_a_little_wrong_is_seen_to_be_worse(wrong: Callable[[Forecast], Forecast]) -> None:
-    right = held_against_the_machine(as_it_is)
-    assert held_against_the_machine(wrong).p90_error > 2 * right.p90_error
 
 
 def test_drift_is_taken_out_of_what_processors_do_and_not_of_links() -> None:

@@ -199,7 +199,7 @@ def test_many_short_works_take_what_the_quota_allows() -> None:
 def test_ranks_that_share_a_host_take_what_its_cores_can_give(alike: bool) -> None:
     processors = Processors(Cpus(shared_cores=2), 8, 1, np.random.default_rng(0))
     start, work = np.zeros((8, 1)), np.full((8, 1), 0.5)
-    end = processors.run_alike(start, work) if alike else processors.run(np.arange(8), start, work)
+    end = processors.compute(start, work) if alike else processors.run(np.arange(8), start, work)
     assert end.max() == pytest.approx(2.0)
     alone = Processors(Cpus(), 8, 1, np.random.default_rng(0)).run(np.arange(8), start, work)
     assert alone.max() == pytest.approx(0.5)

@@ -43,7 +43,7 @@ def write(predicted: Predicted, folder: Path) -> Path:
         "title": " ".join(["scripts/predict", *predicted.options, *predicted.words]),
         "predicted": predicted,
         "model": model,
-        "error": model.error_of(""),
+        "error": model.error,
         "reading": list(reading(predicted.found)),
         "outside": list(outside(predicted.found)),
         "advice": advise(predicted.words, predicted.options, predicted.found),
