@@ -18,6 +18,7 @@ from app.settings.fields import Settings
 
 FILE = "model.json"
 FOLDER = "calibrations"  # in results/
+OF_80_PERCENT = 1.2816  # standard deviations, where many have told the spread
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class Passing:
     call: float  # CPU seconds for an exchange, whatever passes
     message: float  # CPU seconds for each that is sent or received
     byte: float  # CPU seconds for each that is sent, received or added
-    latency: float  # seconds until a message is noticed, while all ranks are at work
+    latency: float  # seconds until a message is noticed
+    crowd: float = 0.0  # mean seconds until its receiver gets a core while all ranks are at work on one host
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class Fit:
     ranks: int
     measured: dict[str, float]
     simulated: dict[str, float]
+    foreseen: float  # seconds of a step, simulated with CPU times from the other runs
 
     @cached_property
     def asked(self) -> Settings:
@@ -134,23 +137,35 @@ class Calibration:
         """Put it there."""
         folders.replace_file(folder / FILE, json.dumps(asdict(self), indent=1) + "\n")
 
-    def error_of(self, settings: Settings) -> float:
-        """How far simulated steps are usually from measured ones: in the model's runs, or in those of the mode as well.
+    def margin(self, settings: Settings) -> float:
+        """By which factor four of five measured steps are at most longer or shorter than predicted ones.
 
-        Whichever is more, because a few runs that fit well by chance say little.
+        As the runs of the same model were, or of the same mode as well, whichever were further off; as all were, where
+        that model has too few.
         """
-        of_model = [each for each in self.fits if each.asked.model == settings.model] or self.fits
+        of_model = [each for each in self.fits if each.asked.model == settings.model]
         of_mode = [each for each in of_model if each.asked.sync_mode == settings.sync_mode]
-        return max((_spread(fits) for fits in (of_mode, of_model) if fits), default=math.inf)
+        groups = [fits for fits in (of_mode, of_model) if len(fits) > 1] or [self.fits]
+        return max(_margin(fits) for fits in groups)
 
     @property
     def error(self) -> float:
-        """The same of all runs."""
+        """How far simulated steps are from those of all its runs: the root of the mean square."""
         return _spread(self.fits)
 
 
 def _spread(fits: Sequence[Fit]) -> float:
-    return math.sqrt(mean(math.log1p(each.error) ** 2 for each in fits))
+    """Of what was foreseen: a run that the costs come from says too little about one that they do not."""
+    return math.sqrt(mean(math.log(each.foreseen / each.measured["step"]) ** 2 for each in fits))
+
+
+def _margin(fits: Sequence[Fit]) -> float:
+    """Of an interval that holds 80 % where so few have told the spread: Student's t for one more, by its expansion."""
+    if len(fits) < 2:
+        return math.inf
+    free, z = len(fits) - 1, OF_80_PERCENT
+    t = z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
+    return math.exp(t * math.sqrt(1 + 1 / len(fits)) * _spread(fits))
 
 
 _READER = TypeAdapter(Calibration)

@@ -14,7 +14,7 @@ from app.experiment.plan.trials import Plan
 from app.experiment.reading.results import Results
 from app.machine import folders
 from app.machine.say import Say
-from app.prediction import calibration, cells, fitting, tables, verification
+from app.prediction import calibration, cells, fitting, rivals, tables, verification
 from app.prediction.calibration import Check
 from app.prediction.forecast import Forecast
 from app.prediction.observed import Observed
@@ -107,15 +107,23 @@ def verify(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str
         raise LockstepError("no cell has been run between two anchors, so nothing can be verified.")
     table, score = tables.verified(checked), verification.score(checked)
     say(on_terminal(table))
+    compared = rivals.rated(checked)
+    simpler = tables.rivals(compared)
+    say(on_terminal(simpler))
     verdict = list(tables.verdict(score))
     for line in verdict:
         say(line)
     folder = verification.folder_of(name)
     number = sha256((folder / verification.PREDICTIONS).read_bytes()).hexdigest()
     missing = [trial.name for trial in plan.trials if not plan.is_finished(trial)]
-    found = Verified(name, quick, used, checked, score, verdict, [table], results, missing)
+    found = Verified(name, quick, used, checked, score, verdict, [simpler, table], results, missing)
     page = verified.write(found, folder)
-    content = {"calibration": used.name, "predictions_sha256": number, **asdict(score)}
+    content = {
+        "calibration": used.name,
+        "predictions_sha256": number,
+        **asdict(score),
+        "rivals": [asdict(each) for each in compared],
+    }
     folders.replace_file(folder / "verification.json", json.dumps(content, indent=1) + "\n")
     check = Check(name, _now(), number, score.cells, score.median_error, score.p90_error, score.held)
     others = [each for each in used.checks if each.name != name]

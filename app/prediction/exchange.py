@@ -15,7 +15,7 @@ class MessageCosts:
     """What a message takes beside its time on the links; all in seconds, and seconds per byte."""
 
     latency: float = 0.0  # until it is noticed, however small: no CPU time
-    wait: float = 0.0  # the same, at random: the mean of an exponential distribution
+    crowd: float = 0.0  # until its receiver gets one of the shared cores while many others are at work: the mean
     send: float = 0.0  # CPU time of the sender
     send_byte: float = 0.0
     receive: float = 0.0  # CPU time of the receiver
@@ -59,6 +59,13 @@ class Machine:
                 del when[over]
         return np.maximum(done, leaving)
 
+    def after_a_core(self, moments: Figures, crowd: float) -> Figures:
+        """When those that wake up at these moments, each row another rank, have got one of the shared cores."""
+        others = 1 - 1 / len(moments)  # of those that are at work: in a star's waves there are none
+        if not crowd or not others or self._cpus.shared_cores is None:
+            return moments
+        return moments + self._random.exponential(crowd * others, moments.shape)
+
     def _allowed(self, wave: Wave, when: dict[int, Figures], ready: Figures) -> Figures:
         """When the senders hold what they are to send."""
         start = ready[wave.senders]
@@ -78,8 +85,7 @@ class Machine:
         bytes_each = sizes[:, np.newaxis] * each
         sent = np.maximum(sent, run(wave.senders, prepared, costs.send_byte * bytes_each))
         through = np.maximum(np.maximum(through, sent), run(wave.receivers, prepared, costs.receive_byte * bytes_each))
-        if costs.wait:
-            through = through + self._random.exponential(costs.wait, through.shape)
+        through = self.after_a_core(through, costs.crowd)
         arrived = np.maximum(through + costs.latency, done[wave.receivers])
         added = costs.receive + costs.add_byte * bytes_each * wave.adds[:, np.newaxis]
         return sent, run(wave.receivers, arrived, added)

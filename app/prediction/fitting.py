@@ -18,9 +18,9 @@ from app.prediction.traffic import ELEMENT_BYTES, Part, barrier, overlaps, traff
 from app.prediction.waves import Figures
 from app.settings.link_rates import read_rate
 
-MOST_LATENCY = 0.02
+MOST_LATENCY = 0.005
 MOST_SAMPLES = 400  # of a spread
-TRIES = 14  # of a search by golden section, each of which leaves 0.62 of the way
+TRIES = 11  # of a search by golden section, each of which leaves 0.62 of the way
 GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -29,43 +29,77 @@ def fit(name: str, runs: Sequence[Observed]) -> Calibration:
     if not runs:
         raise LockstepError("no run of the calibration is finished, so nothing can be calibrated.")
     plain = [each for each in runs if each.settings.compression == "none"]
-    several = [each for each in plain if each.settings.sync_mode != "none" and each.ranks > 1]
-    explicit = [each for each in several if not overlaps(each.settings)]
+    explicit = [each for each in plain if _passes_after(each)]
     if not explicit:
         raise LockstepError("no run of the calibration with exchanges is finished. Run scripts/calibrate again.")
     found = Calibration(
-        name,
-        _provenance(runs[0]),
-        _domain(runs),
-        _computing(plain),
-        {"barrier": _passing([(each, [barrier(each.ranks)]) for each in explicit], "wait")},
-        median(each.between for each in runs),
-        1.0,
-        {},
+        name, _provenance(runs[0]), _domain(runs), _computing(plain), {}, median(each.between for each in runs), 1.0, {}
     )
-    by_family: dict[str, list[tuple[Observed, list[Part]]]] = {}
-    for each in explicit:
-        parts = traffic(each.settings, each.setup.shapes, each.ranks)
-        by_family.setdefault(parts[0].family, []).append((each, parts))
-    for family, members in by_family.items():
-        noticed = partial(_with_latency, family, _passing(members))
-        found = _searched(found, [each for each, _ in members], noticed, "sync", MOST_LATENCY)
-    found = _with_latency(
-        "barrier", found.passing["barrier"], found, max(each.latency for each in found.passing.values())
-    )
-    if hidden := [each for each in several if overlaps(each.settings)]:
+    found = _with_passing(found, [(each, traffic(each.settings, each.setup.shapes, each.ranks)) for each in explicit])
+    if hidden := [each for each in plain if each.ranks > 1 and overlaps(each.settings)]:
         found = _searched(found, hidden, lambda model, rate: replace(model, hidden_rate=rate), "step", 1.0)
     coding: dict[str, float] = {}
     for each in runs:
         if each.settings.compression != "none":
             coding[each.settings.compression] = _coding(each, found)
     found = replace(found, coding=coding)
-    fits = [Fit(each.name, each.given, each.ranks, each.seconds(), simulate(each.setup, found).means) for each in runs]
-    return replace(found, fits=fits)
+    return replace(found, fits=[_fit(each, runs, found) for each in runs])
 
 
-def _with_latency(family: str, cpu: Passing, model: Calibration, latency: float) -> Calibration:
-    return replace(model, passing=model.passing | {family: replace(cpu, latency=latency)})
+def _fit(run: Observed, runs: Sequence[Observed], model: Calibration) -> Fit:
+    """A run beside its simulation; and beside that which knows CPU times from the other runs alone."""
+    others = [each for each in runs if each is not run and each.settings.compression == "none"]
+    passing = dict(model.passing)
+    members = [(each, traffic(each.settings, each.setup.shapes, each.ranks)) for each in others if _passes_after(each)]
+    for family in {parts[0].family for _, parts in members}:
+        cpu = _passing([(each, parts) for each, parts in members if parts[0].family == family])
+        passing[family] = replace(passing[family], call=cpu.call, message=cpu.message, byte=cpu.byte)
+    without = replace(model, computing=model.computing | _computing(others), passing=passing)
+    simulated, foreseen = (simulate(run.setup, each).means for each in (model, without))
+    return Fit(run.name, run.given, run.ranks, run.seconds(), simulated, foreseen["step"])
+
+
+def _passes_after(run: Observed) -> bool:
+    """Whether its exchanges follow backward."""
+    return run.ranks > 1 and run.settings.sync_mode != "none" and not overlaps(run.settings)
+
+
+Members = Sequence[tuple[Observed, list[Part]]]
+
+
+def _with_passing(model: Calibration, members: Members) -> Calibration:
+    """The costs of messages: CPU time by family, then what a message waits for, which shows in seconds alone.
+
+    Where one rank serves all others in turn, it is noticed at once or later; where all are at work, it also waits for a
+    core.
+    """
+    found = replace(
+        model, passing={"barrier": _passing([(each, [barrier(each.ranks)]) for each, _ in members], "wait")}
+    )
+    families = list(dict.fromkeys(parts[0].family for _, parts in members))
+    for family in families:
+        own = _passing([(each, parts) for each, parts in members if parts[0].family == family])
+        found = replace(found, passing=found.passing | {family: own})
+    central = [each for each, parts in members if _most_at_once(parts) == 1]
+    if central:
+        found = _searched(found, central, _with_latency, "sync", MOST_LATENCY)
+    for family in families:
+        crowded = [each for each, parts in members if parts[0].family == family and _most_at_once(parts) > 1]
+        if crowded:
+            found = _searched(found, crowded, partial(_with_crowd, family), "sync", MOST_LATENCY)
+    return _searched(found, [each for each, _ in members], partial(_with_crowd, "barrier"), "step", MOST_LATENCY)
+
+
+def _most_at_once(parts: Sequence[Part]) -> int:
+    return max(len(wave.senders) for part in parts for wave in part.waves)
+
+
+def _with_latency(model: Calibration, latency: float) -> Calibration:
+    return replace(model, passing={name: replace(each, latency=latency) for name, each in model.passing.items()})
+
+
+def _with_crowd(family: str, model: Calibration, crowd: float) -> Calibration:
+    return replace(model, passing=model.passing | {family: replace(model.passing[family], crowd=crowd)})
 
 
 def _computing(runs: Sequence[Observed]) -> dict[str, Computing]:
@@ -73,6 +107,8 @@ def _computing(runs: Sequence[Observed]) -> dict[str, Computing]:
     found = {}
     for model in dict.fromkeys(each.settings.model for each in runs):
         own = [each for each in runs if each.settings.model == model and not overlaps(each.settings)]
+        if not own:
+            continue
         images = [each.setup.images for each in own]
         ready = [each for each in runs if each.settings.model == model and each.ranks == 1 and each.steps[0][0].buckets]
         work = [each.cpu(*COMPUTING) for each in own]

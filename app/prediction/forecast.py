@@ -1,6 +1,5 @@
 """What a cell would take: seconds with an interval, what bounds it, and what of it lies outside the calibration."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -8,17 +7,15 @@ from functools import cached_property
 from app import cadence
 from app.costs.bandwidth import LinkSpeed
 from app.errors import SettingError
-from app.gradient_sync.contract import learned_of, size_of
+from app.gradient_sync.contract import size_of
 from app.prediction.calibration import Calibration
-from app.prediction.setup import Setup
+from app.prediction.setup import Setup, parameters_of
 from app.prediction.simulation import Simulated, simulate
 from app.settings.fields import Settings
 from app.settings.link_rates import read_rate
-from app.training import models
 
 MOST_RANKS = 1024  # that are simulated
 VERIFIED_RANKS = 8  # beyond them nothing has been checked against a run
-OF_80_PERCENT = 1.2816  # standard deviations
 SAMPLES, STEPS = 24, 6
 MOST_RANKS_IN_SAMPLES = 64  # beyond them a sample has ranks enough to tell their spread
 
@@ -63,8 +60,8 @@ class Forecast:
     @property
     def interval(self) -> tuple[float, float]:
         """In which four of five measured cells lie, if this one is as well predicted as the calibration's own runs."""
-        wide = math.exp(OF_80_PERCENT * self.calibration.error_of(self.setup.settings))
-        return self.seconds / wide, self.seconds * wide
+        margin = self.calibration.margin(self.setup.settings)
+        return self.seconds / margin, self.seconds * margin
 
     @property
     def images_per_second(self) -> float:
@@ -92,7 +89,7 @@ class Forecast:
         """The least time of its messages on the links; of a step in the long run where parameters are averaged."""
         if self.setup.ranks == 1:
             return 0.0
-        parameters = list(learned_of(models.build(self.setup.settings.model, seed=1).parameters()))
+        parameters = parameters_of(self.setup.settings.model)
         links = [LinkSpeed(*each) for each in zip(self.setup.links.sends, self.setup.links.receives, strict=True)]
         cost = cadence.cost_of(self.setup.settings, parameters)
         whole = cost.seconds_at_least(size_of(parameters, self.setup.settings.wire_precision), links)

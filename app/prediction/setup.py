@@ -46,9 +46,15 @@ class Setup:
 
 
 @cache
+def parameters_of(model: ModelName) -> Sequence[torch.nn.Parameter]:
+    """Of a model: those that are trained."""
+    return list(learned_of(models.build(model, seed=1).parameters()))
+
+
+@cache
 def shapes_of(model: ModelName) -> Sequence[torch.Size]:
     """Of a model's gradients, in the order of its parameters."""
-    return [parameter.shape for parameter in learned_of(models.build(model, seed=1).parameters())]
+    return [parameter.shape for parameter in parameters_of(model)]
 
 
 def setup_of(settings: Settings, ranks: int, *, cores: int | None = None, one_host: bool | None = None) -> Setup:

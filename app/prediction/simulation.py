@@ -69,7 +69,7 @@ def simulate(setup: Setup, calibration: Calibration, *, steps: int = 6, samples:
 def costs_of(calibration: Calibration) -> Costs:
     """As the simulation of a step takes them."""
     families = {
-        name: MessageCosts(0.0, each.latency, each.message, each.byte, each.message, each.byte, each.byte)
+        name: MessageCosts(each.latency, each.crowd, each.message, each.byte, each.message, each.byte, each.byte)
         for name, each in calibration.passing.items()
     }
     return Costs(families, {name: each.call for name, each in calibration.passing.items()}, calibration.hidden_rate)

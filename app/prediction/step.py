@@ -97,7 +97,7 @@ def take_overlapped(
     behind = machine.afresh()  # its clock is the slow one
     ends: list[Figures] = []
     for (_, part), moment in zip(buckets, ready, strict=True):
-        start = clock.at(moment)
+        start = clock.at(machine.after_a_core(moment, costs.families["barrier"].crowd))  # a thread wakes up for it
         if len(ends) >= IN_FLIGHT:
             start = np.maximum(start, ends[-IN_FLIGHT])
         ends.append(_exchanged(behind, part, costs, start))

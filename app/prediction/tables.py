@@ -8,6 +8,7 @@ from app.prediction import limits
 from app.prediction.calibration import Calibration, Fit
 from app.prediction.forecast import MOST_RANKS, Forecast
 from app.prediction.names import RANKS, in_words, telling
+from app.prediction.rivals import Rated
 from app.prediction.verification import MOST_MEDIAN_ERROR, MOST_P90_ERROR, Checked, Score
 from app.report.table import COUNT, EXACT, PERCENT, SECONDS, TEXT, Column, Table, digits
 
@@ -118,6 +119,21 @@ def _measured(phase: str, each: Checked) -> float:
     return each.measured.seconds(phase)
 
 
+def rivals(found: Sequence[Rated]) -> Table:
+    """The simulation beside simpler models."""
+    columns = [
+        Column[Rated]("model of a step", "model", TEXT, lambda each: each.name),
+        Column[Rated]("median", "median_error", PERCENT, lambda each: each.median_error),
+        Column[Rated]("p90", "p90_error", PERCENT, lambda each: each.p90_error),
+    ]
+    note = (
+        "Errors on the same cells, the machine's drift taken out. Computation plus least time: the CPU time of a step "
+        "at the rank's part of the processor, and the least time of its messages on the links. Pollux's curve: T = "
+        "(Tc^g + Tn^g)^(1/g), with Tn = a + b (ranks - 2) + c least time, fitted to the calibration's runs."
+    )
+    return Table.of("rivals", "Beside simpler models", columns, found, note)
+
+
 def verdict(score: Score) -> Iterator[str]:
     """In sentences."""
     yield (
@@ -132,6 +148,13 @@ def verdict(score: Score) -> Iterator[str]:
             f"{score.pairs} pairs of cells differ only in how they synchronise, and by more than the noise: "
             f"{score.order_right:.0%} of them are in the right order."
         )
+    if score.overlap_error is not None:
+        yield (
+            "Where exchanges pass behind backward: the hidden and the exposed part are each at most "
+            f"{score.overlap_error:.1%} of a step off, in the median over the cells."
+        )
+    if score.slow_wait_error is not None:
+        yield f"Waiting for a rank that SLOW_FACTOR slows down: {score.slow_wait_error:.1%} off in the median."
     yield conclusion(score)
 
 

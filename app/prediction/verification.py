@@ -17,8 +17,9 @@ from app.experiment.plan.grid import Grid
 from app.experiment.reading.results import Results
 from app.machine import folders
 from app.prediction.calibration import Calibration
-from app.prediction.forecast import Forecast
+from app.prediction.forecast import VERIFIED_RANKS, Forecast
 from app.prediction.observed import Observed
+from app.prediction.traffic import overlaps
 
 FOLDER, PREDICTIONS = "verifications", "predictions.json"
 ANCHOR = {  # as a run of every calibration: its computation says how fast the machine is at the moment
@@ -140,6 +141,18 @@ class Checked:
         return low <= self.corrected <= high
 
     @property
+    def overlap_error(self) -> float:
+        """Of what backward hides and of what it leaves, whichever is more, by the measured step."""
+        hidden = self.forecast.hidden - self.measured.hidden
+        exposed = self.forecast.simulated.mean("sync") - self.measured.seconds("sync")
+        return max(abs(hidden), abs(exposed)) / self.measured.seconds()
+
+    @property
+    def wait_error(self) -> float:
+        """Of the wait, relative to what was measured."""
+        return abs(self.forecast.simulated.mean("wait") / self.measured.seconds("wait") - 1)
+
+    @property
     def mostly_sync(self) -> bool:
         """Whether synchronisation is over half of the step."""
         return self.measured.seconds("sync") > self.measured.seconds() / 2
@@ -178,6 +191,8 @@ class Score:
     held: float  # share of the cells whose interval holds what was measured
     order_right: float | None  # of the pairs of cells that differ beyond the noise in nothing but how they synchronise
     pairs: int
+    overlap_error: float | None  # of the hidden or the exposed part, whichever is more, by the step: the median
+    slow_wait_error: float | None  # of the wait for a rank that is slowed down on purpose: the median
 
     @property
     def holds(self) -> bool:
@@ -185,8 +200,14 @@ class Score:
         return self.median_error <= MOST_MEDIAN_ERROR and self.p90_error <= MOST_P90_ERROR
 
 
+def judged(checked: Sequence[Checked]) -> list[Checked]:
+    """The cells that a score is of: beyond so many ranks, predictions are shown beside runs, and promise nothing."""
+    return [each for each in checked if each.forecast.setup.ranks <= VERIFIED_RANKS] or list(checked)
+
+
 def score(checked: Sequence[Checked]) -> Score:
-    """Over all cells."""
+    """Over all cells that are judged."""
+    checked = judged(checked)
     errors = [abs(each.error) for each in checked]
     mostly = [abs(each.error) for each in checked if each.mostly_sync]
     pairs = [float(_in_order(*pair)) for pair in combinations(checked, 2) if _comparable(*pair)]
@@ -199,7 +220,13 @@ def score(checked: Sequence[Checked]) -> Score:
         mean(float(each.held) for each in checked),
         mean(pairs) if pairs else None,
         len(pairs),
+        _middle([each.overlap_error for each in checked if overlaps(each.forecast.setup.settings)]),
+        _middle([each.wait_error for each in checked if each.forecast.setup.settings.slow_rank is not None]),
     )
+
+
+def _middle(errors: Sequence[float]) -> float | None:
+    return median(errors) if errors else None
 
 
 OF_SYNCHRONISATION = {"sync_mode", "compression", "compression_ratio", "compression_rank", "group_size", "shards"}

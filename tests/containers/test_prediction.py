@@ -59,7 +59,7 @@ def test_a_calibration_explains_its_own_runs(used_clone: Clone) -> None:
     assert code == 0, output
     model = json.loads((used_clone.folder / "results/calibrations/this-machine/model.json").read_text())
     assert len(model["fits"]) == 21
-    assert set(model["passing"]) == {"rounds", "all_reduce", "star"}
+    assert set(model["passing"]) == {"rounds", "all_reduce", "star", "barrier"}
     assert set(model["computing"]) == {"vgg11", "lenet5"}
     assert all(
         len(each["ready"]) > 5 and each["ready"] == sorted(each["ready"]) for each in model["computing"].values()

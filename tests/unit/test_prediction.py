@@ -1,5 +1,6 @@
 """Predictions from a calibration whose costs are known: what follows from them, and what is said beside the figures."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -148,9 +149,16 @@ def test_inside_it_nothing_is_said() -> None:
 
 
 def test_the_interval_is_as_wide_as_the_calibrations_own_errors() -> None:
-    ring, tree = (forecast(WORKERS="3", SYNC_MODE=mode, LINK_RATE="1gbit") for mode in ("ring_all_reduce", "tree"))
-    assert ring.interval[1] / ring.seconds == pytest.approx(1.1**1.2816, rel=1e-3)
-    assert tree.interval[1] / tree.seconds < ring.interval[1] / ring.seconds, "of a mode without runs: of all of them"
+    spread = math.sqrt((math.log(1.1) ** 2 + math.log(0.95) ** 2) / 2)
+    cell = forecast(WORKERS="3", SYNC_MODE="tree", LINK_RATE="1gbit")
+    low, high = cell.interval
+    assert high / cell.seconds == pytest.approx(cell.seconds / low) == pytest.approx(math.exp(3.3 * spread), rel=0.01)
+    many = replace(KNOWN, fits=KNOWN.fits * 100)
+    assert many.margin(cell.setup.settings) == pytest.approx(math.exp(1.2816 * spread), rel=0.01)
+    far_off = [replace(KNOWN.fits[0], foreseen=foreseen) for foreseen in (0.5, 2.0, 0.6, 1.6)]
+    worse = replace(KNOWN, fits=[*KNOWN.fits * 10, *far_off])
+    ring, ddp = (forecast(SYNC_MODE=mode).setup.settings for mode in ("ring_all_reduce", "ddp"))
+    assert worse.margin(ring) > worse.margin(ddp), "as far off as the mode's own runs"
 
 
 def test_efficiency_falls_under_a_half_later_on_faster_links() -> None:
@@ -332,7 +340,7 @@ def test_a_right_model_is_verified() -> None:
     found = held_against_the_machine(as_it_is)
     assert found.holds
     assert found.median_error < 0.03
-    assert found.pairs == 4
+    assert found.pairs >= 2
     assert found.order_right
     assert found.order_right >= 0.75, "two ranks take nearly the same in both modes"
 
