@@ -157,11 +157,16 @@ def _run(arguments: argparse.Namespace) -> int:
         case "calibrate":
             from app.prediction import commands as predictions
 
+            if arguments.model:
+                return predictions.add_model(arguments.name, arguments.model, say)
             return predictions.calibrate(arguments.name, say)
         case "predict":
             from app.prediction import commands as predictions
 
-            predictions.predict(arguments.cells, say, name=arguments.calibration, one_host=arguments.one_host)
+            if arguments.lacking:
+                predictions.print_lacking(arguments.cells, say, name=arguments.calibration)
+            else:
+                predictions.predict(arguments.cells, say, name=arguments.calibration, one_host=arguments.one_host)
         case "verify":
             return _verify(arguments)
         case "faults":
@@ -337,6 +342,7 @@ def _parser() -> argparse.ArgumentParser:
             _add_experiments(command)
         if name == "calibrate":
             command.add_argument("name", metavar="NAME", help="what the calibration is called")
+            command.add_argument("--model", metavar="MODEL", help="add this one, by its runs on one rank")
         if name == "verify":
             command.add_argument(
                 "step",
@@ -352,6 +358,8 @@ def _parser() -> argparse.ArgumentParser:
         if name == "predict":
             meaning = "a grid file, or lists of values: WORKERS=1,3,7"
             command.add_argument("cells", nargs="+", metavar="GRID | NAME=VALUE,...", help=meaning)
+            meaning = "print the calibration and each model that it lacks, and predict nothing"
+            command.add_argument("--lacking", action="store_true", help=meaning)
             command.add_argument("--calibration", metavar="NAME", help="which one [the newest]")
             hosts = command.add_mutually_exclusive_group()
             meaning = "all ranks share the machine of the calibration [where its cores suffice]"

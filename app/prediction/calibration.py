@@ -45,6 +45,16 @@ class Computing:
     own_spread: list[float]  # CPU time of a rank's step by the mean of all ranks' in that step
     common_spread: list[float]  # that mean by the mean of the run
     ready: list[float]  # the part of backward after which each gradient is there, the last parameter's first
+    alone: bool = False  # whether it was measured on one rank only: how ranks differ is another model's
+
+    @property
+    def in_words(self) -> str:
+        """What a step takes."""
+        fixed, each = (
+            sum(getattr(line, part) for line in (self.before, self.backward, self.after))
+            for part in ("fixed", "per_image")
+        )
+        return f"a step takes {fixed:.3g} CPU seconds and {each:.3g} for each image"
 
 
 @dataclass(frozen=True)
@@ -143,9 +153,10 @@ class Calibration:
         As the runs of the same model were, or of the same mode as well, whichever were further off; as all were, where
         that model has too few.
         """
-        of_model = [each for each in self.fits if each.asked.model == settings.model]
+        several = [each for each in self.fits if each.ranks > 1]
+        of_model = [each for each in several if each.asked.model == settings.model]
         of_mode = [each for each in of_model if each.asked.sync_mode == settings.sync_mode]
-        groups = [fits for fits in (of_mode, of_model) if len(fits) > 1] or [self.fits]
+        groups = [fits for fits in (of_mode, of_model) if len(fits) > 1] or [several]
         return max(_margin(fits) for fits in groups)
 
     @property

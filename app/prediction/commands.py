@@ -24,7 +24,7 @@ from app.prediction.pages.verified import Verified
 from app.prediction.tables import PHASES
 from app.report.written import on_terminal
 
-RUNS = "runs"  # the grid of a calibration
+RUNS, MODEL_RUNS = "runs", "model"  # the grids of a calibration, and of a model that is added to one
 PREDICTIONS = "predictions"
 HOSTS: dict[bool | None, list[str]] = {None: [], True: ["--one-host"], False: ["--own-hosts"]}
 
@@ -43,6 +43,28 @@ def calibrate(name: str, say: Say) -> int:
     for each in missing:
         say(f"warning: {each} is not finished, so the calibration is without it.")
     return 1 if missing else 0
+
+
+def add_model(name: str, model: str, say: Say) -> int:
+    """Add to a calibration what a model's own work takes, by the finished runs of one rank."""
+    plan = Plan.read(MODEL_RUNS, quick=False)
+    results = Results(grid.read(MODEL_RUNS, given={"MODEL": model}), plan)
+    settings = {trial.name: trial.settings for trial in plan.trials}
+    runs = [Observed.of(run, settings[run.folder.name]) for run in results.all_runs]
+    if len(runs) < len(plan.trials):
+        raise LockstepError(f"MODEL={model}: {len(runs)} of {len(plan.trials)} runs are finished, so it is not added.")
+    made = fitting.with_model(calibration.parse((folders.RESULTS / calibration.FILE).read_bytes()), runs)
+    made.write(folders.RESULTS)
+    say(f"MODEL={model} is in calibration '{name}' now: {made.computing[model].in_words}.")
+    return 0
+
+
+def print_lacking(words: Sequence[str], say: Say, *, name: str | None) -> None:
+    """A line for each model that has to be measured first: the calibration, and the model."""
+    model = calibration.read(name)
+    for each in dict.fromkeys(cell.settings.model for cell in cells.asked(words).cells):
+        if each not in model.computing:
+            say(f"{model.name} {each}")
 
 
 def predict(words: Sequence[str], say: Say, *, name: str | None, one_host: bool | None) -> None:

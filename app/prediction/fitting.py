@@ -43,20 +43,24 @@ def fit(name: str, runs: Sequence[Observed]) -> Calibration:
         if each.settings.compression != "none":
             coding[each.settings.compression] = _coding(each, found)
     found = replace(found, coding=coding)
-    return replace(found, fits=[_fit(each, runs, found) for each in runs])
+    return replace(found, fits=[_fit(each, found, _without(each, runs, found)) for each in runs])
 
 
-def _fit(run: Observed, runs: Sequence[Observed], model: Calibration) -> Fit:
-    """A run beside its simulation; and beside that which knows CPU times from the other runs alone."""
+def _fit(run: Observed, model: Calibration, without: Calibration) -> Fit:
+    """A run beside its simulation, and beside that by a model that does not know it."""
+    simulated, foreseen = (simulate(run.setup, each).means for each in (model, without))
+    return Fit(run.name, run.given, run.ranks, run.seconds(), simulated, foreseen["step"])
+
+
+def _without(run: Observed, runs: Sequence[Observed], model: Calibration) -> Calibration:
+    """With the CPU times that the other runs show."""
     others = [each for each in runs if each is not run and each.settings.compression == "none"]
     passing = dict(model.passing)
     members = [(each, traffic(each.settings, each.setup.shapes, each.ranks)) for each in others if _passes_after(each)]
     for family in {parts[0].family for _, parts in members}:
         cpu = _passing([(each, parts) for each, parts in members if parts[0].family == family])
         passing[family] = replace(passing[family], call=cpu.call, message=cpu.message, byte=cpu.byte)
-    without = replace(model, computing=model.computing | _computing(others), passing=passing)
-    simulated, foreseen = (simulate(run.setup, each).means for each in (model, without))
-    return Fit(run.name, run.given, run.ranks, run.seconds(), simulated, foreseen["step"])
+    return replace(model, computing=model.computing | _computing(others), passing=passing)
 
 
 def _passes_after(run: Observed) -> bool:
@@ -102,27 +106,46 @@ def _with_crowd(family: str, model: Calibration, crowd: float) -> Calibration:
     return replace(model, passing=model.passing | {family: replace(model.passing[family], crowd=crowd)})
 
 
+def with_model(model: Calibration, runs: Sequence[Observed]) -> Calibration:
+    """The same with another model's own work, by its runs on one rank."""
+    name = runs[0].settings.model
+    like = next(each for each in model.computing.values() if not each.alone)
+    own = replace(_own_work(runs, runs), own_spread=like.own_spread, alone=True)
+    found = replace(
+        model,
+        computing=model.computing | {name: own},
+        domain=replace(model.domain, models=list(dict.fromkeys([*model.domain.models, name]))),
+    )
+    fits = [each for each in model.fits if each.asked.model != name]
+    return replace(found, fits=[*fits, *(_fit(each, found, found) for each in runs)])
+
+
 def _computing(runs: Sequence[Observed]) -> dict[str, Computing]:
     """By model. Backward in a mode that hides something also has the CPU time of messages, so it is left out."""
     found = {}
     for model in dict.fromkeys(each.settings.model for each in runs):
-        own = [each for each in runs if each.settings.model == model and not overlaps(each.settings)]
-        if not own:
-            continue
-        images = [each.setup.images for each in own]
-        ready = [each for each in runs if each.settings.model == model and each.ranks == 1 and each.steps[0][0].buckets]
-        work = [each.cpu(*COMPUTING) for each in own]
-        found[model] = Computing(
-            _line(own, "data", "forward"),
-            _line(own, "backward"),
-            _line(own, "optimiser"),
-            min(images),
-            max(images),
-            _thinned(np.concatenate([(each / each.mean(axis=0)).ravel() for each in work if len(each) > 1])),
-            _thinned(np.concatenate([each.mean(axis=0) / each.mean() for each in work])),
-            _ready(ready[0]) if ready else _even(own[0]),
-        )
+        of_model = [each for each in runs if each.settings.model == model]
+        if own := [each for each in of_model if not overlaps(each.settings)]:
+            found[model] = _own_work(own, of_model)
     return found
+
+
+def _own_work(own: Sequence[Observed], of_model: Sequence[Observed]) -> Computing:
+    """What these runs show; of all runs of the model, one on a single rank shows when gradients are there."""
+    images = [each.setup.images for each in own]
+    ready = [each for each in of_model if each.ranks == 1 and each.steps[0][0].buckets]
+    work = [each.cpu(*COMPUTING) for each in own]
+    several = [(each / each.mean(axis=0)).ravel() for each in work if len(each) > 1]
+    return Computing(
+        _line(own, "data", "forward"),
+        _line(own, "backward"),
+        _line(own, "optimiser"),
+        min(images),
+        max(images),
+        _thinned(np.concatenate(several)) if several else [1.0],
+        _thinned(np.concatenate([each.mean(axis=0) / each.mean() for each in work])),
+        _ready(ready[0]) if ready else _even(own[0]),
+    )
 
 
 def _line(runs: Sequence[Observed], *phases: str) -> Line:

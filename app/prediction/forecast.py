@@ -118,7 +118,10 @@ def check(settings: Settings, calibration: Calibration) -> None:
     """Refuse what the simulation has no costs for."""
     if settings.model not in calibration.computing:
         known = ", ".join(calibration.computing)
-        raise SettingError(f"MODEL={settings.model}: calibration '{calibration.name}' has only {known}.")
+        raise SettingError(
+            f"MODEL={settings.model}: calibration '{calibration.name}' has only {known}. "
+            f"scripts/predict MODEL={settings.model} adds it."
+        )
     if settings.compression not in ("none", *calibration.coding):
         known = ", ".join(("none", *calibration.coding))
         raise SettingError(f"COMPRESSION={settings.compression}: not calibrated. Allowed here: {known}.")
@@ -142,6 +145,8 @@ def _outside(setup: Setup, calibration: Calibration) -> Iterator[str]:
             f"{setup.images:g} images of a rank in a step: calibrated with {computing.least_images:g} to "
             f"{computing.most_images:g}"
         )
+    if computing.alone and setup.ranks > 1:
+        yield f"MODEL={settings.model}: measured on one rank; how ranks differ is another model's"
     if setup.ranks > 1 and settings.sync_mode not in {each.asked.sync_mode for each in calibration.fits}:
         yield f"SYNC_MODE={settings.sync_mode}: costs of messages are those of other modes"
     for name, usual in NEVER_CALIBRATED.items():

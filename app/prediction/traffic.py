@@ -12,7 +12,6 @@ from app.compression import compressor_class
 from app.costs.exchanges import ring
 from app.costs.scheduled import elements_in
 from app.costs.schedules import Message, Schedule
-from app.errors import SettingError
 from app.gradient_sync import mode_class
 from app.gradient_sync.bucketed_all_reduce import BUCKET_BYTES
 from app.gradient_sync.exchange import Exchange, OneByOne
@@ -26,6 +25,7 @@ from app.settings.fields import Settings
 Family = Literal["rounds", "all_reduce", "star", "barrier"]
 
 ELEMENT_BYTES = 4  # of gradients in PRECISION=fp32
+ONE_BIT = 1 / 8  # in bytes
 DDP_FIRST_BYTES, DDP_BYTES = 1 << 20, 25 << 20  # of PyTorch, unless BUCKET_BYTES asks for others
 SEGMENT_BYTES = 1 << 20  # Gloo cuts what travels in a round of its ring in two, or into such pieces
 
@@ -114,9 +114,9 @@ def _vectors(mode: type[Exchange], settings: Settings, shapes: Sequence[torch.Si
     sizes, element_bytes = [shape.numel() for shape in shapes], ELEMENT_BYTES
     if settings.compression != "none":
         messages = compressor_class(settings.compression).messages(shapes, element_bytes, settings)
-        if not messages:
-            raise SettingError(f"COMPRESSION={settings.compression}: what it sends is not modelled.")
         yield from ((message.elements, message.element_bytes) for message in messages)
+        if not messages:  # signs, through the mode's own exchange
+            yield sum(sizes), ONE_BIT
     elif issubclass(mode, OneByOne):
         yield from ((size, element_bytes) for size in sizes)
     else:

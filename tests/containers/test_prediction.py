@@ -41,7 +41,7 @@ def test_a_prediction_needs_a_calibration_and_then_no_run(used_clone: Clone) -> 
     for wrong, words in (
         ("--calibrated known WORKERS=3", "unknown option '--calibrated'"),
         ("--calibration other WORKERS=3", "'other' is no calibration. Known: known"),
-        ("MODEL=resnet18", "calibration 'known' has only vgg11, lenet5"),
+        ("COMPRESSION=top_k", "COMPRESSION=top_k: not calibrated. Allowed here: none, power_sgd"),
         ("", "what is to be predicted?"),
     ):
         code, output = used_clone.run("bash", "-c", f"scripts/predict {wrong}")
@@ -58,7 +58,7 @@ def test_a_calibration_explains_its_own_runs(used_clone: Clone) -> None:
     code, output = used_clone.run("bash", "-c", "scripts/calibrate")
     assert code == 0, output
     model = json.loads((used_clone.folder / "results/calibrations/this-machine/model.json").read_text())
-    assert len(model["fits"]) == 21
+    assert len(model["fits"]) == 22
     assert set(model["passing"]) == {"rounds", "all_reduce", "star", "barrier"}
     assert set(model["computing"]) == {"vgg11", "lenet5"}
     assert all(
@@ -67,6 +67,15 @@ def test_a_calibration_explains_its_own_runs(used_clone: Clone) -> None:
     code, output = used_clone.run("bash", "-c", f"{LISTS} MODEL=lenet5")
     assert code == 0, output
     assert len(predicted(used_clone, "settings")) == 16
+
+    code, output = used_clone.run("bash", "-c", "scripts/predict MODEL=resnet18 WORKERS=3 LINK_RATE=1gbit")
+    assert code == 0, output
+    assert "MODEL=resnet18 is in calibration 'this-machine' now: a step takes" in output
+    (cell,) = predicted(used_clone, "settings")
+    assert "MODEL=resnet18: measured on one rank; how ranks differ is another model's" in cell["outside"]
+    code, output = used_clone.run("bash", "-c", "scripts/predict MODEL=resnet18 WORKERS=1")
+    assert code == 0, output
+    assert "is measured on one rank" not in output, "once is enough"
 
     code, output = used_clone.run("bash", "-c", "scripts/verify cells --quick")
     assert code in (0, 1), output  # whether predictions hold is the machine's affair; that each was checked is ours

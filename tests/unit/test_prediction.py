@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from app.errors import SettingError
 from app.experiment.plan import grid
 from app.machine import folders
-from app.prediction import calibration, cells, limits
+from app.prediction import calibration, cells, commands, limits
 from app.prediction.calibration import Calibration, Line, Passing
 from app.prediction.forecast import Forecast
 from app.prediction.least_squares import line_through, non_negative
@@ -214,6 +214,23 @@ def test_what_cannot_be_predicted_is_refused(words: list[str], refusal: str) -> 
         cells.asked(words)
 
 
+def test_models_that_have_to_be_measured_first_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "RESULTS", tmp_path)
+    folder = tmp_path / calibration.FOLDER / "known"
+    folder.mkdir(parents=True)
+    KNOWN.write(folder)
+    said: list[str] = []
+    commands.print_lacking(["MODEL=vgg11,resnet18", "WORKERS=1,3"], said.append, name=None)
+    assert said == ["known resnet18"]
+
+    alone = replace(KNOWN.computing["vgg11"], alone=True)
+    added = replace(KNOWN, computing=KNOWN.computing | {"resnet18": alone})
+    assert "a step takes 0.003 CPU seconds and 0.003 for each image" in alone.in_words
+    several, one = (forecast(added, MODEL="resnet18", WORKERS=workers, LINK_RATE="1gbit") for workers in "30")
+    assert any("measured on one rank" in each for each in several.outside)
+    assert not any("measured on one rank" in each for each in one.outside)
+
+
 def test_lists_are_every_combination_and_name_what_differs() -> None:
     found = cells.asked(["WORKERS=1,3", "SYNC_MODE=ddp,tree", "MODEL=vgg11"]).cells
     assert [each.name for each in found] == ["WORKERS=1, ddp", "WORKERS=1, tree", "WORKERS=3, ddp", "WORKERS=3, tree"]
@@ -248,6 +265,15 @@ def test_what_is_simulated_are_the_bytes_of_the_formula(mode: str) -> None:
         "hierarchical": 6,
     }
     assert sent == pytest.approx(expected[mode] * whole, rel=0.001)
+
+
+def test_signs_are_bits_to_the_servers_and_back() -> None:
+    """Each of 4 ranks serves a quarter."""
+    settings = environment.of({"MODEL": "lenet5", "COMPRESSION": "sign"})
+    elements = sum(shape.numel() for shape in shapes_of("lenet5"))
+    (part,) = traffic(settings, shapes_of("lenet5"), 4)
+    assert sum(float(wave.elements.sum()) for wave in part.waves) == 6 * elements
+    assert part.element_bytes == 1 / 8
 
 
 def test_buckets_are_those_that_pytorch_cuts() -> None:

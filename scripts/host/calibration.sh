@@ -1,0 +1,25 @@
+# shellcheck shell=bash
+# What a calibration lacks is measured when a prediction needs it.
+
+# Measures each model that these arguments of a prediction ask for and the calibration lacks.
+measure_lacking_models() {
+    local lacking each
+    lacking=$(of_grids predict --lacking "$@")
+    [[ $lacking ]] || return 0
+    check_against_engine
+    claim_project
+    mapfile -t lacking <<<"$lacking"
+    for each in "${lacking[@]}"; do
+        measure_model "${each% *}" "${each#* }"
+    done
+}
+
+# On one rank, with two batches: calibration, model.
+measure_model() {
+    # shellcheck disable=SC2034 # of_grids looks there
+    local RESULTS_ROOT=results/calibrations/$1 GRIDS=scripts/calibration
+    say "MODEL=$2 is not in calibration '$1': it is measured on one rank, which takes half a minute or so"
+    of_experiment plan model --fresh --set "MODEL=$2"
+    make_runs model
+    of_grids calibrate "$1" --model "$2"
+}
