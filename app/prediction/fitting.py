@@ -18,9 +18,9 @@ from app.prediction.traffic import ELEMENT_BYTES, Part, barrier, overlaps, traff
 from app.prediction.waves import Figures
 from app.settings.link_rates import read_rate
 
-MOST_LATENCY = 0.005
+MOST_LATENCY, MOST_CROWD = 0.001, 0.005  # seconds
 MOST_SAMPLES = 400  # of a spread
-TRIES = 11  # of a search by golden section, each of which leaves 0.62 of the way
+TRIES = 8  # of a search by golden section, each of which leaves 0.62 of the way
 GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -90,8 +90,8 @@ def _with_passing(model: Calibration, members: Members) -> Calibration:
     for family in families:
         crowded = [each for each, parts in members if parts[0].family == family and _most_at_once(parts) > 1]
         if crowded:
-            found = _searched(found, crowded, partial(_with_crowd, family), "sync", MOST_LATENCY)
-    return _searched(found, [each for each, _ in members], partial(_with_crowd, "barrier"), "step", MOST_LATENCY)
+            found = _searched(found, crowded, partial(_with_crowd, family), "sync", MOST_CROWD)
+    return _searched(found, [each for each, _ in members], partial(_with_crowd, "barrier"), "step", MOST_CROWD)
 
 
 def _most_at_once(parts: Sequence[Part]) -> int:

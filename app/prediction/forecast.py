@@ -19,6 +19,8 @@ VERIFIED_RANKS = 8  # beyond them nothing has been checked against a run
 SAMPLES, STEPS = 24, 6
 MOST_RANKS_IN_SAMPLES = 64  # beyond them a sample has ranks enough to tell their spread
 
+ALONE: dict[str, object] = {"batch_size_per_rank": None, "slow_rank": None, "slow_factor": 1.0}  # one usual rank
+
 # Settings that change what a step takes and that no calibration has.
 NEVER_CALIBRATED = {
     "precision": "fp32",
@@ -74,9 +76,7 @@ class Forecast:
         if self.setup.ranks == 1:
             return 1.0
         asked = self.setup.settings
-        alone = asked.model_copy(
-            update={"global_batch_size": asked.global_batch(self.setup.ranks), "batch_size_per_rank": None}
-        )
+        alone = asked.model_copy(update=ALONE | {"global_batch_size": asked.global_batch(self.setup.ranks)})
         return Forecast(self.name, self.setup.alone(alone), self.calibration).seconds / self.seconds
 
     @property

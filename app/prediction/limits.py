@@ -3,7 +3,7 @@
 import math
 
 from app.prediction.calibration import Calibration
-from app.prediction.forecast import MOST_RANKS, Forecast
+from app.prediction.forecast import ALONE, MOST_RANKS, Forecast
 from app.prediction.setup import setup_of
 from app.prediction.simulation import simulate
 from app.settings.fields import Settings
@@ -18,7 +18,7 @@ def ranks_at_half(forecast: Forecast) -> int | None:
     settings, calibration = forecast.setup.settings, forecast.calibration
     images = settings.global_batch(forecast.setup.ranks)
     fixed = settings.model_copy(update={"global_batch_size": images, "batch_size_per_rank": None})
-    alone = _seconds(fixed, 1, calibration)
+    alone = _seconds(fixed.model_copy(update=ALONE), 1, calibration)
 
     def pays(ranks: int) -> bool:
         return alone / _seconds(fixed, ranks, calibration) / ranks >= HALF

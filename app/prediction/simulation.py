@@ -113,7 +113,7 @@ def _drawing(setup: Setup, computing: Computing, samples: int, random: np.random
     spread = float(np.log(own).std())
     pace = np.ones((ranks, 1))
     if settings.slow_rank is not None:
-        pace[settings.slow_rank] = 1 / settings.slow_factor
+        pace[min(settings.slow_rank, ranks - 1)] = 1 / settings.slow_factor  # also where fewer ranks are tried
 
     def draw() -> Work:
         shape = (ranks, samples)

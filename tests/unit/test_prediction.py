@@ -109,6 +109,8 @@ def test_a_slow_rank_is_waited_for_by_all_others() -> None:
     slow = forecast(WORKERS="3", SYNC_MODE="ring_all_reduce", LINK_RATE="1gbit", SLOW_RANK="2", SLOW_FACTOR="3")
     assert slow.simulated.mean("wait") == pytest.approx(2 * (16 * 0.003 + 0.003) * 3 / 4)
     assert slow.seconds - usual.seconds == pytest.approx(2 * 16 * 0.003, rel=0.1)
+    assert slow.speedup < usual.speedup, "against a rank at full speed"
+    assert limits.ranks_at_half(slow)
 
 
 def test_ranks_that_vary_wait_for_the_slowest_and_more_ranks_wait_longer() -> None:
