@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from app.modes import MODES
 from app.settings import environment
+from app.settings.fields import DEFAULT_DATASETS
 from app.settings.forms import MOST_WORKERS
 from app.summary.run import Run
 from app.summary.words import duration
@@ -17,7 +18,6 @@ OF_A_STEP = (
     "threads_per_rank", "link_rate", "link_rate_by_rank", "link_delay", "link_loss", "slow_rank", "slow_factor",
     "rank_cpus",
 )  # fmt: skip
-MODELS, NOT_COSTED = ("vgg11", "lenet5"), ("sign",)  # what calibrations have, and a compressor that none has
 OTHERS = ("ring_all_reduce", "ddp", "flat_all_reduce", "halving_doubling")
 MOST_OTHERS = 2
 MORE = (2, 4)  # times as many ranks
@@ -32,13 +32,13 @@ class WhatIf:
 
 
 def what_if(run: Run) -> WhatIf | None:
-    """None where nothing can be predicted: no step was measured, or there are no costs for what the run does."""
+    """None where nothing can be predicted: no step was measured, or a mode or model is the user's own."""
     settings, step = run.manifest.settings, run.summary.run.seconds
     given, mode, ranks = run.manifest.given, run.mode, run.manifest.world_size
-    if step is None or given is None or mode not in MODES or settings["model"] not in MODELS:
+    if step is None or given is None or mode not in MODES or settings["model"] not in DEFAULT_DATASETS:
         return None
     words = {name.upper(): f"{given[name]}" for name in OF_A_STEP if given.get(name) is not None}
-    if settings.get("compression") in NOT_COSTED or not _accepted(words, mode, ranks):
+    if not _accepted(words, mode, ranks):
         return None
     numbers = [ranks, *(each for each in (times * ranks for times in MORE) if _accepted(words, mode, each))]
     fitting = [name for name in OTHERS if all(_accepted(words, name, each) for each in numbers)]

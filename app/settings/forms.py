@@ -21,10 +21,11 @@ MODEL = OneOfOrOwn(("vgg11", "lenet5", "resnet18"))
 DATASET = OneOfOrOwn(("shapes", "digits", "cifar10", "mnist"))
 RUN_NAME = Form(
     re.compile(
-        r"(?!(?:latest|benchmarks|comparisons|experiments|faults|auto|never)$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+        r"(?!(?:latest|benchmarks|calibrations|comparisons|experiments|faults|predictions|verifications|auto|never)$)"
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
     ).fullmatch,
     "at most 100 letters, digits, '.', '_' or '-', a letter or digit first, and not 'latest', 'benchmarks', "
-    "'comparisons', 'experiments', 'faults', 'auto' or 'never'",
+    "'calibrations', 'comparisons', 'experiments', 'faults', 'predictions', 'verifications', 'auto' or 'never'",
 )
 RESUME = Form(re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}").fullmatch, "auto, never, or the name of a run in results/")
 LINK_RATE = Form(link_rates.read_rate, link_rates.RATE_WORDS)

@@ -313,7 +313,6 @@ def test_the_same_seed_gives_the_same_prediction() -> None:
 # What a machine is like, for simulated "runs": predictions by a model of it are held against them.
 SPREAD = list(np.exp(np.random.default_rng(0).normal(0, 0.5, 200)))
 SHORT = Line(0.0, 1e-5)
-LINKS = {"LINK_RATE": "1gbit", "RANK_CPUS": "0.5"}
 MACHINE = replace(
     KNOWN,
     passing=dict.fromkeys(KNOWN.passing, Passing(call=0.0002, message=0.00005, byte=2e-10, latency=0.0001)),
@@ -324,8 +323,11 @@ MACHINE = replace(
 )
 # With LeNet-5, most of the first message passes in the burst; with VGG-11, all wait long for the slowest rank.
 CELLS = [
-    {"MODEL": model, "SYNC_MODE": mode, "WORKERS": workers, "GLOBAL_BATCH_SIZE": batch, **LINKS}
-    for model, batch in (("vgg11", "256"), ("lenet5", "5"))
+    {"SYNC_MODE": mode, "WORKERS": workers, "LINK_RATE": "1gbit", **work}
+    for work in (
+        {"MODEL": "vgg11", "GLOBAL_BATCH_SIZE": "256", "RANK_CPUS": "0.5"},
+        {"MODEL": "lenet5", "GLOBAL_BATCH_SIZE": "5"},
+    )
     for mode in ("ring_all_reduce", "all_reduce")
     for workers in ("1", "4")
 ]
