@@ -95,6 +95,11 @@ def _goes_before(one: Send, other: Send) -> bool:
     return one.round < other.round and one.message.receiver != other.message.receiver
 
 
+def _comes_before(one: Receive, other: Receive) -> bool:
+    """So the other is asked for when the last such piece is on its way: two senders at once would share the link."""
+    return one.round < other.round and one.message.sender != other.message.sender
+
+
 class Rounds:
     """Keeps its memory from step to step, because fresh memory costs as much time as an addition."""
 
@@ -130,6 +135,8 @@ class Rounds:
                     departures.start(turn[0].round if turn else plan.last_round)
                 while expected < len(plan.receives) and len(landing) < plan.ahead:
                     receive = plan.receives[expected]
+                    if sum(_comes_before(each, receive) for each in plan.receives[done:expected]) > 1:
+                        break
                     if not receive.message.adds:
                         if receive.after > free_since or not departures.started(receive.sent):
                             break
