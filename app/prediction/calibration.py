@@ -150,14 +150,13 @@ class Calibration:
     def margin(self, settings: Settings) -> float:
         """By which factor four of five measured steps are at most longer or shorter than predicted ones.
 
-        As the runs of the same model were, or of the same mode as well, whichever were further off; as all were, where
-        that model has too few.
+        As all runs were, those of the same model, or those of the same mode as well: whichever were furthest off. Few
+        runs that fit well say little about a mode that is not among them.
         """
         several = [each for each in self.fits if each.ranks > 1]
         of_model = [each for each in several if each.asked.model == settings.model]
         of_mode = [each for each in of_model if each.asked.sync_mode == settings.sync_mode]
-        groups = [fits for fits in (of_mode, of_model) if len(fits) > 1] or [several]
-        return max(_margin(fits) for fits in groups)
+        return max(_margin(fits) for fits in (of_mode, of_model, several) if len(fits) > 1 or fits is several)
 
     @property
     def error(self) -> float:
