@@ -21,5 +21,5 @@ measure_model() {
     say "MODEL=$2 is not in calibration '$1': it is measured on one rank, which takes half a minute or so"
     of_experiment plan model --fresh --set "MODEL=$2"
     make_runs model
-    of_grids calibrate "$1" --model "$2"
+    work_on_grids calibrate "$1" --model "$2"
 }

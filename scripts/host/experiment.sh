@@ -4,6 +4,8 @@
 REFRESH_SECONDS=1
 RESULTS_ROOT=results GRIDS=scripts/experiments # where runs go, and where grid files are
 QUICK=() # --quick, for the smaller version of a grid
+KEPT='Finished runs are kept: the same command goes on from here.' # after an interrupt
+AT_WORK='' # the container of work_on_grids
 
 # Makes all unfinished runs of one experiment. To be called where errors end the script (set -e).
 make_runs() {
@@ -38,8 +40,21 @@ of_experiment() { of_grids experiment "$@"; }
 # A command in the image that sees the grid files and the results.
 of_grids() {
     # It takes seconds and writes files whole or not at all: Ctrl-C ends the wait for it, but not the command itself.
-    of_image --sig-proxy=false --volume "$PWD/$RESULTS_ROOT:/lockstep/results" \
-        --volume "$PWD/$GRIDS:/lockstep/experiments:ro" "$LOCKSTEP_IMAGE" "$@"
+    with_grids --sig-proxy=false "$LOCKSTEP_IMAGE" "$@"
+}
+
+# The same for a command that may take minutes: Ctrl-C ends it.
+work_on_grids() {
+    local code=0
+    AT_WORK=$COMPOSE_PROJECT_NAME-grids-$$
+    begin with_grids --name "$AT_WORK" "$LOCKSTEP_IMAGE" "$@"
+    wait "$ATTENDED" || code=$?
+    ATTENDED='' AT_WORK=''
+    return "$code"
+}
+
+with_grids() {
+    of_image --volume "$PWD/$RESULTS_ROOT:/lockstep/results" --volume "$PWD/$GRIDS:/lockstep/experiments:ro" "$@"
 }
 
 # One run of the cluster with exactly these settings, whatever the environment and .env hold.
@@ -73,11 +88,12 @@ leave_experiment() {
     local code=$1
     trap '' INT TERM HUP
     [[ ! -t 2 ]] || printf '\r\033[K' >&2
+    [[ ! $AT_WORK ]] || docker rm --force "$AT_WORK" >/dev/null 2>&1 || true
     if [[ ${ATTENDED:-} ]] && kill -TERM "$ATTENDED" 2>/dev/null; then
         say 'Stopping'
         wait "$ATTENDED" || true
     fi
-    say 'Interrupted. Finished runs are kept: the same command goes on from here.'
+    say "Interrupted.${KEPT:+ $KEPT}"
     exit "$code"
 }
 

@@ -1,15 +1,19 @@
 """Predictions from the command line: without a calibration, from one that is known, and from one made here."""
 
 import json
+import os
 import shutil
+import signal
 from hashlib import sha256
 from typing import Any
 
 import pytest
 
-from tests.containers.cluster import ROOT, Clone
+from tests.containers.cluster import ROOT, Clone, docker, until
 
 LISTS = "scripts/predict WORKERS=1,3,7,15 LINK_RATE=200mbit,1gbit SYNC_MODE=ring_all_reduce,ddp RANK_CPUS=0.5"
+
+LONG_SECONDS = 1800  # of a calibration, or a verification
 
 
 def predicted(clone: Clone, name: str) -> list[dict[str, Any]]:
@@ -18,14 +22,18 @@ def predicted(clone: Clone, name: str) -> list[dict[str, Any]]:
     return cells
 
 
+def put_known(clone: Clone) -> None:
+    folder = clone.folder / "results/calibrations/known"
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / "tests/calibrations/known.json", folder / "model.json")
+
+
 def test_a_prediction_needs_a_calibration_and_then_no_run(used_clone: Clone) -> None:
     code, output = used_clone.run("scripts/predict", "WORKERS=3")
     assert code == 2, output
     assert "nothing was calibrated yet. Run scripts/calibrate first" in output
 
-    folder = used_clone.folder / "results/calibrations/known"
-    folder.mkdir(parents=True)
-    shutil.copy(ROOT / "tests/calibrations/known.json", folder / "model.json")
+    put_known(used_clone)
     code, output = used_clone.run("bash", "-c", LISTS)
     assert code == 0, output
     cells = predicted(used_clone, "settings")
@@ -53,9 +61,27 @@ def test_a_prediction_needs_a_calibration_and_then_no_run(used_clone: Clone) -> 
         assert words in output
 
 
+def test_ctrl_c_ends_a_prediction_that_takes_minutes(used_clone: Clone) -> None:
+    put_known(used_clone)
+    process = used_clone.start("scripts/predict", "WORKERS=899,949,999", "SYNC_MODE=ring_all_reduce,tree")
+    at_work = ("ps", "--all", "--quiet", "--filter", f"name={used_clone.project}-grids")
+    until(lambda: docker(*at_work), "the container that predicts")
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "Interrupted." in output
+    assert not docker(*at_work)
+
+
+def run_long(clone: Clone, command: str) -> tuple[int, str]:
+    process = clone.start("bash", "-c", command)
+    output, _ = process.communicate(timeout=LONG_SECONDS)
+    return process.returncode, output
+
+
 @pytest.mark.long
 def test_a_calibration_explains_its_own_runs(used_clone: Clone) -> None:
-    code, output = used_clone.run("bash", "-c", "scripts/calibrate")
+    code, output = run_long(used_clone, "scripts/calibrate")
     assert code == 0, output
     model = json.loads((used_clone.folder / "results/calibrations/this-machine/model.json").read_text())
     assert len(model["fits"]) == 22
@@ -77,7 +103,7 @@ def test_a_calibration_explains_its_own_runs(used_clone: Clone) -> None:
     assert code == 0, output
     assert "is measured on one rank" not in output, "once is enough"
 
-    code, output = used_clone.run("bash", "-c", "scripts/verify cells --quick")
+    code, output = run_long(used_clone, "scripts/verify cells --quick")
     assert code in (0, 1), output  # whether predictions hold is the machine's affair; that each was checked is ours
     verified = json.loads((used_clone.folder / "results/verifications/cells/verification.json").read_text())
     assert verified["cells"] == 6
