@@ -49,8 +49,7 @@ class Schedule:
 
         The first pieces of a round's messages come before all second ones.
         """
-        rounds = ([[*_cut(each, most)] for each in messages] for messages in self.rounds)
-        return Schedule(tuple(tuple(filter(None, chain(*zip_longest(*messages)))) for messages in rounds))
+        return Schedule(tuple(_in_pieces(each, most) for each in self.rounds))
 
     def completing(self, elements: int, world_size: int) -> frozenset[tuple[int, Message]]:
         """The additions, by round, that complete a sum over all ranks.
@@ -84,6 +83,13 @@ class Schedule:
                     missing = ", ".join(map(str, _ranks_in(everybody & ~ranks)))
                     raise ValueError(f"rank {rank} ends without {_words(stretch)} of rank {missing}")
         return frozenset(found)
+
+
+def _in_pieces(messages: Round, most: int) -> Round:
+    if all(len(each.piece) <= most for each in messages):
+        return messages
+    pieces = ([*_cut(each, most)] for each in messages)
+    return tuple(filter(None, chain(*zip_longest(*pieces))))
 
 
 def _cut(message: Message, most: int) -> Iterator[Message]:

@@ -138,7 +138,7 @@ class Calibration:
     computing: dict[str, Computing]
     passing: dict[str, Passing]  # by family
     between: float  # CPU seconds from the end of a step to the begin of the next one
-    hidden_rate: float  # part of the links' rate that is left to messages while backward has the CPU
+    hidden_byte: float  # seconds by which each takes longer while backward has the CPU
     coding: dict[str, float]  # CPU seconds of a compressor for each byte of gradients
     fits: list[Fit] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)

@@ -19,6 +19,7 @@ from app.settings.fields import Settings
 
 MOST_CELLS = 1000
 MOST_STARTED = 101  # that Compose starts, so that WORKERS of a run can have
+WITH_COMMAS = "LINK_RATE_BY_RANK"  # several ranks' rates are one value
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def asked(words: Sequence[str]) -> Asked:
     for name in lists:
         if name not in known():
             raise SettingError(f"{shown(name)} is not a setting that can be predicted. {hint(name, known())}")
-    values = {name: value.split(",") for name, value in lists.items()}
+    values = {name: [value] if name == WITH_COMMAS else value.split(",") for name, value in lists.items()}
     if len(names) > 1:
         raise SettingError(f"{len(names)} grids were given. Allowed: one, and lists of values such as WORKERS=1,3,7.")
     if names:

@@ -16,7 +16,7 @@ from app.machine import folders
 from app.machine.say import Say
 from app.prediction import calibration, cells, fitting, rivals, tables, verification
 from app.prediction.calibration import Check
-from app.prediction.forecast import Forecast
+from app.prediction.forecast import Forecast, work_out
 from app.prediction.observed import Observed
 from app.prediction.pages import predicted, verified
 from app.prediction.pages.predicted import Predicted
@@ -73,14 +73,13 @@ def predict(words: Sequence[str], say: Say, *, name: str | None, one_host: bool 
     asked = cells.asked(words)
     found = cells.forecasts(asked, model, one_host=one_host)
     folders.check_writable(folders.RESULTS)
-    for number, each in enumerate(found, 1):
-        print(f"[{number}/{len(found)}] {each.name}", file=sys.stderr, flush=True)
-        _ = each.simulated, each.speedup  # which takes the time, and is kept
+    found = work_out(found, lambda line: print(line, file=sys.stderr, flush=True))
     table = tables.predicted(found)
     say(on_terminal(table))
-    sentences = list(tables.limits_of(found))
-    for line in sentences:
+    sentences = []
+    for line in tables.limits_of(found):
         say(line)
+        sentences.append(line)
     folder = folders.RESULTS / PREDICTIONS / asked.name
     options = [*([f"--calibration={name}"] if name else []), *HOSTS[one_host]]
     page = predicted.write(Predicted(words, options, found, sentences, [table]), folder)
@@ -104,7 +103,7 @@ def plan_verification(
     read = grid.read(name, quick=quick, given=dict(each.split("=", 1) for each in given))
     used = calibration.read(model)
     verification.reference(used)
-    found = cells.forecasts(cells.of_grid(read), used, one_host=True)
+    found = work_out(cells.forecasts(cells.of_grid(read), used, one_host=True))
     folders.check_writable(folders.RESULTS)
     if fresh:
         shutil.rmtree(verification.folder_of(name), ignore_errors=True)
@@ -121,7 +120,7 @@ def verify(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str
     """Lay what was measured beside what was predicted; the exit code says whether predictions hold."""
     read = grid.read(name, quick=quick, given=dict(each.split("=", 1) for each in given))
     used = calibration.read(model)
-    forecasts = cells.forecasts(cells.of_grid(read), used, one_host=True)
+    forecasts = work_out(cells.forecasts(cells.of_grid(read), used, one_host=True))
     plan = Plan.read(verification.name_of(name), quick=quick)
     results = Results(verification.interleaved(read), plan)
     checked = verification.checked(forecasts, results, used)

@@ -10,15 +10,18 @@ from statistics import mean, median
 import numpy as np
 
 from app.errors import LockstepError
+from app.machine.parallel import on_all_cores
 from app.prediction.calibration import Calibration, Computing, Domain, Fit, Line, Passing, Provenance
 from app.prediction.least_squares import line_through, non_negative
 from app.prediction.observed import COMPUTING, Observed
+from app.prediction.setup import Setup
 from app.prediction.simulation import simulate
 from app.prediction.traffic import ELEMENT_BYTES, Part, barrier, overlaps, traffic
 from app.prediction.waves import Figures
 from app.settings.link_rates import read_rate
 
 MOST_LATENCY, MOST_CROWD = 0.001, 0.005  # seconds
+MOST_HIDDEN = 1e-7  # seconds for each byte
 MOST_SAMPLES = 400  # of a spread
 TRIES = 8  # of a search by golden section, each of which leaves 0.62 of the way
 GOLDEN = (math.sqrt(5) - 1) / 2
@@ -33,23 +36,31 @@ def fit(name: str, runs: Sequence[Observed]) -> Calibration:
     if not explicit:
         raise LockstepError("no run of the calibration with exchanges is finished. Run scripts/calibrate again.")
     found = Calibration(
-        name, _provenance(runs[0]), _domain(runs), _computing(plain), {}, median(each.between for each in runs), 1.0, {}
+        name, _provenance(runs[0]), _domain(runs), _computing(plain), {}, median(each.between for each in runs), 0.0, {}
     )
     found = _with_passing(found, [(each, traffic(each.settings, each.setup.shapes, each.ranks)) for each in explicit])
     if hidden := [each for each in plain if each.ranks > 1 and overlaps(each.settings)]:
-        found = _searched(found, hidden, lambda model, rate: replace(model, hidden_rate=rate), "step", 1.0)
+        found = _searched(found, hidden, lambda model, each: replace(model, hidden_byte=each), "sync", MOST_HIDDEN)
     coding: dict[str, float] = {}
     for each in runs:
         if each.settings.compression != "none":
             coding[each.settings.compression] = _coding(each, found)
     found = replace(found, coding=coding)
-    return replace(found, fits=[_fit(each, found, _without(each, runs, found)) for each in runs])
+    return replace(found, fits=_fits(runs, found, [_without(each, runs, found) for each in runs]))
 
 
-def _fit(run: Observed, model: Calibration, without: Calibration) -> Fit:
-    """A run beside its simulation, and beside that by a model that does not know it."""
-    simulated, foreseen = (simulate(run.setup, each).means for each in (model, without))
-    return Fit(run.name, run.given, run.ranks, run.seconds(), simulated, foreseen["step"])
+def _fits(runs: Sequence[Observed], model: Calibration, without: Sequence[Calibration]) -> list[Fit]:
+    """Each run beside its simulation, and beside that by a model that does not know it."""
+    models = [*([model] * len(runs)), *without]
+    found = list(on_all_cores(_means, [(run.setup, each) for run, each in zip([*runs, *runs], models, strict=True)]))
+    return [
+        Fit(run.name, run.given, run.ranks, run.seconds, simulated, foreseen["step"])
+        for run, simulated, foreseen in zip(runs, found, found[len(runs) :], strict=False)
+    ]
+
+
+def _means(simulated: tuple[Setup, Calibration]) -> dict[str, float]:
+    return simulate(*simulated).means
 
 
 def _without(run: Observed, runs: Sequence[Observed], model: Calibration) -> Calibration:
@@ -117,7 +128,7 @@ def with_model(model: Calibration, runs: Sequence[Observed]) -> Calibration:
         domain=replace(model.domain, models=list(dict.fromkeys([*model.domain.models, name]))),
     )
     fits = [each for each in model.fits if each.asked.model != name]
-    return replace(found, fits=[*fits, *(_fit(each, found, found) for each in runs)])
+    return replace(found, fits=[*fits, *_fits(runs, found, [found] * len(runs))])
 
 
 def _computing(runs: Sequence[Observed]) -> dict[str, Computing]:
@@ -202,13 +213,10 @@ def _searched(
     most: float,
 ) -> Calibration:
     """With the value between 0 and `most` with which these runs' phase comes out nearest, as a ratio."""
+    measured = [(each.setup, each.seconds[phase]) for each in runs]
 
     def missed(value: float) -> float:
-        tried = changed(model, value)
-        return mean(
-            math.log(simulate(each.setup, tried, steps=3, samples=12).mean(phase) / each.seconds()[phase]) ** 2
-            for each in runs
-        )
+        return mean(on_all_cores(partial(_missed, changed(model, value), phase), measured))
 
     low, high = 0.0, most
     inner = [high - GOLDEN * (high - low), low + GOLDEN * (high - low)]
@@ -221,6 +229,11 @@ def _searched(
             low, inner, costs = inner[0], [inner[1], inner[0] + GOLDEN * (high - inner[0])], [costs[1], 0.0]
             costs[1] = missed(inner[1])
     return changed(model, (low + high) / 2)
+
+
+def _missed(model: Calibration, phase: str, measured: tuple[Setup, float]) -> float:
+    setup, seconds = measured
+    return math.log(simulate(setup, model, steps=3, samples=12).mean(phase) / seconds) ** 2
 
 
 def _coding(run: Observed, model: Calibration) -> float:

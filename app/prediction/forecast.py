@@ -1,6 +1,6 @@
 """What a cell would take: seconds with an interval, what bounds it, and what of it lies outside the calibration."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -8,11 +8,12 @@ from app import cadence
 from app.costs.bandwidth import LinkSpeed
 from app.errors import SettingError
 from app.gradient_sync.contract import size_of
-from app.prediction.calibration import Calibration
+from app.machine.parallel import on_all_cores
+from app.prediction.calibration import Calibration, Domain
 from app.prediction.setup import Setup, parameters_of
 from app.prediction.simulation import Simulated, simulate
 from app.settings.fields import Settings
-from app.settings.link_rates import read_rate
+from app.settings.links import Asked
 
 MOST_RANKS = 1024  # that are simulated
 VERIFIED_RANKS = 8  # beyond them nothing has been checked against a run
@@ -29,7 +30,6 @@ NEVER_CALIBRATED = {
     "backend": "gloo",
     "link_delay": None,
     "link_loss": None,
-    "link_rate_by_rank": None,
     "threads_per_rank": None,
 }
 
@@ -114,6 +114,22 @@ class Forecast:
         return list(_outside(self.setup, self.calibration))
 
 
+def work_out(forecasts: Sequence[Forecast], say: Callable[[str], object] = lambda _: None) -> list[Forecast]:
+    """The same with what takes time done, on all cores; says how far it is."""
+    for each in forecasts:
+        parameters_of(each.setup.settings.model)  # for all processes
+    found = []
+    for number, each in enumerate(on_all_cores(_worked_out, forecasts), 1):
+        say(f"[{number}/{len(forecasts)}] {each.name}")
+        found.append(each)
+    return found
+
+
+def _worked_out(forecast: Forecast) -> Forecast:
+    _ = forecast.simulated, forecast.speedup, forecast.least_sync  # each is kept
+    return forecast
+
+
 def check(settings: Settings, calibration: Calibration) -> None:
     """Refuse what the simulation has no costs for."""
     if settings.model not in calibration.computing:
@@ -133,10 +149,7 @@ def _outside(setup: Setup, calibration: Calibration) -> Iterator[str]:
         yield f"{setup.ranks} ranks: simulated, not verified beyond {VERIFIED_RANKS}"
     elif setup.ranks > domain.most_ranks:
         yield f"{setup.ranks} ranks: calibrated with {domain.least_ranks} to {domain.most_ranks}"
-    if settings.link_rate is None and setup.ranks > 1:
-        yield "links without a rate: calibrated with rates only"
-    elif settings.link_rate is not None and not domain.least_rate <= read_rate(settings.link_rate) <= domain.most_rate:
-        yield f"LINK_RATE={settings.link_rate}: calibrated with {_rate(domain.least_rate)} to {_rate(domain.most_rate)}"
+    yield from _links_outside(setup, domain)
     if settings.rank_cpus is None or not domain.least_quota <= settings.rank_cpus <= domain.most_quota:
         asked = "no RANK_CPUS" if settings.rank_cpus is None else f"RANK_CPUS={settings.rank_cpus:g}"
         yield f"{asked}: calibrated with {domain.least_quota:g} to {domain.most_quota:g}"
@@ -152,6 +165,17 @@ def _outside(setup: Setup, calibration: Calibration) -> Iterator[str]:
     for name, usual in NEVER_CALIBRATED.items():
         if (value := getattr(settings, name)) != usual:
             yield f"{name.upper()}={value}: not modelled"
+
+
+def _links_outside(setup: Setup, domain: Domain) -> Iterator[str]:
+    rates = {Asked.of(setup.settings, rank).bits_per_second for rank in range(setup.ranks)}
+    for rate in sorted(each for each in rates if each):
+        if not domain.least_rate <= rate <= domain.most_rate:
+            yield f"links of {_rate(rate)}: calibrated with {_rate(domain.least_rate)} to {_rate(domain.most_rate)}"
+    if setup.ranks > 1 and None in rates:
+        yield "links without a rate: calibrated with rates only"
+    if len(rates) > 1:
+        yield "links that differ: calibrated with equal ones"
 
 
 def _rate(bits: float) -> str:

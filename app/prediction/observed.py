@@ -66,6 +66,7 @@ class Observed:
             [[step.cpu_seconds.of(*phases) if step.cpu_seconds else 0.0 for step in steps] for steps in self.steps]
         ).T
 
+    @cached_property
     def seconds(self) -> dict[str, float]:
         """Means over ranks and steps, by phase; computing has what no phase of its own has."""
         every = [step for steps in self.steps for step in steps]

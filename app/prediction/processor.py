@@ -30,7 +30,7 @@ class Processors:
         self._cores, self._ranks = cpus.shared_cores, ranks
         self._allowed = np.inf if cpus.quota is None else cpus.quota * PERIOD_SECONDS  # in a period
         self._phase = random.uniform(0, PERIOD_SECONDS, (ranks, samples))
-        self._window = np.full((ranks, samples), -1.0)  # the period in which each rank worked last
+        self._renewal = np.full((ranks, samples), -np.inf)  # the end of the period in which each rank worked last
         self._used = np.zeros((ranks, samples))  # CPU time in that period
         self._clock = np.full(samples, -np.inf)  # when the shared cores were looked at last,
         self._backlog = np.zeros(samples)  # and how long they needed then for the short works that they had been given
@@ -71,12 +71,11 @@ class Processors:
     def _in_turns(self, start: Figures, work: Figures, pace: Figures) -> Figures:
         """From event to event: a rank begins, is done, has used up its allowance, or gets the next one."""
         now, left, end = start.min(axis=0), work.copy(), start.copy()
-        window: Figures = np.floor((start + self._phase) / PERIOD_SECONDS)
-        used: Figures = np.where(window == self._window, self._used, 0.0)
+        renewal = self._renewal_after(start, self._phase)
+        used: Figures = np.where(abs(renewal - self._renewal) < MOMENT, self._used, 0.0)
         unfinished = left > MOMENT
         while unfinished.any():
             begun = unfinished & (start <= now + MOMENT)
-            renewal = (window + 1) * PERIOD_SECONDS - self._phase
             unused = self._allowed - used
             at_work = begun & (unused > MOMENT)
             speed = pace * np.minimum(1.0, (self._cores or 1) / np.maximum((at_work * pace).sum(axis=0), MOMENT))
@@ -88,40 +87,59 @@ class Processors:
             now = now + taken
             done = np.where(at_work, taken * speed, 0.0)
             renewed = begun & (renewal <= now + MOMENT)
-            left, used, window = left - done, np.where(renewed, 0.0, used + done), window + renewed
+            left, used, renewal = left - done, np.where(renewed, 0.0, used + done), renewal + renewed * PERIOD_SECONDS
             finished = unfinished & (left <= MOMENT)
             end = np.where(finished, now, end)
-            np.copyto(self._window, window, where=finished)
+            np.copyto(self._renewal, renewal, where=finished)
             np.copyto(self._used, used, where=finished)
             unfinished &= ~finished
         return end
 
     def _within_quota(self, ranks: Indices | slice, start: Figures, work: Figures, speed: Figures) -> Figures:
+        end: Figures = start + work / speed
         if np.isinf(self._allowed):
-            return np.asarray(start + work / speed)
-        phase = self._phase[ranks]
-        window = np.floor((start + phase) / PERIOD_SECONDS)
-        used = np.where(window == self._window[ranks], self._used[ranks], 0.0)
-        ends_at = (window + 1) * PERIOD_SECONDS - phase
-        here = np.minimum(work, np.minimum(np.maximum(self._allowed - used, 0.0), (ends_at - start) * speed))
+            return end
+        before, renewal = self._used[ranks], self._renewal[ranks]
+        used = before + work
+        fits = (used <= self._allowed) & (end <= renewal) & (start >= renewal - PERIOD_SECONDS)
+        if fits.all():
+            self._used[ranks] = used
+            return end
+        self._used[ranks] = np.where(fits, used, before)
+        rows, columns = others = np.nonzero(~fits)
+        which = np.arange(self._ranks)[ranks][rows], columns
+        each = (np.broadcast_to(values, end.shape)[others] for values in (start, work, speed))
+        end[others] = self._over_periods(which, *each)
+        return end
+
+    def _over_periods(self, which: tuple[Indices, Indices], start: Figures, work: Figures, speed: Figures) -> Figures:
+        """The same for single ranks and samples: work that begins in another period than the last, or outlasts it."""
+        renewal = self._renewal_after(start, self._phase[which])
+        used = np.where(abs(renewal - self._renewal[which]) < MOMENT, self._used[which], 0.0)
+        here = np.minimum(work, np.minimum(np.maximum(self._allowed - used, 0.0), (renewal - start) * speed))
         rest = work - here
-        in_a_period = np.minimum(self._allowed, PERIOD_SECONDS * speed)
-        whole = np.maximum(np.ceil(rest / in_a_period) - 1, 0.0)
-        last = rest - whole * in_a_period
+        whole = np.maximum(np.ceil(rest / np.minimum(self._allowed, PERIOD_SECONDS * speed)) - 1, 0.0)
+        last = rest - whole * np.minimum(self._allowed, PERIOD_SECONDS * speed)
         over = rest > 0
-        until = np.where(over, window + 1 + whole, window)
-        newer = until >= self._window[ranks]  # what began earlier may be asked for later
-        self._used[ranks] = np.where(newer, np.where(over, last, used + here), self._used[ranks])
-        self._window[ranks] = np.maximum(until, self._window[ranks])
-        return np.where(over, ends_at + whole * PERIOD_SECONDS + last / speed, start + here / speed)
+        ended = np.where(over, renewal + (1 + whole) * PERIOD_SECONDS, renewal)
+        newer = ended > self._renewal[which] - MOMENT  # what began earlier may be asked for later
+        self._used[which] = np.where(newer, np.where(over, last, used + here), self._used[which])
+        self._renewal[which] = np.where(newer, ended, self._renewal[which])
+        return np.where(over, renewal + whole * PERIOD_SECONDS + last / speed, start + here / speed)
+
+    @staticmethod
+    def _renewal_after(start: Figures, phase: Figures) -> Figures:
+        """When the period ends in which that lies."""
+        return np.asarray((np.floor((start + phase) / PERIOD_SECONDS) + 1) * PERIOD_SECONDS - phase)
 
 
 def _one_after_another(start: Figures, work: Figures) -> Figures:
     """When each is done by a single processor that takes them in the order in which they come."""
-    order = np.argsort(start, axis=0, kind="stable")
-    taken = np.take_along_axis(work, order, axis=0)
-    before = np.cumsum(taken, axis=0) - taken
-    ends = np.maximum.accumulate(np.take_along_axis(start, order, axis=0) - before, axis=0) + before + taken
-    end = np.empty_like(ends)
-    np.put_along_axis(end, order, ends, axis=0)
+    if len(start) == 1:
+        return start + work
+    order = np.argsort(start, axis=0, kind="stable"), np.arange(start.shape[1])
+    taken = work[order]
+    through = np.cumsum(taken, axis=0)
+    end = np.empty_like(start)
+    end[order] = np.maximum.accumulate(start[order] - (through - taken), axis=0) + through
     return end

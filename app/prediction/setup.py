@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-import numpy as np
 import torch
 
 from app.gradient_sync.contract import learned_of
@@ -14,7 +13,7 @@ from app.machine.cpus import look
 from app.prediction.network import Links
 from app.prediction.processor import Cpus
 from app.settings.fields import ModelName, Settings
-from app.settings.link_rates import read_rate
+from app.settings.links import Asked
 from app.training import models
 
 MTU_BYTES = 1500  # of Docker's networks
@@ -66,8 +65,9 @@ def setup_of(settings: Settings, ranks: int, *, cores: int | None = None, one_ho
 
 
 def _links(settings: Settings, ranks: int) -> Links:
-    if settings.link_rate is None:
-        return Links.alike(ranks, UNSHAPED_BYTES_PER_SECOND)
-    bits = read_rate(settings.link_rate)
-    rate = payload_rate(bits, MTU_BYTES) or UNSHAPED_BYTES_PER_SECOND
-    return Links(np.full(ranks, rate), np.full(ranks, rate), np.full(ranks, float(burst_bytes(bits))))
+    asked = [Asked.of(settings, rank).bits_per_second for rank in range(ranks)]
+    rates = [payload_rate(bits, MTU_BYTES) if bits else None for bits in asked]
+    return Links.of(
+        [(rate or UNSHAPED_BYTES_PER_SECOND,) * 2 for rate in rates],
+        [float(burst_bytes(bits)) if bits else 0.0 for bits in asked],
+    )

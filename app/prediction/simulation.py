@@ -1,7 +1,7 @@
 """Steps of a cell, one after another, in many samples at once, with the costs of a calibration."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -72,7 +72,7 @@ def costs_of(calibration: Calibration) -> Costs:
         name: MessageCosts(each.latency, each.crowd, each.message, each.byte, each.message, each.byte, each.byte)
         for name, each in calibration.passing.items()
     }
-    return Costs(families, {name: each.call for name, each in calibration.passing.items()}, calibration.hidden_rate)
+    return Costs(families, {name: each.call for name, each in calibration.passing.items()})
 
 
 Take = Callable[[Figures, Work, bool], tuple[Figures, Phases]]
@@ -83,6 +83,7 @@ def _step(machine: Machine, setup: Setup, calibration: Calibration) -> Take:
     settings, costs = setup.settings, costs_of(calibration)
     if overlaps(settings) and setup.ranks > 1:
         ready = calibration.computing[settings.model].ready
+        costs = replace(costs, hidden_rate=_hidden_rate(setup, calibration))
         parts = [(ready[each.complete - 1], each.part) for each in buckets(settings, setup.shapes, setup.ranks)]
         return lambda now, work, due: take_overlapped(machine, now, work, parts, costs)
     exchanges: Sequence[Part] = traffic(settings, setup.shapes, setup.ranks)
@@ -96,6 +97,12 @@ def _step(machine: Machine, setup: Setup, calibration: Calibration) -> Take:
         return take(machine, now, work, [], costs)
 
     return taken
+
+
+def _hidden_rate(setup: Setup, calibration: Calibration) -> float:
+    """The part of the slowest link's rate that is left while backward has the CPU: more of a slow link's."""
+    own = 2 * calibration.passing["all_reduce"].byte + 1 / float(setup.links.sends.min())
+    return own / (own + calibration.hidden_byte)
 
 
 def _coding_seconds(setup: Setup, calibration: Calibration) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.prediction.exchange import Machine, MessageCosts
+from app.prediction.processor import MOMENT
 from app.prediction.traffic import Part
 from app.prediction.waves import Figures
 
@@ -77,13 +78,15 @@ def _exchanged(machine: Machine, part: Part, costs: Costs, begin: Figures) -> Fi
     return machine.exchange(part.waves, part.element_bytes, costs.families[part.family], called)
 
 
-def take_overlapped(
-    machine: Machine, begin: Figures, work: Work, buckets: Sequence[tuple[float, Part]], costs: Costs
-) -> tuple[Figures, Phases]:
-    """The same for exchanges behind backward, each with the part of backward after which it can start.
+Buckets = Sequence[tuple[float, Part]]  # each with the part of backward after which it can start
 
-    While backward has the CPU, messages pass at a part of the links' rate. So they are simulated by a clock that goes
-    slower until the last rank has ended backward.
+
+def take_overlapped(
+    machine: Machine, begin: Figures, work: Work, buckets: Buckets, costs: Costs
+) -> tuple[Figures, Phases]:
+    """The same for exchanges behind backward.
+
+    The CPU time of what passes meanwhile comes out of the same quota, so it makes backward longer.
     """
     compute = machine.processors.compute
     now = compute(begin, work.before, work.pace)
@@ -92,27 +95,54 @@ def take_overlapped(
         now = compute(now, (share - so_far) * work.backward, work.pace)
         ready.append(now)
         so_far = share
-    computed = compute(now, (1 - so_far) * work.backward, work.pace)
-    clock = _SlowClock(ready[0].max(axis=0), computed.max(axis=0), costs.hidden_rate)
-    behind = machine.afresh()  # its clock is the slow one
-    ends: list[Figures] = []
-    for (_, part), moment in zip(buckets, ready, strict=True):
-        start = clock.at(machine.after_a_core(moment, costs.families["barrier"].crowd))  # a thread wakes up for it
-        if len(ends) >= IN_FLIGHT:
-            start = np.maximum(start, ends[-IN_FLIGHT])
-        ends.append(_exchanged(behind, part, costs, start))
-    passed = clock.back(np.max(ends, axis=0))
-    # The processor's time for messages comes out of the same quota as backward's.
-    own = np.zeros((machine.ranks, machine.samples))
-    for _, part in buckets:
-        own += part.cpu(costs.families[part.family], machine.ranks)[:, np.newaxis] + costs.call[part.family]
-    worked = machine.processors.run(np.arange(machine.ranks), computed, own)
+    alone = compute(now, (1 - so_far) * work.backward, work.pace)
+    own = [
+        part.cpu(costs.families[part.family], machine.ranks)[:, np.newaxis] + costs.call[part.family]
+        for _, part in buckets
+    ]
+    meanwhile = np.zeros_like(begin)  # CPU time
+    for each, (start, end) in zip(own, _behind(machine, ready, alone, buckets, costs), strict=True):
+        meanwhile += each * np.clip((alone - start) / np.maximum(end - start, MOMENT), 0.0, 1.0)
+    computed = compute(alone, meanwhile)
+    first, longer = ready[0], (computed - ready[0]) / np.maximum(alone - ready[0], MOMENT)
+    ready = [first + (each - first) * longer for each in ready]
+    ends = [end for _, end in _behind(machine, ready, computed, buckets, costs)]
+    passed = np.max(ends, axis=0)
+    worked = machine.processors.run(np.arange(machine.ranks), computed, np.sum(own, axis=0) - meanwhile)
     done = np.maximum(worked, passed)
     last = np.broadcast_to(ready[-1].max(axis=0), done.shape)  # until then a rank waits for others
     met = np.minimum(np.maximum(computed, last), done)
     end = compute(done, work.after, work.pace)
-    hidden = np.minimum(computed, passed) - np.minimum(ready[0], computed)
-    return end, Phases(computed - begin, met - computed, done - met, end - done, hidden)
+    return end, Phases(computed - begin, met - computed, done - met, end - done, _covered(ready, ends, computed))
+
+
+def _covered(begins: Sequence[Figures], ends: Sequence[Figures], until: Figures) -> Figures:
+    """How long at least one exchange was under way before `until`; they are in the order in which they begin."""
+    total, seen = np.zeros_like(until), begins[0]
+    for begin, end in zip(begins, ends, strict=True):
+        stop = np.minimum(end, until)
+        total += np.maximum(stop - np.maximum(begin, seen), 0.0)
+        seen = np.maximum(seen, stop)
+    return total
+
+
+def _behind(
+    machine: Machine, ready: Sequence[Figures], computed: Figures, buckets: Buckets, costs: Costs
+) -> list[tuple[Figures, Figures]]:
+    """When each bucket's exchange starts and ends on each rank.
+
+    While backward has the CPU, messages pass at a part of the links' rate. So they are simulated by a clock that goes
+    slower until the last rank has ended backward.
+    """
+    clock = _SlowClock(ready[0].max(axis=0), computed.max(axis=0), costs.hidden_rate)
+    behind = machine.afresh()  # its clock is the slow one
+    found: list[tuple[Figures, Figures]] = []
+    for (_, part), moment in zip(buckets, ready, strict=True):
+        start = clock.at(machine.after_a_core(moment, costs.families["barrier"].crowd))  # a thread wakes up for it
+        if len(found) >= IN_FLIGHT:
+            start = np.maximum(start, found[-IN_FLIGHT][1])
+        found.append((start, _exchanged(behind, part, costs, start)))
+    return [(clock.back(start), clock.back(end)) for start, end in found]
 
 
 class _SlowClock:

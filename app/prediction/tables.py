@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import mean
 
+from app.machine.parallel import on_all_cores
 from app.prediction import limits
 from app.prediction.calibration import Calibration, Fit
 from app.prediction.forecast import MOST_RANKS, Forecast
@@ -68,18 +69,23 @@ def limits_of(found: Sequence[Forecast]) -> Iterator[str]:
         if each.setup.ranks > 1 and settings.sync_mode != "none":
             lines.setdefault(settings.model_dump_json(exclude=OF_SIZE), each)
     others = [name for name in telling(found, RANKS) if name not in ("SYNC_MODE", "COMPRESSION", "LINK_RATE")]
-    for each in lines.values():
-        settings, ranks = each.setup.settings, limits.ranks_at_half(each)
-        compressor = "" if settings.compression == "none" else f" with {settings.compression}"
-        named = [f"{settings.sync_mode}{compressor}", settings.link_rate or "unshaped", in_words(each, others)]
-        what = ", ".join(name for name in named if name)
-        most = f"as far as was tried, {MOST_RANKS:,} ranks or as many as have an image each"
-        half = f"falls under a half at {ranks} ranks" if ranks else f"stays above a half {most}"
-        yield f"{what}: efficiency {half}, if each rank has a host of its own."
-        if compressor:
-            rate = limits.break_even(each)
-            pays = f"below {rate / 1e6:.0f} Mbit/s" if rate else "at all rates from 1 Mbit/s to 100 Gbit/s, or at none"
-            yield f"{what}: faster than without compression {pays}, on {each.setup.ranks} ranks."
+    for sentences in on_all_cores(partial(_limits, others), list(lines.values())):
+        yield from sentences
+
+
+def _limits(others: Sequence[str], each: Forecast) -> list[str]:
+    settings, ranks = each.setup.settings, limits.ranks_at_half(each)
+    compressor = "" if settings.compression == "none" else f" with {settings.compression}"
+    named = [f"{settings.sync_mode}{compressor}", settings.link_rate or "unshaped", in_words(each, others)]
+    what = ", ".join(name for name in named if name)
+    most = f"as far as was tried, {MOST_RANKS:,} ranks or as many as have an image each"
+    half = f"falls under a half at {ranks} ranks" if ranks else f"stays above a half {most}"
+    found = [f"{what}: efficiency {half}, if each rank has a host of its own."]
+    if compressor:
+        rate = limits.break_even(each)
+        pays = f"below {rate / 1e6:.0f} Mbit/s" if rate else "at all rates from 1 Mbit/s to 100 Gbit/s, or at none"
+        found.append(f"{what}: faster than without compression {pays}, on {each.setup.ranks} ranks.")
+    return found
 
 
 def verified(checked: Sequence[Checked]) -> Table:

@@ -88,8 +88,8 @@ class Measured:
     def of(cls, runs: Sequence[Observed], anchors: Sequence[tuple[Observed, Observed]], usual: float) -> "Measured":
         """With the anchors before and after each run."""
         return cls(
-            [each.seconds() for each in runs],
-            [mean(anchor.seconds()["computing"] for anchor in pair) / usual for pair in anchors],
+            [each.seconds for each in runs],
+            [mean(anchor.seconds["computing"] for anchor in pair) / usual for pair in anchors],
             median(each.hidden for each in runs),
         )
 

@@ -60,5 +60,4 @@ def what_if(run: Run) -> WhatIf | None:
 def _accepted(given: Mapping[str, str], mode: str, ranks: int) -> bool:
     """Whether these settings are allowed together, on so many ranks that Compose can start."""
     together = {**given, "SYNC_MODE": mode, "WORLD_SIZE": f"{ranks}"}
-    is_list = any("," in each for each in given.values())  # as of several ranks' rates: each would be a cell
-    return ranks <= MOST_WORKERS + 1 and not is_list and not environment.problems(together)
+    return ranks <= MOST_WORKERS + 1 and not environment.problems(together)

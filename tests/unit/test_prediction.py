@@ -100,8 +100,22 @@ def test_what_backward_hides_is_no_part_of_the_step() -> None:
     assert behind.seconds < after.seconds
     hidden = behind.simulated.hidden.mean()
     assert after.seconds - behind.seconds == pytest.approx(hidden, rel=0.05)
-    blocked = forecast(replace(KNOWN, hidden_rate=0.0), SYNC_MODE="bucketed_all_reduce", **cell)
+    blocked = forecast(replace(KNOWN, hidden_byte=1.0), SYNC_MODE="bucketed_all_reduce", **cell)
     assert blocked.seconds == pytest.approx(after.seconds, rel=0.01)
+
+
+def test_the_processors_time_for_what_backward_hides_makes_backward_longer() -> None:
+    """By no more than it takes without anything to hide behind, and less is left to be exposed."""
+    cell = {"WORKERS": "3", "LINK_RATE": "1gbit", "GLOBAL_BATCH_SIZE": "1024"}
+    busy = replace(KNOWN, passing=dict.fromkeys(KNOWN.passing, Passing(call=0.0, message=0.0, byte=2e-9, latency=0.0)))
+    behind, after = (forecast(busy, SYNC_MODE=mode, **cell) for mode in ("bucketed_all_reduce", "flat_all_reduce"))
+    free = forecast(SYNC_MODE="bucketed_all_reduce", **cell)
+    (part,) = traffic(after.setup.settings, after.setup.shapes, 4)
+    most = 2e-9 * part.passed(4)[1].max()
+    longer = behind.simulated.mean("computing") - free.simulated.mean("computing")
+    assert most / 2 < longer < 1.01 * most
+    assert behind.hidden < behind.simulated.mean("computing")
+    assert behind.seconds < after.seconds
 
 
 def test_a_slow_rank_is_waited_for_by_all_others() -> None:
@@ -134,7 +148,7 @@ def forecast_of(given: dict[str, str]) -> Forecast:
     [
         ({"WORKERS": "15", "LINK_RATE": "1gbit", "RANK_CPUS": "0.5"}, "16 ranks: simulated, not verified beyond 8"),
         ({"WORKERS": "6", "LINK_RATE": "1gbit", "RANK_CPUS": "0.5"}, "7 ranks: calibrated with 2 to 6"),
-        ({"WORKERS": "3", "LINK_RATE": "10gbit", "RANK_CPUS": "0.5"}, "LINK_RATE=10gbit: calibrated with 100 Mbit/s"),
+        ({"WORKERS": "3", "LINK_RATE": "10gbit", "RANK_CPUS": "0.5"}, "links of 10 Gbit/s: calibrated with 100 Mbit/s"),
         ({"WORKERS": "3", "RANK_CPUS": "0.5"}, "links without a rate"),
         ({"WORKERS": "3", "LINK_RATE": "1gbit"}, "no RANK_CPUS: calibrated with 0.25 to 0.5"),
         ({"WORKERS": "3", "LINK_RATE": "1gbit", "PRECISION": "bf16"}, "PRECISION=bf16: not modelled"),
@@ -144,6 +158,28 @@ def forecast_of(given: dict[str, str]) -> Forecast:
 )
 def test_what_lies_outside_the_calibration_is_said(given: dict[str, str], word: str) -> None:
     assert any(each.startswith(word) for each in forecast_of(given).outside), forecast_of(given).outside
+
+
+def test_a_rank_with_a_slow_link_is_waited_for_by_all_others() -> None:
+    for mode in ("ring_all_reduce", "halving_doubling"):
+        one, all_slow = (
+            forecast(WORKERS="3", SYNC_MODE=mode, **rates)
+            for rates in ({"LINK_RATE": "1gbit", "LINK_RATE_BY_RANK": "2=100mbit"}, {"LINK_RATE": "100mbit"})
+        )
+        assert one.seconds == pytest.approx(all_slow.seconds, rel=0.05), mode
+        assert one.least_sync == pytest.approx(all_slow.least_sync)
+        assert "links that differ: calibrated with equal ones" in one.outside
+
+
+def test_rates_of_several_ranks_are_one_value() -> None:
+    words = ["WORKERS=3", "SYNC_MODE=ring_all_reduce,ddp", "LINK_RATE=1gbit", "LINK_RATE_BY_RANK=1=200mbit,2=100mbit"]
+    found = cells.forecasts(cells.asked(words), KNOWN, one_host=None)
+    assert len(found) == 2
+    for each in found:
+        first, slow, slower, last = each.setup.links.sends
+        assert (first, slow, slower) == pytest.approx((last, last / 5, last / 10))
+    with pytest.raises(SettingError, match="there is no rank 4"):
+        cells.asked([*words, "LINK_RATE_BY_RANK=4=100mbit"])
 
 
 def test_inside_it_nothing_is_said() -> None:
