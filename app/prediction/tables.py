@@ -100,6 +100,7 @@ def verified(checked: Sequence[Checked]) -> Table:
         Column[Checked]("without drift", "seconds_corrected", SECONDS, lambda each: each.corrected),
         Column[Checked]("drift", "drift", PERCENT, lambda each: mean(each.measured.drifts) - 1),
         Column[Checked]("error", "error", PERCENT, lambda each: each.error),
+        Column[Checked]("by its forward passes", "own_error", PERCENT, lambda each: each.own_error),
         Column[Checked]("raw error", "raw_error", PERCENT, lambda each: each.raw_error),
         Column[Checked]("noise of repeats", "noise", PERCENT, lambda each: each.measured.noise),
         *(
@@ -112,7 +113,8 @@ def verified(checked: Sequence[Checked]) -> Table:
     ]
     note = (
         "Means over steps and ranks. Drift: how much slower the anchors around a run computed than in the calibration. "
-        "Without drift: what processors do is divided by that, what links do is not. Error: predicted by that."
+        "Without drift: what processors do is divided by that, what links do is not. Error: predicted by that. By its "
+        "forward passes: the error if not the anchors but the CPU time of the run's own forward passes tells the drift."
     )
     return Table.of("verified", "Predicted and measured", columns, checked, note)
 
@@ -145,6 +147,11 @@ def verdict(score: Score) -> Iterator[str]:
     yield (
         f"{score.cells} cells: predicted steps are {score.median_error:.1%} off in the median, {score.p90_error:.1%} "
         f"at the 90th percentile, the machine's drift taken out; {score.median_raw_error:.1%} in the median with it."
+    )
+    yield (
+        f"If each run's own forward passes tell the drift: {score.median_own_error:.1%} in the median, "
+        f"{score.p90_own_error:.1%} at the 90th percentile. Where that is much less, the machine changed its speed "
+        "from one run to the next, which anchors cannot show."
     )
     if score.median_error_mostly_sync is not None:
         yield f"Where synchronisation is over half of the step: {score.median_error_mostly_sync:.1%} in the median."

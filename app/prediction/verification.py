@@ -82,14 +82,19 @@ class Measured:
 
     runs: list[dict[str, float]]
     drifts: list[float]
+    own_drifts: list[float]  # by the CPU time of each run's own forward passes
     hidden: float = 0.0  # seconds of synchronisation behind backward
 
     @classmethod
-    def of(cls, runs: Sequence[Observed], anchors: Sequence[tuple[Observed, Observed]], usual: float) -> "Measured":
+    def of(
+        cls, runs: Sequence[Observed], anchors: Sequence[tuple[Observed, Observed]], calibration: Calibration
+    ) -> "Measured":
         """With the anchors before and after each run."""
+        usual, forward = reference(calibration), calibration.computing[runs[0].settings.model].before
         return cls(
             [each.seconds for each in runs],
             [mean(anchor.seconds["computing"] for anchor in pair) / usual for pair in anchors],
+            [float(each.cpu("data", "forward").mean()) / forward.at(each.setup.images) for each in runs],
             median(each.hidden for each in runs),
         )
 
@@ -99,8 +104,15 @@ class Measured:
 
     def corrected(self, least_sync: float) -> float:
         """The step as on a machine as fast as in the calibration: links do not drift, processors do."""
+        return self._without(self.drifts, least_sync)
+
+    def corrected_by_itself(self, least_sync: float) -> float:
+        """The same where each run says itself how fast the machine was."""
+        return self._without(self.own_drifts, least_sync)
+
+    def _without(self, drifts: Sequence[float], least_sync: float) -> float:
         found = []
-        for run, drift in zip(self.runs, self.drifts, strict=True):
+        for run, drift in zip(self.runs, drifts, strict=True):
             on_links = min(run["sync"], least_sync)
             found.append((run["step"] - on_links) / drift + on_links)
         return median(found)
@@ -130,8 +142,13 @@ class Checked:
         return self.forecast.seconds / self.corrected - 1
 
     @property
+    def own_error(self) -> float:
+        """The same with the drift that each run shows by itself: anchors miss what lasts shorter than a run."""
+        return self.forecast.seconds / self.measured.corrected_by_itself(self.forecast.least_sync) - 1
+
+    @property
     def raw_error(self) -> float:
-        """Without that."""
+        """With the drift."""
         return self.forecast.seconds / self.measured.seconds() - 1
 
     @property
@@ -160,7 +177,7 @@ class Checked:
 
 def checked(forecasts: Sequence[Forecast], results: Results, calibration: Calibration) -> list[Checked]:
     """Every cell of which a run is finished, with the anchors around it."""
-    usual, cells, found = reference(calibration), results.grid.cells, []
+    cells, found = results.grid.cells, []
     observed = {
         (trial.cell, trial.round): Observed.of(run, trial.settings)
         for trial in results.plan.finished()
@@ -175,7 +192,7 @@ def checked(forecasts: Sequence[Forecast], results: Results, calibration: Calibr
         ]
         if whole:
             runs, anchors = zip(*whole, strict=True)
-            found.append(Checked(forecast, Measured.of(runs, anchors, usual)))
+            found.append(Checked(forecast, Measured.of(runs, anchors, calibration)))
     return found
 
 
@@ -188,6 +205,8 @@ class Score:
     p90_error: float
     median_error_mostly_sync: float | None
     median_raw_error: float
+    median_own_error: float  # where each run's own forward passes say how fast the machine was
+    p90_own_error: float
     held: float  # share of the cells whose interval holds what was measured
     order_right: float | None  # of the pairs of cells that differ beyond the noise in nothing but how they synchronise
     pairs: int
@@ -208,7 +227,7 @@ def judged(checked: Sequence[Checked]) -> list[Checked]:
 def score(checked: Sequence[Checked]) -> Score:
     """Over all cells that are judged."""
     checked = judged(checked)
-    errors = [abs(each.error) for each in checked]
+    errors, own_errors = ([abs(getattr(each, name)) for each in checked] for name in ("error", "own_error"))
     mostly = [abs(each.error) for each in checked if each.mostly_sync]
     pairs = [float(_in_order(*pair)) for pair in combinations(checked, 2) if _comparable(*pair)]
     return Score(
@@ -217,6 +236,8 @@ def score(checked: Sequence[Checked]) -> Score:
         float(np.percentile(errors, 90)),
         median(mostly) if mostly else None,
         median(abs(each.raw_error) for each in checked),
+        median(own_errors),
+        float(np.percentile(own_errors, 90)),
         mean(float(each.held) for each in checked),
         mean(pairs) if pairs else None,
         len(pairs),

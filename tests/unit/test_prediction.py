@@ -376,7 +376,7 @@ def held_against_the_machine(change: Callable[[Forecast], Forecast]) -> Score:
     for cell in CELLS:
         own = forecast(MACHINE, True, **cell)
         runs = [simulate(own.setup, MACHINE, steps=6, samples=12, seed=seed).means for seed in (7, 8)]
-        checked.append(Checked(change(own), Measured(runs, [1.0, 1.0])))
+        checked.append(Checked(change(own), Measured(runs, [1.0, 1.0], [1.0, 1.0])))
     return score(checked)
 
 
@@ -422,9 +422,10 @@ def test_a_wrong_model_is_not(wrong: Callable[[Forecast], Forecast]) -> None:
 def test_drift_is_taken_out_of_what_processors_do_and_not_of_links() -> None:
     """A machine at half its speed: computation takes twice as long, the links as long as before."""
     run = {"computing": 2.0, "wait": 0.0, "sync": 1.0, "optimiser": 0.2, "step": 3.2}
-    measured = Measured([run], [2.0])
+    measured = Measured([run], [2.0], [1.6])
     assert measured.corrected(least_sync=1.0) == pytest.approx(1.0 + 1.0 + 0.1)
     assert measured.corrected(least_sync=0.0) == pytest.approx(1.6)
+    assert measured.corrected_by_itself(least_sync=1.0) == pytest.approx(1.0 + 2.2 / 1.6)
     assert (measured.seconds(), measured.noise) == (3.2, None)
 
 

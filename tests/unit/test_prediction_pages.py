@@ -188,7 +188,7 @@ def checked() -> list[Checked]:
     for number, each in enumerate(forecasts(*BY_RANKS)[:6]):
         slow = 2.0 if number == 5 else 1.1
         run = {phase: slow * seconds for phase, seconds in each.simulated.means.items()}
-        found.append(Checked(each, Measured([run, run], [1.0, 1.0])))
+        found.append(Checked(each, Measured([run, run], [1.0, 1.0], [1.0, 1.0])))
     return found
 
 
