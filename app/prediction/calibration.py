@@ -196,7 +196,7 @@ def read(name: str | None = None) -> Calibration:
     """The one of this name, or the newest."""
     known = names()
     if not known:
-        raise SettingError("nothing was calibrated yet. Run scripts/calibrate first, which takes five minutes.")
+        raise SettingError("nothing was calibrated yet. Run scripts/calibrate first, which takes five to ten minutes.")
     if name is not None and name not in known:
         raise SettingError(f"'{shown(name)}' is no calibration. Known: {', '.join(known)}.")
     path = folders.RESULTS / FOLDER / (name or known[0]) / FILE

@@ -51,16 +51,16 @@ def fit(name: str, runs: Sequence[Observed]) -> Calibration:
 
 def _fits(runs: Sequence[Observed], model: Calibration, without: Sequence[Calibration]) -> list[Fit]:
     """Each run beside its simulation, and beside that by a model that does not know it."""
-    models = [*([model] * len(runs)), *without]
-    found = list(on_all_cores(_means, [(run.setup, each) for run, each in zip([*runs, *runs], models, strict=True)]))
+    asked = [(run.setup, model, other) for run, other in zip(runs, without, strict=True)]
     return [
         Fit(run.name, run.given, run.ranks, run.seconds, simulated, foreseen["step"])
-        for run, simulated, foreseen in zip(runs, found, found[len(runs) :], strict=False)
+        for run, (simulated, foreseen) in zip(runs, on_all_cores(_by_both, asked), strict=True)
     ]
 
 
-def _means(simulated: tuple[Setup, Calibration]) -> dict[str, float]:
-    return simulate(*simulated).means
+def _by_both(asked: tuple[Setup, Calibration, Calibration]) -> tuple[dict[str, float], dict[str, float]]:
+    setup, one, other = asked
+    return simulate(setup, one).means, simulate(setup, other).means
 
 
 def _without(run: Observed, runs: Sequence[Observed], model: Calibration) -> Calibration:

@@ -116,8 +116,6 @@ class Forecast:
 
 def work_out(forecasts: Sequence[Forecast], say: Callable[[str], object] = lambda _: None) -> list[Forecast]:
     """The same with what takes time done, on all cores; says how far it is."""
-    for each in forecasts:
-        parameters_of(each.setup.settings.model)  # for all processes
     found = []
     for number, each in enumerate(on_all_cores(_worked_out, forecasts), 1):
         say(f"[{number}/{len(forecasts)}] {each.name}")

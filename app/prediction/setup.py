@@ -58,6 +58,7 @@ def shapes_of(model: ModelName) -> Sequence[torch.Size]:
 
 def setup_of(settings: Settings, ranks: int, *, cores: int | None = None, one_host: bool | None = None) -> Setup:
     """From the settings alone. Unless told, ranks share this host as long as its cores suffice for their quotas."""
+    parameters_of(settings.model)  # is kept: processes that simulate are copies of this one, and build none
     cores = len(look().cores) if cores is None else cores
     quota = settings.rank_cpus
     together = ranks * (quota or 1.0) <= cores if one_host is None else one_host

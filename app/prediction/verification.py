@@ -227,7 +227,8 @@ def judged(checked: Sequence[Checked]) -> list[Checked]:
 def score(checked: Sequence[Checked]) -> Score:
     """Over all cells that are judged."""
     checked = judged(checked)
-    errors, own_errors = ([abs(getattr(each, name)) for each in checked] for name in ("error", "own_error"))
+    errors = [abs(each.error) for each in checked]
+    own_errors = [abs(each.own_error) for each in checked]
     mostly = [abs(each.error) for each in checked if each.mostly_sync]
     pairs = [float(_in_order(*pair)) for pair in combinations(checked, 2) if _comparable(*pair)]
     return Score(

@@ -88,9 +88,10 @@ leave_experiment() {
     local code=$1
     trap '' INT TERM HUP
     [[ ! -t 2 ]] || printf '\r\033[K' >&2
-    [[ ! $AT_WORK ]] || docker rm --force "$AT_WORK" >/dev/null 2>&1 || true
     if [[ ${ATTENDED:-} ]] && kill -TERM "$ATTENDED" 2>/dev/null; then
         say 'Stopping'
+        # After the signal: what had not started by then does not, and what had would not end by it.
+        [[ ! $AT_WORK ]] || docker rm --force "$AT_WORK" >/dev/null 2>&1 || true
         wait "$ATTENDED" || true
     fi
     say "Interrupted.${KEPT:+ $KEPT}"

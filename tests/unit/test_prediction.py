@@ -118,6 +118,21 @@ def test_the_processors_time_for_what_backward_hides_makes_backward_longer() -> 
     assert behind.seconds < after.seconds
 
 
+def test_time_between_exchanges_hides_nothing() -> None:
+    """On fast links a bucket has passed long before the next one is there."""
+    cell = {"WORKERS": "3", "LINK_RATE": "10gbit", "GLOBAL_BATCH_SIZE": "1024"}
+    found = forecast(SYNC_MODE="bucketed_all_reduce", BUCKET_BYTES="4194304", **cell)
+    assert 0 < found.hidden < 1.05 * found.least_sync < found.simulated.mean("computing") / 4
+
+
+def test_what_delays_each_byte_is_seen_on_fast_links_more_than_on_slow_ones() -> None:
+    delayed = replace(KNOWN, hidden_byte=1e-8)
+    for rate, least, most in (("100mbit", 0.0, 0.2), ("10gbit", 0.5, math.inf)):
+        cell = {"SYNC_MODE": "bucketed_all_reduce", "WORKERS": "3", "LINK_RATE": rate, "GLOBAL_BATCH_SIZE": "1024"}
+        found, free = (forecast(model, **cell).simulated.mean("sync") for model in (delayed, KNOWN))
+        assert least <= found / free - 1 <= most, rate
+
+
 def test_a_slow_rank_is_waited_for_by_all_others() -> None:
     usual = forecast(WORKERS="3", SYNC_MODE="ring_all_reduce", LINK_RATE="1gbit")
     slow = forecast(WORKERS="3", SYNC_MODE="ring_all_reduce", LINK_RATE="1gbit", SLOW_RANK="2", SLOW_FACTOR="3")
