@@ -7,7 +7,7 @@ import numpy as np
 
 from app.prediction.network import Links, Network
 from app.prediction.processor import Cpus, Processors
-from app.prediction.waves import NOTHING, Figures, Wave
+from app.prediction.waves import Figures, Wave
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Machine:
         self.ranks, self.samples = len(links.sends), samples
         self.network = Network(links, samples)
         self.processors = Processors(cpus, self.ranks, samples, random)
+        self.waves = 0  # that have passed
 
     def afresh(self) -> "Machine":
         """The same machine, rested."""
@@ -47,10 +48,10 @@ class Machine:
         done, leaving = ready.copy(), ready.copy()
         when: dict[int, Figures] = {}  # by wave, when its receivers were done with it
         last_use = _last_use(waves)
+        self.waves += len(waves)
         for number, wave in enumerate(waves):
-            sizes = wave.elements * element_bytes
             start = self._allowed(wave, when, ready)
-            sent, taken = self._pass(wave, sizes, costs, start, done)
+            sent, taken = self._pass(wave, element_bytes, costs, start, done)
             leaving[wave.senders] = np.maximum(leaving[wave.senders], sent)
             done[wave.receivers] = taken
             if wave.needed:
@@ -69,31 +70,28 @@ class Machine:
     def _allowed(self, wave: Wave, when: dict[int, Figures], ready: Figures) -> Figures:
         """When the senders hold what they are to send."""
         start = ready[wave.senders]
-        for number in np.unique(wave.after):
-            if number != NOTHING:
-                those = wave.after == number
-                start[those] = np.maximum(start[those], when[int(number)][wave.senders[those]])
+        for number, those in wave.reasons:
+            start[those] = np.maximum(start[those], when[number][wave.senders[those]])
         return start
 
     def _pass(
-        self, wave: Wave, sizes: Figures, costs: MessageCosts, start: Figures, done: Figures
+        self, wave: Wave, element_bytes: float, costs: MessageCosts, start: Figures, done: Figures
     ) -> tuple[Figures, Figures]:
         """When messages have left, and when their receivers are done with them."""
-        run, each = self.processors.run, np.ones((1, self.samples))
-        prepared = run(wave.senders, start, np.full((len(sizes), 1), costs.send) * each)
-        sent, through = self.network.carry(wave.senders, wave.receivers, prepared, sizes)
-        bytes_each = sizes[:, np.newaxis] * each
-        sent = np.maximum(sent, run(wave.senders, prepared, costs.send_byte * bytes_each))
-        through = np.maximum(np.maximum(through, sent), run(wave.receivers, prepared, costs.receive_byte * bytes_each))
+        run, senders, receivers = self.processors.run, wave.senders, wave.receivers
+        sizes, added = wave.elements[:, np.newaxis] * element_bytes, wave.added[:, np.newaxis] * element_bytes
+        prepared = run(senders, start, costs.send)
+        sent, through = self.network.carry(senders, receivers, prepared, sizes)
+        sent = np.maximum(sent, run(senders, prepared, costs.send_byte * sizes))
+        through = np.maximum(np.maximum(through, sent), run(receivers, prepared, costs.receive_byte * sizes))
         through = self.after_a_core(through, costs.crowd)
-        arrived = np.maximum(through + costs.latency, done[wave.receivers])
-        added = costs.receive + costs.add_byte * bytes_each * wave.adds[:, np.newaxis]
-        return sent, run(wave.receivers, arrived, added)
+        arrived = np.maximum(through + costs.latency, done[receivers])
+        return sent, run(receivers, arrived, costs.receive + costs.add_byte * added)
 
 
 def _last_use(waves: Sequence[Wave]) -> dict[int, list[int]]:
     """By wave, the earlier ones that nothing after it waits for."""
-    last = {int(each): number for number, wave in enumerate(waves) for each in np.unique(wave.after) if each >= 0}
+    last = {each: number for number, wave in enumerate(waves) for each, _ in wave.reasons}
     by_wave: dict[int, list[int]] = {}
     for each, number in last.items():
         by_wave.setdefault(number, []).append(each)

@@ -37,7 +37,7 @@ class Ports:
     """
 
     def __init__(self, rates: Figures, burst: Figures, samples: int) -> None:
-        self._rates = rates
+        self._rates = rates[:, np.newaxis]
         self._ahead = np.divide(burst, rates)[:, np.newaxis]  # how much a rested link lets pass before its time
         self._through, self._idle_from, self._idle_until = np.full((3, len(rates), samples), -np.inf)
         """When all so far would be through at the rate, and when the link waited last for a message to be there."""
@@ -47,23 +47,23 @@ class Ports:
     ) -> tuple[Figures, Figures]:
         """When messages that are there at `start` begin to pass, and when they are through.
 
-        `lasting` is for how many seconds their bytes come in, from `start` on.
+        `sizes` is a column; `lasting` is for how many seconds their bytes come in, from `start` on.
         """
-        taken = np.divide(sizes, self._rates[ranks])[:, np.newaxis]
+        taken = sizes / self._rates[ranks]
         earliest = start - self._ahead[ranks]
-        before, idle_until = self._through[ranks], self._idle_until[ranks]
+        before, idle_from, idle_until = self._through[ranks], self._idle_from[ranks], self._idle_until[ranks]
         free = np.maximum(before, earliest)
-        begin, end = free, free + taken
-        through = end
+        begin = free
+        end = through = free + taken
         if (idle_until > earliest).any():
-            idle_from, stay = np.maximum(self._idle_from[ranks], earliest), np.maximum(np.maximum(taken, lasting), TINY)
-            early = np.clip(idle_until - idle_from, 0.0, stay)  # of that time, what lies where the link waited
+            gap, stay = np.maximum(idle_from, earliest), np.maximum(np.maximum(taken, lasting), TINY)
+            early = np.clip(idle_until - gap, 0.0, stay)  # of that time, what lies where the link waited
             fits, whole = early > 0, early >= stay
             through = free + taken * (1 - early / stay)
-            begin, end = np.where(fits, idle_from, free), np.where(whole, idle_from + taken, through)
-            self._idle_from[ranks] = np.where(fits, idle_from + early, self._idle_from[ranks])
+            begin, end = np.where(fits, gap, free), np.where(whole, gap + taken, through)
+            idle_from = np.where(fits, gap + early, idle_from)
         late = earliest > before
-        self._idle_from[ranks] = np.where(late, before, self._idle_from[ranks])
+        self._idle_from[ranks] = np.where(late, before, idle_from)
         self._idle_until[ranks] = np.where(late, earliest, idle_until)
         self._through[ranks] = through
         begin = np.maximum(start, begin)

@@ -41,18 +41,19 @@ class Processors:
         `pace` is the part of a core that a rank can use, less than 1 where it pauses after each piece of work.
         """
         if self._cores is None or self._ranks <= self._cores:
-            return self._within_quota(slice(None), start, work, np.asarray(pace))
+            return self._within_quota(slice(None), start, work, pace)
         if self._ranks > MOST_IN_TURNS:
-            return self._within_quota(slice(None), start, work, np.asarray(pace) * self._cores / self._ranks)
+            return self._within_quota(slice(None), start, work, pace * self._cores / self._ranks)
         return self._in_turns(start, work, np.broadcast_to(pace, start.shape))
 
-    def run(self, ranks: Indices, start: Figures, work: Figures) -> Figures:
+    def run(self, ranks: Indices, start: Figures, work: Figures | float) -> Figures:
         """Short pieces of work: on a shared host they take the cores in the order in which they come."""
-        if not work.any():
+        if not np.any(work):
             return start
-        end = self._within_quota(ranks, start, work, np.ones(1))
+        end = self._within_quota(ranks, start, work, 1.0)
         if self._cores is not None:
-            end = np.maximum(end, self._through_cores(end - work, work / self._cores))
+            each = np.broadcast_to(np.asarray(work) / self._cores, end.shape)
+            end = np.maximum(end, self._through_cores(end - work, each))
         return end
 
     def _through_cores(self, start: Figures, work: Figures) -> Figures:
@@ -95,7 +96,9 @@ class Processors:
             unfinished &= ~finished
         return end
 
-    def _within_quota(self, ranks: Indices | slice, start: Figures, work: Figures, speed: Figures) -> Figures:
+    def _within_quota(
+        self, ranks: Indices | slice, start: Figures, work: Figures | float, speed: Figures | float
+    ) -> Figures:
         end: Figures = start + work / speed
         if np.isinf(self._allowed):
             return end
@@ -106,31 +109,38 @@ class Processors:
             self._used[ranks] = used
             return end
         self._used[ranks] = np.where(fits, used, before)
-        rows, columns = others = np.nonzero(~fits)
-        which = np.arange(self._ranks)[ranks][rows], columns
-        each = (np.broadcast_to(values, end.shape)[others] for values in (start, work, speed))
-        end[others] = self._over_periods(which, *each)
+        others = np.flatnonzero(~fits)
+        place = (
+            others if isinstance(ranks, slice) else ranks[others // end.shape[1]] * end.shape[1] + others % end.shape[1]
+        )
+        work, speed = (_taken(values, end.shape, others) for values in (work, speed))
+        end.put(others, self._over_periods(place, start.take(others), work, speed))
         return end
 
-    def _over_periods(self, which: tuple[Indices, Indices], start: Figures, work: Figures, speed: Figures) -> Figures:
+    def _over_periods(self, place: Indices, start: Figures, work: Figures | float, speed: Figures | float) -> Figures:
         """The same for single ranks and samples: work that begins in another period than the last, or outlasts it."""
-        renewal = self._renewal_after(start, self._phase[which])
-        used = np.where(abs(renewal - self._renewal[which]) < MOMENT, self._used[which], 0.0)
+        renewal = self._renewal_after(start, self._phase.take(place))
+        before, used_before = self._renewal.take(place), self._used.take(place)
+        used = np.where(abs(renewal - before) < MOMENT, used_before, 0.0)
         here = np.minimum(work, np.minimum(np.maximum(self._allowed - used, 0.0), (renewal - start) * speed))
-        rest = work - here
-        whole = np.maximum(np.ceil(rest / np.minimum(self._allowed, PERIOD_SECONDS * speed)) - 1, 0.0)
-        last = rest - whole * np.minimum(self._allowed, PERIOD_SECONDS * speed)
-        over = rest > 0
-        ended = np.where(over, renewal + (1 + whole) * PERIOD_SECONDS, renewal)
-        newer = ended > self._renewal[which] - MOMENT  # what began earlier may be asked for later
-        self._used[which] = np.where(newer, np.where(over, last, used + here), self._used[which])
-        self._renewal[which] = np.where(newer, ended, self._renewal[which])
-        return np.where(over, renewal + whole * PERIOD_SECONDS + last / speed, start + here / speed)
+        rest, at_most = work - here, np.minimum(self._allowed, PERIOD_SECONDS * speed)
+        over, whole = rest > 0, np.maximum(np.ceil(rest / at_most) - 1, 0.0)
+        last, begun = rest - whole * at_most, renewal + whole * PERIOD_SECONDS
+        ended = np.where(over, begun + PERIOD_SECONDS, renewal)
+        newer = ended > before - MOMENT  # what began earlier may be asked for later
+        self._used.put(place, np.where(newer, np.where(over, last, used + here), used_before))
+        self._renewal.put(place, np.where(newer, ended, before))
+        return np.where(over, begun + last / speed, start + here / speed)
 
     @staticmethod
     def _renewal_after(start: Figures, phase: Figures) -> Figures:
         """When the period ends in which that lies."""
         return np.asarray((np.floor((start + phase) / PERIOD_SECONDS) + 1) * PERIOD_SECONDS - phase)
+
+
+def _taken(values: Figures | float, shape: tuple[int, ...], places: Indices) -> Figures | float:
+    """Those of some places in an array of that shape, over which the values are spread."""
+    return values if isinstance(values, float) else np.broadcast_to(values, shape).take(places)
 
 
 def _one_after_another(start: Figures, work: Figures) -> Figures:

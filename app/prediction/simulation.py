@@ -27,6 +27,7 @@ class Simulated:
 
     phases: dict[str, Figures]
     hidden: Figures
+    waves: int  # of messages that were simulated for them, one after another: what it took
 
     def mean(self, phase: str) -> float:
         """Over steps and samples."""
@@ -63,7 +64,7 @@ def simulate(setup: Setup, calibration: Calibration, *, steps: int = 6, samples:
     several(1)
     taken = several(steps)
     by_name = {name: np.array([getattr(each, name).mean(axis=0) for each in taken]) for name in PHASES}
-    return Simulated(by_name, np.array([each.hidden.mean(axis=0) for each in taken]))
+    return Simulated(by_name, np.array([each.hidden.mean(axis=0) for each in taken]), machine.waves)
 
 
 def costs_of(calibration: Calibration) -> Costs:

@@ -142,6 +142,7 @@ def _behind(
         if len(found) >= IN_FLIGHT:
             start = np.maximum(start, found[-IN_FLIGHT][1])
         found.append((start, _exchanged(behind, part, costs, start)))
+    machine.waves += behind.waves
     return [(clock.back(start), clock.back(end)) for start, end in found]
 
 

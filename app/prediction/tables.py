@@ -7,7 +7,7 @@ from statistics import mean
 from app.machine.parallel import on_all_cores
 from app.prediction import limits
 from app.prediction.calibration import Calibration, Fit
-from app.prediction.forecast import MOST_RANKS, Forecast
+from app.prediction.forecast import Forecast
 from app.prediction.names import RANKS, in_words, telling
 from app.prediction.rivals import Rated
 from app.prediction.verification import MOST_MEDIAN_ERROR, MOST_P90_ERROR, Checked, Score
@@ -74,12 +74,12 @@ def limits_of(found: Sequence[Forecast]) -> Iterator[str]:
 
 
 def _limits(others: Sequence[str], each: Forecast) -> list[str]:
-    settings, ranks = each.setup.settings, limits.ranks_at_half(each)
+    settings, last = each.setup.settings, limits.ranks_at_half(each)
     compressor = "" if settings.compression == "none" else f" with {settings.compression}"
     named = [f"{settings.sync_mode}{compressor}", settings.link_rate or "unshaped", in_words(each, others)]
     what = ", ".join(name for name in named if name)
-    most = f"as far as was tried, {MOST_RANKS:,} ranks or as many as have an image each"
-    half = f"falls under a half at {ranks} ranks" if ranks else f"stays above a half {most}"
+    most = f"stays above a half as far as was tried, {last.ranks:,} ranks"
+    half = most if last.pays else f"falls under a half at {last.ranks:,} ranks"
     found = [f"{what}: efficiency {half}, if each rank has a host of its own."]
     if compressor:
         rate = limits.break_even(each)

@@ -32,6 +32,17 @@ class Wave:
         """How many each message carries."""
         return (self.stops - self.starts).astype(float)
 
+    @cached_property
+    def added(self) -> Figures:
+        """How many of them its receiver adds."""
+        return self.elements * self.adds
+
+    @cached_property
+    def reasons(self) -> list[tuple[int, Indices]]:
+        """The earlier waves that messages wait for, each with the places of those messages in this one."""
+        earlier = np.unique(self.after)
+        return [(int(each), np.nonzero(self.after == each)[0]) for each in earlier if each != NOTHING]
+
 
 def waves_of(schedule: Schedule, world_size: int, most_elements: int | None = None) -> list[Wave]:
     """All of them, in order; messages are cut into pieces of at most so many elements, as they are when they run."""

@@ -139,7 +139,7 @@ def test_a_slow_rank_is_waited_for_by_all_others() -> None:
     assert slow.simulated.mean("wait") == pytest.approx(2 * (16 * 0.003 + 0.003) * 3 / 4)
     assert slow.seconds - usual.seconds == pytest.approx(2 * 16 * 0.003, rel=0.1)
     assert slow.speedup < usual.speedup, "against a rank at full speed"
-    assert limits.ranks_at_half(slow)
+    assert not limits.ranks_at_half(slow).pays
 
 
 def test_ranks_that_vary_wait_for_the_slowest_and_more_ranks_wait_longer() -> None:
@@ -215,15 +215,29 @@ def test_the_interval_is_as_wide_as_the_calibrations_own_errors() -> None:
 
 
 def test_efficiency_falls_under_a_half_later_on_faster_links() -> None:
-    slow, fast = (
-        limits.ranks_at_half(
-            forecast(WORKERS="3", SYNC_MODE="ring_all_reduce", LINK_RATE=rate, GLOBAL_BATCH_SIZE="1024")
-        )
+    cells = [
+        forecast(WORKERS="3", SYNC_MODE="ring_all_reduce", LINK_RATE=rate, GLOBAL_BATCH_SIZE="1024")
         for rate in ("1gbit", "10gbit")
-    )
-    assert slow is not None
-    assert fast is not None
-    assert slow < fast
+    ]
+    slow, fast = (limits.ranks_at_half(each) for each in cells)
+    assert slow.ranks < fast.ranks
+    assert not slow.pays
+    assert not fast.pays
+    for cell, found in zip(cells, (slow, fast), strict=True):
+        fewer = found.ranks - max(1, found.ranks // 8)
+        sooner = {"WORKERS": str(fewer - 1), "SYNC_MODE": "ring_all_reduce", "GLOBAL_BATCH_SIZE": "1024"}
+        rate = cell.setup.settings.link_rate or ""
+        assert forecast(LINK_RATE=rate, **sooner).efficiency >= limits.HALF > found.efficiency
+
+
+@pytest.mark.parametrize("mode", ["all_reduce", "ddp"])
+def test_more_ranks_are_tried_only_while_their_simulation_does_not_take_minutes(
+    monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    cell = forecast(WORKERS="3", SYNC_MODE=mode)
+    assert limits.ranks_at_half(cell).ranks > 4
+    monkeypatch.setattr(limits, "MOST_WAVES", 20)
+    assert vars(limits.ranks_at_half(cell)) == {"ranks": 2, "efficiency": pytest.approx(1.0, abs=0.1)}
 
 
 def test_compression_is_faster_below_its_break_even_and_slower_above() -> None:

@@ -167,7 +167,7 @@ def test_a_message_that_is_late_does_not_hold_up_those_after_it() -> None:
     network = Network(Links.of([(100.0, 100.0), (100.0, 100.0), (50.0, 100.0), (100.0, 100.0)], [0.0] * 4), 1)
 
     def arrives(sender: int, start: float) -> float:
-        _, arrived = network.carry(np.array([sender]), np.array([3]), np.array([[start]]), np.array([100.0]))
+        _, arrived = network.carry(np.array([sender]), np.array([3]), np.array([[start]]), np.array([[100.0]]))
         return float(arrived[0, 0])
 
     assert arrives(0, 10.0) == pytest.approx(11.0)
