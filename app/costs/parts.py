@@ -57,6 +57,38 @@ def part_of(schedule: Schedule, rank: int) -> Part:
     return part
 
 
+def asked_after(receives: Sequence[Receive]) -> list[int]:
+    """How many receives a rank is done with when it asks for each; its sender waits for that.
+
+    What comes from two senders shares the link, so what others wait for would come later. A piece is asked for when
+    those of earlier rounds from other senders are there.
+    """
+    found: list[int] = []
+    others: list[int] = []  # for each, the number of receives up to the last one before it from another sender
+    earlier = 0  # receives of earlier rounds
+
+    def up_to_another(number: int, sender: int) -> int:
+        """Of the first so many, how many there are up to the last from anybody else."""
+        return others[number - 1] if number and receives[number - 1].message.sender == sender else number
+
+    for at, receive in enumerate(receives):
+        others.append(up_to_another(at, receive.message.sender))
+        if at and receives[at - 1].round != receive.round:
+            earlier = at
+        found.append(up_to_another(earlier, receive.message.sender))
+    return found
+
+
+def sent_after(sends: Sequence[Send], receives: Sequence[Receive]) -> list[int]:
+    """How many receives a rank is done with when it may start each send.
+
+    What it asks of another rank would wait behind the data that it sends to it, so it asks first.
+    """
+    asked = asked_after(receives)
+    last = {(each.message.sender, each.round): at for each, at in zip(receives, asked, strict=True)}
+    return [max(each.after, last.get((each.message.receiver, each.round), 0)) for each in sends]
+
+
 def _done_with(receives: Sequence[Receive], message: Message) -> int:
     """How many receives come before a message that may follow the last of those that touch the same elements."""
     return next((at + 1 for at in reversed(range(len(receives))) if _touch(receives[at].message, message)), 0)

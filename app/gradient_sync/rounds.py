@@ -1,15 +1,16 @@
 """Runs one rank's part in a schedule: pieces on their way out, pieces that arrive and are added."""
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import cycle, groupby
+from itertools import accumulate, cycle, groupby
 from typing import Self
 
 import torch
 
-from app.costs.parts import Part, Receive, Send, part_of
+from app.costs.parts import Part, Receive, Send, asked_after, part_of, sent_after
 from app.costs.scheduled import PIECE_BYTES, elements_in
 from app.costs.schedules import Message, Schedule
 from app.gradient_sync.wire_precision import DTYPES, add, rounding
@@ -24,8 +25,9 @@ class Plan:
     """What a rank does for a vector of one length."""
 
     receives: list[Receive]
+    asked: list[int]  # for each, how many it is done with before it asks
     turns: list[list[Receive]]  # the same, those together that are added to the same piece in one round
-    sends: list[list[tuple[int, Send]]]  # by the number of receives after which they start, with their place
+    sends: list[list[tuple[int, Send]]]  # by the number of receives after which they may start, with their place
     completing: frozenset[tuple[int, Message]]  # the additions after which a sum is divided by N
     last_round: int
     ahead: int  # receives that have a place at a time
@@ -36,16 +38,18 @@ class Plan:
     @classmethod
     def of(cls, part: Part, completing: frozenset[tuple[int, Message]], wire: torch.dtype) -> Self:
         """Sort the sends by when they start."""
-        sends: list[list[tuple[int, Send]]] = [[] for _ in range(len(part.receives) + 1)]
-        for at, send in enumerate(part.sends):
-            sends[send.after].append((at, send))
         alike = groupby(part.receives, lambda each: (each.round, each.message.piece, each.message.adds))
         turns = [list(group) for _, group in alike]
+        ends = [0, *accumulate(map(len, turns))]
+        sends: list[list[tuple[int, Send]]] = [[] for _ in range(len(part.receives) + 1)]
+        for at, after in enumerate(sent_after(*part)):
+            sends[ends[bisect_left(ends, after)]].append((at, part.sends[at]))
         ahead = max(AHEAD, *map(len, turns), 0)
         added = [len(each.message.piece) for each in part.receives if each.message.adds]
         last_round = max((*(each.round for each in part.sends), *(each.round for each in part.receives)), default=0)
         landing, longest = min(ahead, len(added)), max(added, default=0)
-        return cls(part.receives, turns, sends, completing, last_round, ahead, landing, longest, wire)
+        asked = asked_after(part.receives)
+        return cls(part.receives, asked, turns, sends, completing, last_round, ahead, landing, longest, wire)
 
 
 class Departures:
@@ -95,11 +99,6 @@ def _goes_before(one: Send, other: Send) -> bool:
     return one.round < other.round and one.message.receiver != other.message.receiver
 
 
-def _comes_before(one: Receive, other: Receive) -> bool:
-    """So the other is asked for when the last such piece is on its way: two senders at once would share the link."""
-    return one.round < other.round and one.message.sender != other.message.sender
-
-
 class Rounds:
     """Keeps its memory from step to step, because fresh memory costs as much time as an addition."""
 
@@ -133,10 +132,8 @@ class Rounds:
                 if free_since == done:
                     departures.allow(plan.sends[done])
                     departures.start(turn[0].round if turn else plan.last_round)
-                while expected < len(plan.receives) and len(landing) < plan.ahead:
+                while expected < len(plan.receives) and plan.asked[expected] <= done and len(landing) < plan.ahead:
                     receive = plan.receives[expected]
-                    if sum(_comes_before(each, receive) for each in plan.receives[done:expected]) > 1:
-                        break
                     if not receive.message.adds:
                         if receive.after > free_since or not departures.started(receive.sent):
                             break

@@ -68,10 +68,10 @@ class Machine:
         return moments + self._random.exponential(crowd * others, moments.shape)
 
     def _allowed(self, wave: Wave, when: dict[int, Figures], ready: Figures) -> Figures:
-        """When the senders hold what they are to send."""
+        """When the senders hold what they are to send, and the receivers have asked for it."""
         start = ready[wave.senders]
-        for number, those in wave.reasons:
-            start[those] = np.maximum(start[those], when[number][wave.senders[those]])
+        for number, those, ranks in wave.reasons:
+            start[those] = np.maximum(start[those], when[number][ranks])
         return start
 
     def _pass(
@@ -91,7 +91,7 @@ class Machine:
 
 def _last_use(waves: Sequence[Wave]) -> dict[int, list[int]]:
     """By wave, the earlier ones that nothing after it waits for."""
-    last = {each: number for number, wave in enumerate(waves) for each, _ in wave.reasons}
+    last = {each: number for number, wave in enumerate(waves) for each, _, _ in wave.reasons}
     by_wave: dict[int, list[int]] = {}
     for each, number in last.items():
         by_wave.setdefault(number, []).append(each)

@@ -56,7 +56,7 @@ def ranks_at_half(forecast: Forecast) -> Tried:
 def _where_half(good: Tried, bad: Tried) -> int:
     """Where efficiency would be a half if its logarithm were a line over the logarithm of the ranks."""
     part = math.log(good.efficiency / HALF) / math.log(good.efficiency / bad.efficiency)
-    return round(good.ranks * (bad.ranks / good.ranks) ** part)
+    return int(good.ranks * (bad.ranks / good.ranks) ** part + HALF)
 
 
 def break_even(forecast: Forecast) -> float | None:

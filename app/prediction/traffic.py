@@ -129,5 +129,7 @@ def _part(mode: type[Exchange], elements: int, element_bytes: float, settings: S
         return all_reduce_of(elements, element_bytes, ranks)
     if issubclass(mode, GatherScatter):
         return Part("star", waves_of(schedule, ranks), element_bytes)
-    most = elements_in(mode.piece_bytes, element_bytes) if issubclass(mode, Scheduled) else None
-    return Part("rounds", waves_of(schedule, ranks, most), element_bytes)
+    if issubclass(mode, Scheduled):
+        most = elements_in(mode.piece_bytes, element_bytes)
+        return Part("rounds", waves_of(schedule, ranks, most, requests=True), element_bytes)
+    return Part("rounds", waves_of(schedule, ranks), element_bytes)

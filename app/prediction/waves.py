@@ -1,8 +1,8 @@
 """A schedule as arrays: messages that no rank has two of are simulated together, in one wave."""
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -25,6 +25,7 @@ class Wave:
     stops: Indices
     adds: NDArray[np.bool_]
     after: Indices  # for each message, the wave whose message its sender must have taken before
+    asked: Indices  # and the one that its receiver must have taken before it asks for this
     needed: bool = False  # whether any later one waits for it
 
     @cached_property
@@ -38,27 +39,77 @@ class Wave:
         return self.elements * self.adds
 
     @cached_property
-    def reasons(self) -> list[tuple[int, Indices]]:
-        """The earlier waves that messages wait for, each with the places of those messages in this one."""
-        earlier = np.unique(self.after)
-        return [(int(each), np.nonzero(self.after == each)[0]) for each in earlier if each != NOTHING]
+    def reasons(self) -> list[tuple[int, Indices, Indices]]:
+        """The earlier waves that messages wait for, with the places of those messages, and the ranks that took it."""
+        return [*_by_wave(self.after, self.senders), *_by_wave(self.asked, self.receivers)]
 
 
-def waves_of(schedule: Schedule, world_size: int, most_elements: int | None = None) -> list[Wave]:
-    """All of them, in order; messages are cut into pieces of at most so many elements, as they are when they run."""
+def _by_wave(numbers: Indices, ranks: Indices) -> Iterator[tuple[int, Indices, Indices]]:
+    for number in np.unique(numbers):
+        if number != NOTHING:
+            places = np.flatnonzero(numbers == number)
+            yield int(number), places, ranks[places]
+
+
+def waves_of(
+    schedule: Schedule, world_size: int, most_elements: int | None = None, *, requests: bool = False
+) -> list[Wave]:
+    """All of them, in order; messages are cut into pieces of at most so many elements, as they are when they run.
+
+    With requests, messages wait until their receivers ask for them, as those of our own rounds do.
+    """
     found: list[Wave] = []
     taken: list[tuple[Indices, Indices]] = []  # by wave, what each rank receives in it: from, and up to
+    asking = _Asking(world_size)
     for number in range(len(schedule.rounds)):
         one = Schedule(schedule.rounds[number : number + 1])
         messages = one.rounds[0] if most_elements is None else one.in_pieces(most_elements).rounds[0]
         earlier = len(found)
-        for wave in _apart(messages):
-            found.append(_with_reasons(wave, found, taken, earlier))
-        for wave in found[earlier:]:
+        own = [_with_reasons(wave, found, taken, earlier) for wave in _apart(messages)]
+        found += asking.round(own, earlier) if requests else own
+        for wave in own:
             spans = np.zeros((2, world_size), dtype=np.int64)
             spans[:, wave.receivers] = wave.starts, wave.stops
             taken.append((spans[0], spans[1]))
     return _marked(found)
+
+
+class _Asking:
+    """After which receives ranks ask and send: `asked_after` and `sent_after`, of all ranks at once."""
+
+    def __init__(self, world_size: int) -> None:
+        self._last, self._sender, self._other = np.full((3, world_size), NOTHING)
+        """By rank: the wave in which it received last, from whom, and the last one before in which another sent."""
+
+    def round(self, waves: Sequence[Wave], number: int) -> list[Wave]:
+        """The waves of a round, of which the first has this number, with what their messages wait for besides."""
+        if not waves:
+            return []
+        asked = [self._from_another(wave) for wave in waves]
+        for place, wave in enumerate(waves, number):
+            self._other[wave.receivers] = self._from_another(wave)
+            self._last[wave.receivers], self._sender[wave.receivers] = place, wave.senders
+        own = np.split(_of_what_comes_back(waves, asked), np.cumsum([len(each) for each in asked])[:-1])
+        return [
+            replace(wave, asked=each, after=np.maximum(wave.after, after))
+            for wave, each, after in zip(waves, asked, own, strict=True)
+        ]
+
+    def _from_another(self, wave: Wave) -> Indices:
+        """The last wave in which each receiver received from another than its sender here."""
+        ranks = wave.receivers
+        return np.where(self._sender[ranks] == wave.senders, self._other[ranks], self._last[ranks])
+
+
+def _of_what_comes_back(waves: Sequence[Wave], asked: Sequence[Indices]) -> Indices:
+    """For all messages of a round, after which wave their sender asks for what their receiver sends to it."""
+    senders, receivers = (np.concatenate(each) for each in zip(*((w.senders, w.receivers) for w in waves), strict=True))
+    most = max(senders.max(), receivers.max()) + 1
+    pairs, turned = senders * most + receivers, receivers * most + senders
+    order = np.argsort(pairs, kind="stable")
+    last = np.searchsorted(pairs, turned, side="right", sorter=order) - 1
+    back = order[np.maximum(last, 0)]
+    return np.where((last >= 0) & (pairs[back] == turned), np.concatenate(asked)[back], NOTHING)
 
 
 def _apart(messages: Round) -> Iterator[Wave]:
@@ -72,7 +123,8 @@ def _apart(messages: Round) -> Iterator[Wave]:
     rows = np.array([(m.sender, m.receiver, m.piece.start, m.piece.stop, m.adds) for m in messages], dtype=np.int64)
     for number in range(int(numbers.max()) + 1 if len(messages) else 0):
         senders, receivers, starts, stops, adds = rows[numbers == number].T
-        yield Wave(senders, receivers, starts, stops, adds.astype(bool), np.full(len(senders), NOTHING))
+        nothing = np.full(len(senders), NOTHING)
+        yield Wave(senders, receivers, starts, stops, adds.astype(bool), nothing, nothing)
 
 
 def _with_reasons(wave: Wave, found: list[Wave], taken: list[tuple[Indices, Indices]], earlier: int) -> Wave:
@@ -84,12 +136,9 @@ def _with_reasons(wave: Wave, found: list[Wave], taken: list[tuple[Indices, Indi
         after[touch & (after == NOTHING)] = number
         if (after != NOTHING).all():
             break
-    return Wave(wave.senders, wave.receivers, wave.starts, wave.stops, wave.adds, after)
+    return replace(wave, after=after)
 
 
 def _marked(found: list[Wave]) -> list[Wave]:
-    needed = {int(each) for wave in found for each in np.unique(wave.after)}
-    return [
-        Wave(each.senders, each.receivers, each.starts, each.stops, each.adds, each.after, number in needed)
-        for number, each in enumerate(found)
-    ]
+    needed = {number for wave in found for number, _, _ in wave.reasons}
+    return [replace(wave, needed=True) if number in needed else wave for number, wave in enumerate(found)]

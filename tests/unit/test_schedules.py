@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.costs.bandwidth import LinkSpeed, all_reduce_share
 from app.costs.exchanges import ring, star
-from app.costs.parts import Send, part_of
+from app.costs.parts import Send, asked_after, part_of, sent_after
 from app.costs.scheduled import seconds_at_least
 from app.costs.schedules import Message, Schedule
 from app.costs.sizes import cut
@@ -154,9 +154,36 @@ def test_nobody_waits_for_himself(mode: str, ranks: int, elements: int, most: in
     for rank in range(ranks):
         part = part_of(schedule, rank)
         assert [each.message for each in part.sends] == [each for each in schedule.messages if each.sender == rank]
+        starts, asked = sent_after(*part), asked_after(part.receives)
         for at, receive in enumerate(part.receives):
-            assert receive.after <= at
-            assert all(part.sends[sent].after <= at for sent in receive.sent)
+            assert max(receive.after, asked[at]) <= at
+            assert all(part.sends[sent].after <= starts[sent] <= at for sent in receive.sent)
+
+
+@given(mode=st.sampled_from(SCHEDULED), ranks=st.integers(2, 9), elements=st.integers(1, 60), most=st.integers(1, 30))
+def test_what_comes_first_has_the_link_and_requests_wait_behind_no_data(
+    mode: str, ranks: int, elements: int, most: int
+) -> None:
+    schedule = schedule_of(mode, elements, ranks).in_pieces(most)
+    for rank in range(ranks):
+        part = part_of(schedule, rank)
+        asked = asked_after(part.receives)
+        for at, receive in enumerate(part.receives):
+            under_way = part.receives[asked[at] : at]
+            assert not any(
+                each.round < receive.round and each.message.sender != receive.message.sender for each in under_way
+            )
+            if asked[at]:
+                before = part.receives[asked[at] - 1]
+                assert before.round < receive.round
+                assert before.message.sender != receive.message.sender, "and no longer than that"
+        for send, after in zip(part.sends, sent_after(*part), strict=True):
+            back = [
+                count
+                for each, count in zip(part.receives, asked, strict=True)
+                if each.round == send.round and each.message.sender == send.message.receiver
+            ]
+            assert after == max([send.after, *back])
 
 
 def share(message: Message) -> float:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.costs import exchanges
 from app.costs.bandwidth import LinkSpeed
-from app.costs.parts import part_of
+from app.costs.parts import asked_after, part_of, sent_after
 from app.costs.scheduled import seconds_at_least
 from app.costs.schedules import Message, Schedule
 from app.gradient_sync import mode_class
@@ -18,7 +18,7 @@ from app.gradient_sync.exchange import Exchange
 from app.prediction.exchange import FREE, Machine, MessageCosts
 from app.prediction.network import Links, Network
 from app.prediction.processor import PERIOD_SECONDS, Cpus, Processors
-from app.prediction.waves import NOTHING, Figures, waves_of
+from app.prediction.waves import Figures, waves_of
 from app.settings import environment
 
 RATE, LATENCY = 125e6, 1e-4
@@ -125,28 +125,38 @@ def test_where_each_rank_receives_from_one_at_a_time_it_is_no_more_than_the_leas
 
 
 @given(
-    mode=st.sampled_from(["ring_all_reduce", "tree", "halving_doubling", "hierarchical", "parameter_server"]),
+    mode=st.sampled_from(
+        ["ring_all_reduce", "tree", "recursive_doubling", "halving_doubling", "hierarchical", "parameter_server"]
+    ),
     ranks=st.integers(1, 9),
     elements=st.integers(1, 200),
     most=st.integers(1, 100),
+    requests=st.booleans(),
 )
-def test_a_message_waits_for_what_it_waits_for_when_it_runs(mode: str, ranks: int, elements: int, most: int) -> None:
-    """The waves say it for all ranks at once, `part_of` for the program's one rank."""
+def test_a_message_waits_for_what_it_waits_for_when_it_runs(
+    mode: str, ranks: int, elements: int, most: int, requests: bool
+) -> None:
+    """The waves say it for all ranks at once, `parts` for the program's one rank."""
     schedule = of_mode(mode)(elements, ranks)
-    waves = waves_of(schedule, ranks, most)
-    pieces = schedule.in_pieces(most)
-    received: dict[int, list[tuple[int, Message]]] = {rank: [] for rank in range(ranks)}
+    received: dict[int, list[int]] = {rank: [] for rank in range(ranks)}
     sends: dict[int, list[tuple[Message, int]]] = {rank: [] for rank in range(ranks)}
-    for number, wave in enumerate(waves):
-        rows = zip(wave.senders, wave.receivers, wave.starts, wave.stops, wave.adds, wave.after, strict=True)
-        for sender, receiver, start, stop, adds, after in rows:
+    receives: dict[int, list[tuple[Message, int]]] = {rank: [] for rank in range(ranks)}
+    for number, wave in enumerate(waves_of(schedule, ranks, most, requests=requests)):
+        rows = zip(
+            wave.senders, wave.receivers, wave.starts, wave.stops, wave.adds, wave.after, wave.asked, strict=True
+        )
+        for sender, receiver, start, stop, adds, after, asked in rows:
             message = Message(int(sender), int(receiver), range(int(start), int(stop)), bool(adds))
-            before = sum(at <= after for at, _ in received[int(sender)]) if after != NOTHING else 0
-            sends[int(sender)].append((message, before))
-            received[int(receiver)].append((number, message))
+            sends[int(sender)].append((message, sum(at <= after for at in received[int(sender)])))
+            receives[int(receiver)].append((message, sum(at <= asked for at in received[int(receiver)])))
+        for receiver in wave.receivers:
+            received[int(receiver)].append(number)
     for rank in range(ranks):
-        own = part_of(pieces, rank)
-        assert Counter(sends[rank]) == Counter((send.message, send.after) for send in own.sends)
+        own = part_of(schedule.in_pieces(most), rank)
+        after = sent_after(*own) if requests else [send.after for send in own.sends]
+        asked = asked_after(own.receives) if requests else [0] * len(own.receives)
+        assert Counter(sends[rank]) == Counter(zip((each.message for each in own.sends), after, strict=True))
+        assert receives[rank] == list(zip((each.message for each in own.receives), asked, strict=True))
 
 
 def test_a_rested_link_lets_a_burst_pass_at_once() -> None:
