@@ -65,6 +65,7 @@ EXPERIMENT_STEPS = {
 
 VERIFICATION_STEPS = {
     "plan": "write predictions down, then the list of runs",
+    "settle": "open those runs again that the machine disturbed",
     "report": "lay what was measured beside them",
 }
 
@@ -227,6 +228,9 @@ def _verify(arguments: argparse.Namespace) -> int:
         commands.plan_verification(
             arguments.grid, given, say, quick=arguments.quick, fresh=arguments.fresh, model=model
         )
+        return 0
+    if arguments.step == "settle":
+        commands.settle(arguments.grid, given, say, quick=arguments.quick, model=model)
         return 0
     return commands.verify(arguments.grid, given, say, quick=arguments.quick, model=model)
 

@@ -14,7 +14,7 @@ from app.experiment.plan.trials import Plan
 from app.experiment.reading.results import Results
 from app.machine import folders
 from app.machine.say import Say
-from app.prediction import calibration, cells, fitting, rivals, tables, verification
+from app.prediction import calibration, cells, drift, fitting, rivals, tables, verification
 from app.prediction.calibration import Check
 from app.prediction.forecast import Forecast, work_out
 from app.prediction.observed import Observed
@@ -102,7 +102,7 @@ def plan_verification(
 
     read = grid.read(name, quick=quick, given=dict(each.split("=", 1) for each in given))
     used = calibration.read(model)
-    verification.reference(used)
+    drift.reference(used)
     found = work_out(cells.forecasts(cells.of_grid(read), used, one_host=True))
     folders.check_writable(folders.RESULTS)
     if fresh:
@@ -114,6 +114,18 @@ def plan_verification(
     minutes = sum(trial.expected_seconds for trial in plan.open()) / 60
     say(f"{len(found)} cells are predicted. SHA-256 of the predictions: {number}")
     say(f"{len(plan.open())} of {len(plan.trials)} runs are to be made, anchors among them: about {minutes:.0f} min.")
+
+
+def settle(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str | None) -> None:
+    """Open the runs again that the machine disturbed, each once."""
+    read = grid.read(name, quick=quick, given=dict(each.split("=", 1) for each in given))
+    plan = Plan.read(verification.name_of(name), quick=quick)
+    results = Results(verification.interleaved(read), plan)
+    if moved := drift.put_aside(results, calibration.read(model)):
+        say(
+            f"Made once more: {', '.join(moved)}. The machine was over {drift.MOST_APART - 1:.0%} "
+            f"slower or faster during them than around them. What they measured is in {plan.folder / drift.ASIDE}"
+        )
 
 
 def verify(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str | None) -> int:
@@ -143,6 +155,7 @@ def verify(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str
         "calibration": used.name,
         "predictions_sha256": number,
         **asdict(score),
+        "made_again": drift.made_again(plan),
         "rivals": [asdict(each) for each in compared],
     }
     folders.replace_file(folder / "verification.json", json.dumps(content, indent=1) + "\n")

@@ -7,6 +7,7 @@ from statistics import mean
 from app.machine.parallel import on_all_cores
 from app.prediction import limits
 from app.prediction.calibration import Calibration, Fit
+from app.prediction.drift import AROUND, MOST_APART
 from app.prediction.forecast import Forecast
 from app.prediction.names import RANKS, in_words, telling
 from app.prediction.rivals import Rated
@@ -112,9 +113,10 @@ def verified(checked: Sequence[Checked]) -> Table:
         Column[Checked]("hidden, measured", "hidden_measured", SECONDS, lambda each: each.measured.hidden),
     ]
     note = (
-        "Means over steps and ranks. Drift: how much slower the anchors around a run computed than in the calibration. "
-        "Without drift: what processors do is divided by that, what links do is not. Error: predicted by that. By its "
-        "forward passes: the error if not the anchors but the CPU time of the run's own forward passes tells the drift."
+        "Means over steps and ranks. Drift: how much slower the anchors computed than in the calibration, by the "
+        f"middle of up to {AROUND} before the run and {AROUND} after it. Without drift: what processors do is divided "
+        "by that, what links do is not. Error: predicted by that. By its forward passes: the error if not the anchors "
+        "but the CPU time of the run's own forward passes tells the drift."
     )
     return Table.of("verified", "Predicted and measured", columns, checked, note)
 
@@ -155,6 +157,11 @@ def verdict(score: Score) -> Iterator[str]:
     )
     if score.median_error_mostly_sync is not None:
         yield f"Where synchronisation is over half of the step: {score.median_error_mostly_sync:.1%} in the median."
+    if score.disturbed:
+        yield (
+            f"{score.disturbed} of {score.runs} runs count although they were disturbed when made again too: by their "
+            f"own forward passes, the machine was over {MOST_APART - 1:.0%} slower or faster than anchors around say."
+        )
     yield f"The 80 % intervals hold {score.held:.0%} of the cells."
     if score.order_right is not None:
         yield (

@@ -17,22 +17,11 @@ from app.experiment.plan.grid import Grid
 from app.experiment.reading.results import Results
 from app.machine import folders
 from app.prediction.calibration import Calibration
+from app.prediction.drift import Timed, anchor, timed
 from app.prediction.forecast import VERIFIED_RANKS, Forecast
-from app.prediction.observed import Observed
 from app.prediction.traffic import overlaps
 
 FOLDER, PREDICTIONS = "verifications", "predictions.json"
-ANCHOR = {  # as a run of every calibration: its computation says how fast the machine is at the moment
-    "MODEL": "vgg11",
-    "SYNC_MODE": "none",
-    "WORKERS": "3",
-    "RANK_CPUS": "0.5",
-    "GLOBAL_BATCH_SIZE": "64",
-    "MAX_STEPS": "9",
-    "WARMUP_STEPS": "0",
-    "EVALUATE": "never",
-    "LINK_RATE": "1gbit",
-}
 MOST_MEDIAN_ERROR, MOST_P90_ERROR = 0.10, 0.20  # of predictions that hold
 CLEAR = 2.0  # two cells count as different if they are this many standard deviations apart
 
@@ -46,12 +35,8 @@ def interleaved(grid: Grid) -> Grid:
     """The grid's cells, each with an anchor before and after it."""
     cells: list[Cell] = []
     for number, cell in enumerate(grid.cells):
-        cells += [_anchor(number), cell]
-    return replace(grid, name=name_of(grid.name), cells=[*cells, _anchor(len(grid.cells))])
-
-
-def _anchor(number: int) -> Cell:
-    return Cell(f"anchor {number}", dict(ANCHOR), {})
+        cells += [anchor(number), cell]
+    return replace(grid, name=name_of(grid.name), cells=[*cells, anchor(len(grid.cells))])
 
 
 def seal(name: str, content: object) -> str:
@@ -68,34 +53,25 @@ def seal(name: str, content: object) -> str:
     return sha256(path.read_bytes()).hexdigest()
 
 
-def reference(calibration: Calibration) -> float:
-    """Seconds that the anchor's computation took in the calibration."""
-    found = [fit.measured["computing"] for fit in calibration.fits if fit.asked.sync_mode == ANCHOR["SYNC_MODE"]]
-    if not found:
-        raise SettingError(f"calibration '{calibration.name}' has no run of the anchor. Run scripts/calibrate again.")
-    return found[0]
-
-
 @dataclass(frozen=True)
 class Measured:
-    """A cell's runs: mean seconds by phase in each, and how slow the machine was by the anchors around it."""
+    """A cell's runs: mean seconds by phase in each, and how slow the machine was."""
 
     runs: list[dict[str, float]]
-    drifts: list[float]
+    drifts: list[float]  # by the anchors around each
     own_drifts: list[float]  # by the CPU time of each run's own forward passes
     hidden: float = 0.0  # seconds of synchronisation behind backward
+    disturbed: int = 0  # runs of which the anchors around them tell nothing
 
     @classmethod
-    def of(
-        cls, runs: Sequence[Observed], anchors: Sequence[tuple[Observed, Observed]], calibration: Calibration
-    ) -> "Measured":
-        """With the anchors before and after each run."""
-        usual, forward = reference(calibration), calibration.computing[runs[0].settings.model].before
+    def of(cls, runs: Sequence[Timed]) -> "Measured":
+        """All that were made of the cell."""
         return cls(
-            [each.seconds for each in runs],
-            [mean(anchor.seconds["computing"] for anchor in pair) / usual for pair in anchors],
-            [float(each.cpu("data", "forward").mean()) / forward.at(each.setup.images) for each in runs],
-            median(each.hidden for each in runs),
+            [each.run.seconds for each in runs],
+            [each.drift for each in runs],
+            [each.own_drift for each in runs],
+            median(each.run.hidden for each in runs),
+            sum(each.disturbed for each in runs),
         )
 
     def seconds(self, phase: str = "step") -> float:
@@ -176,24 +152,13 @@ class Checked:
 
 
 def checked(forecasts: Sequence[Forecast], results: Results, calibration: Calibration) -> list[Checked]:
-    """Every cell of which a run is finished, with the anchors around it."""
-    cells, found = results.grid.cells, []
-    observed = {
-        (trial.cell, trial.round): Observed.of(run, trial.settings)
-        for trial in results.plan.finished()
-        if (run := results.run(trial.cell, trial.round))
-    }
-    for number, forecast in enumerate(forecasts):
-        before, own, after = (cell.name for cell in cells[2 * number : 2 * number + 3])
-        whole = [
-            (observed[own, turn], (observed[before, turn], observed[after, turn]))
-            for turn in range(1, results.grid.repeats + 1)
-            if all((name, turn) in observed for name in (before, own, after))
-        ]
-        if whole:
-            runs, anchors = zip(*whole, strict=True)
-            found.append(Checked(forecast, Measured.of(runs, anchors, calibration)))
-    return found
+    """Every cell of which a run is finished, with anchors before and after it."""
+    runs: dict[str, list[Timed]] = {}
+    found = timed(results, calibration)
+    for trial in results.plan.trials:
+        if trial.name in found:
+            runs.setdefault(trial.cell, []).append(found[trial.name])
+    return [Checked(each, Measured.of(runs[each.name])) for each in forecasts if each.name in runs]
 
 
 @dataclass(frozen=True)
@@ -201,6 +166,8 @@ class Score:
     """How good predictions were."""
 
     cells: int
+    runs: int
+    disturbed: int  # of them: the machine was much slower or faster during it than around it
     median_error: float
     p90_error: float
     median_error_mostly_sync: float | None
@@ -233,6 +200,8 @@ def score(checked: Sequence[Checked]) -> Score:
     pairs = [float(_in_order(*pair)) for pair in combinations(checked, 2) if _comparable(*pair)]
     return Score(
         len(checked),
+        sum(len(each.measured.runs) for each in checked),
+        sum(each.measured.disturbed for each in checked),
         median(errors),
         float(np.percentile(errors, 90)),
         median(mostly) if mostly else None,

@@ -17,6 +17,7 @@ from app.experiment.plan import grid
 from app.machine import folders
 from app.prediction import calibration, cells, commands, limits
 from app.prediction.calibration import Calibration, Line, Passing
+from app.prediction.drift import ANCHOR, reference
 from app.prediction.forecast import Forecast
 from app.prediction.least_squares import line_through, non_negative
 from app.prediction.network import Links
@@ -25,14 +26,12 @@ from app.prediction.setup import setup_of, shapes_of
 from app.prediction.simulation import simulate
 from app.prediction.traffic import buckets, traffic
 from app.prediction.verification import (
-    ANCHOR,
     PREDICTIONS,
     Checked,
     Measured,
     Score,
     folder_of,
     interleaved,
-    reference,
     score,
     seal,
 )

@@ -17,6 +17,7 @@ import pytest
 
 from app import modes
 from app.experiment.plan import grid
+from app.experiment.plan.trials import Plan
 from app.prediction import calibration, cells, tables
 from app.prediction.forecast import Forecast
 from app.prediction.names import RANKS, RATE, telling
@@ -198,7 +199,9 @@ def write_verification(folder: Path, sealed: float = 1.0, began: str = "2026-01-
     content = {"cells": [{"cell": each.forecast.name, "seconds": sealed * each.forecast.seconds} for each in found]}
     (folder / PREDICTIONS).write_text(json.dumps(content))
     os.utime(folder / PREDICTIONS, (1767225600, 1767225600))
-    results: Any = SimpleNamespace(all_runs=[SimpleNamespace(manifest=manifest(started_at=began))])
+    results: Any = SimpleNamespace(
+        all_runs=[SimpleNamespace(manifest=manifest(started_at=began))], plan=Plan(folder, [])
+    )
     whole, rivals = score(found), tables.verified(found)
     verdict = list(tables.verdict(whole))
     return verified.write(Verified("cells", False, KNOWN, found, whole, verdict, [rivals], results, []), folder)

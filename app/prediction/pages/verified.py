@@ -12,6 +12,7 @@ from app.experiment.reading.results import Results
 from app.experiment.views.view import drawn
 from app.machine import folders
 from app.prediction.calibration import Calibration
+from app.prediction.drift import ASIDE, MOST_APART, made_again
 from app.prediction.forecast import Forecast
 from app.prediction.pages import errors
 from app.prediction.pages.advice import after_verification
@@ -78,6 +79,11 @@ def _sealed(verified: Verified, path: Path) -> Iterator[str]:
     number = sha256(path.read_bytes()).hexdigest()
     yield f"SHA-256 of {PREDICTIONS}, as scripts/verify printed it before the runs: {number}"
     yield f"The file is of {written}; the first run began at {_first(verified.results)}."
+    if again := made_again(verified.results.plan):
+        yield (
+            f"Made once more, because the machine was over {MOST_APART - 1:.0%} slower or faster during them than "
+            f"around them: {', '.join(again)}. What they measured first is in {verified.results.plan.folder / ASIDE}."
+        )
 
 
 def _first(results: Results) -> str:

@@ -1,0 +1,159 @@
+"""How fast the machine was while runs were made: from records of runs that never were, in the folders of a plan."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.experiment.plan import grid
+from app.experiment.plan.trials import Plan, Trial
+from app.experiment.reading.results import Results
+from app.machine import folders
+from app.prediction import calibration, drift, verification
+from app.prediction.calibration import Calibration, Fit
+from app.prediction.drift import ANCHOR, ASIDE, MOST_APART, is_anchor, made_again, put_aside, timed
+from app.records.lines import PhaseSeconds, Recorder
+from tests import runs
+from tests.unit.test_records import STEP
+
+ROOT = Path(__file__).parents[2]
+KNOWN = calibration.parse((ROOT / "tests/calibrations/known.json").read_bytes())
+USUAL = 2.0  # seconds that the anchor computes in the calibration
+CALIBRATION: Calibration = replace(
+    KNOWN, fits=[Fit("anchor", ANCHOR, 4, {"computing": USUAL, "step": USUAL}, {"step": USUAL}, USUAL)]
+)
+IMAGES, CELLS = 16, 6
+USUAL_CPU = IMAGES * 0.001  # of a run's forward pass, by the calibration
+
+GRID = f"""\
+title = "Made"
+question = "?"
+
+[settings]
+MODEL = "vgg11"
+SYNC_MODE = "none"
+BATCH_SIZE_PER_RANK = {IMAGES}
+WORKERS = 0
+
+[[grid]]
+SEED = [{", ".join(map(str, range(1, CELLS + 1)))}]
+"""
+
+
+class Machine:
+    """Makes runs that the machine slows down as it is told, one each minute."""
+
+    def __init__(self) -> None:
+        self.minute = 0
+
+    def make(self, plan: Plan, speed: Callable[[Trial], float]) -> None:
+        """All runs that are open: their computation takes so many times as long as in the calibration."""
+        while trial := plan.next():
+            slower = speed(trial)
+            self._write(plan.folder / trial.name, USUAL * slower, USUAL_CPU * slower, trial.settings)
+            plan.note(trial.name, 0, 1.0)
+
+    def _write(self, folder: Path, seconds: float, cpu: float, settings: Mapping[str, str]) -> None:
+        folder.mkdir()
+        began = f"2026-01-01T{self.minute // 60:02}:{self.minute % 60:02}:00Z"
+        self.minute += 1
+        content = runs.MANIFEST | {"world_size": 1, "ranks": [runs.participant(0)], "started_at": began}
+        (folder / "manifest.json").write_text(json.dumps(content))
+        (folder / "summary.json").write_text(json.dumps({"complete": True}))
+        used = PhaseSeconds(**dict.fromkeys(("data", "backward", "wait", "sync", "optimiser"), 0.0), forward=cpu)
+        step = replace(STEP, seconds=seconds, wait_seconds=None, sync_seconds=None, optimiser_seconds=0.0)
+        with Recorder(folder, 0) as recorder:
+            for number in range(3):
+                recorder.write(replace(step, rank=0, step=number, cpu_seconds=used))
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    (tmp_path / "made.toml").write_text(GRID)
+    monkeypatch.setattr(grid, "GRIDS", tmp_path)
+    monkeypatch.setattr(folders, "RESULTS", tmp_path / "results")
+    made = Plan.make(verification.interleaved(grid.read("made")), lambda _: 1.0, fresh=True)
+    made.write(fresh=True)
+    return made
+
+
+def results_of(plan: Plan) -> Results:
+    return Results(verification.interleaved(grid.read("made")), plan)
+
+
+def names(plan: Plan, cell: int) -> tuple[str, str, str]:
+    """Of a cell's run, from 0, between those of its anchors."""
+    before, own, after = (each.name for each in plan.trials[2 * cell : 2 * cell + 3])
+    return before, own, after
+
+
+def test_the_middle_of_the_anchors_around_a_run_is_its_drift(plan: Plan) -> None:
+    """The machine is a fifth slower throughout; one anchor is disturbed, and moves no drift."""
+    single = names(plan, 3)[0]
+    Machine().make(plan, lambda trial: 3.0 if trial.name == single else 1.2)
+    found = timed(results_of(plan), CALIBRATION)
+    assert len(found) == CELLS
+    for each in found.values():
+        assert each.drift == pytest.approx(1.2)
+        assert each.own_drift == pytest.approx(1.2)
+        assert not each.disturbed
+
+
+def test_a_machine_that_changes_for_good_changes_the_drift(plan: Plan) -> None:
+    later = {each.name for each in plan.trials[7:]}
+    Machine().make(plan, lambda trial: 1.4 if trial.name in later else 1.0)
+    found = timed(results_of(plan), CALIBRATION)
+    assert found[names(plan, 0)[1]].drift == pytest.approx(1.0)
+    assert found[names(plan, 5)[1]].drift == pytest.approx(1.4)
+
+
+@pytest.mark.parametrize("speed", [MOST_APART * 1.01, 1 / MOST_APART / 1.01])
+def test_a_disturbed_run_is_made_once_more_with_an_anchor_on_each_side(plan: Plan, speed: float) -> None:
+    machine, (_, disturbed, after) = Machine(), names(plan, 2)
+    machine.make(plan, lambda trial: speed if trial.name == disturbed else 1.0)
+    assert put_aside(results_of(plan), CALIBRATION) == [disturbed]
+    assert [each.name for each in plan.open()] == [disturbed, after]
+    assert {each.name for each in (plan.folder / ASIDE).iterdir()} == {disturbed, after}
+
+    machine.make(plan, lambda trial: 1.0)
+    found = timed(results_of(plan), CALIBRATION)
+    assert found[disturbed].own_drift == pytest.approx(1.0)
+    assert len(found) == CELLS
+    assert put_aside(results_of(plan), CALIBRATION) == []
+    assert made_again(plan) == [disturbed]
+
+
+def test_a_run_that_is_disturbed_again_counts_and_is_told_of(plan: Plan) -> None:
+    machine, disturbed = Machine(), names(plan, 5)[1]
+    for _ in range(2):
+        machine.make(plan, lambda trial: 1.5 if trial.name == disturbed else 1.0)
+        put_aside(results_of(plan), CALIBRATION)
+    assert not plan.open()
+    assert timed(results_of(plan), CALIBRATION)[disturbed].disturbed
+
+
+def test_what_was_cut_off_while_runs_were_put_aside_is_gone_on_with(plan: Plan) -> None:
+    """Its anchor was moved already, and made again; the run was not."""
+    machine, (_, disturbed, after) = Machine(), names(plan, 2)
+    machine.make(plan, lambda trial: 1.5 if trial.name == disturbed else 1.0)
+    (plan.folder / ASIDE).mkdir()
+    (plan.folder / after).rename(plan.folder / ASIDE / after)
+    machine.make(plan, lambda trial: 1.0)
+    assert put_aside(results_of(plan), CALIBRATION) == [disturbed]
+    assert {each.name for each in plan.open()} == {disturbed, after}
+
+
+def test_runs_without_an_anchor_after_them_are_not_timed(plan: Plan) -> None:
+    Machine().make(plan, lambda trial: 1.0)
+    last = plan.trials[-1]
+    assert is_anchor(last)
+    (plan.folder / last.name / "summary.json").unlink()
+    found = timed(results_of(plan), CALIBRATION)
+    assert names(plan, CELLS - 1)[1] not in found
+    assert len(found) == CELLS - 1
+
+
+def test_the_anchor_s_usual_seconds_are_those_of_the_calibration() -> None:
+    assert drift.reference(CALIBRATION) == USUAL
