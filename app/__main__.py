@@ -64,6 +64,7 @@ EXPERIMENT_STEPS = {
 }
 
 VERIFICATION_STEPS = {
+    "lacking": "print the calibration and each model that it lacks",
     "plan": "write predictions down, then the list of runs",
     "settle": "open those runs again that the machine disturbed",
     "report": "lay what was measured beside them",
@@ -223,16 +224,17 @@ def _experiment(arguments: argparse.Namespace) -> int:
 def _verify(arguments: argparse.Namespace) -> int:
     from app.prediction import commands
 
-    given, model = arguments.set, arguments.calibration
-    if arguments.step == "plan":
-        commands.plan_verification(
-            arguments.grid, given, say, quick=arguments.quick, fresh=arguments.fresh, model=model
-        )
-        return 0
-    if arguments.step == "settle":
-        commands.settle(arguments.grid, given, say, quick=arguments.quick, model=model)
-        return 0
-    return commands.verify(arguments.grid, given, say, quick=arguments.quick, model=model)
+    given, quick, model = arguments.set, arguments.quick, arguments.calibration
+    match arguments.step:
+        case "lacking":
+            commands.print_lacking_of_grid(arguments.grid, given, say, quick=quick, model=model)
+        case "plan":
+            commands.plan_verification(arguments.grid, given, say, quick=quick, fresh=arguments.fresh, model=model)
+        case "settle":
+            commands.settle(arguments.grid, given, say, quick=quick, model=model)
+        case "report":
+            return commands.verify(arguments.grid, given, say, quick=quick, model=model)
+    return 0
 
 
 def _faults(arguments: argparse.Namespace) -> int:

@@ -10,12 +10,14 @@ from hashlib import sha256
 
 from app.errors import LockstepError
 from app.experiment.plan import grid
+from app.experiment.plan.grid import Grid
 from app.experiment.plan.trials import Plan
 from app.experiment.reading.results import Results
 from app.machine import folders
 from app.machine.say import Say
 from app.prediction import calibration, cells, drift, fitting, rivals, tables, verification
 from app.prediction.calibration import Check
+from app.prediction.cells import Asked
 from app.prediction.forecast import Forecast, work_out
 from app.prediction.observed import Observed
 from app.prediction.pages import predicted, verified
@@ -60,9 +62,21 @@ def add_model(name: str, model: str, say: Say) -> int:
 
 
 def print_lacking(words: Sequence[str], say: Say, *, name: str | None) -> None:
-    """A line for each model that has to be measured first: the calibration, and the model."""
+    """A line for each model that has to be measured before these cells can be predicted."""
+    _print_lacking(cells.asked(words), say, name)
+
+
+def print_lacking_of_grid(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str | None) -> None:
+    """The same for the cells of a verification, which needs an anchor as well."""
+    read = _read(name, given, quick=quick)
+    drift.reference(calibration.read(model))
+    _print_lacking(cells.of_grid(read), say, model)
+
+
+def _print_lacking(asked: Asked, say: Say, name: str | None) -> None:
+    """The calibration, and the model."""
     model = calibration.read(name)
-    for each in dict.fromkeys(cell.settings.model for cell in cells.asked(words).cells):
+    for each in dict.fromkeys(cell.settings.model for cell in asked.cells):
         if each not in model.computing:
             say(f"{model.name} {each}")
 
@@ -100,9 +114,8 @@ def plan_verification(
     """Write the predictions of a grid's cells down, then the list of runs, each between two anchors."""
     from app.experiment.plan.estimate import expected_seconds
 
-    read = grid.read(name, quick=quick, given=dict(each.split("=", 1) for each in given))
+    read = _read(name, given, quick=quick)
     used = calibration.read(model)
-    drift.reference(used)
     found = work_out(cells.forecasts(cells.of_grid(read), used, one_host=True))
     folders.check_writable(folders.RESULTS)
     if fresh:
@@ -118,7 +131,7 @@ def plan_verification(
 
 def settle(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str | None) -> None:
     """Open the runs again that the machine disturbed, each once."""
-    read = grid.read(name, quick=quick, given=dict(each.split("=", 1) for each in given))
+    read = _read(name, given, quick=quick)
     plan = Plan.read(verification.name_of(name), quick=quick)
     results = Results(verification.interleaved(read), plan)
     if moved := drift.put_aside(results, calibration.read(model)):
@@ -130,7 +143,7 @@ def settle(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str
 
 def verify(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str | None) -> int:
     """Lay what was measured beside what was predicted; the exit code says whether predictions hold."""
-    read = grid.read(name, quick=quick, given=dict(each.split("=", 1) for each in given))
+    read = _read(name, given, quick=quick)
     used = calibration.read(model)
     forecasts = work_out(cells.forecasts(cells.of_grid(read), used, one_host=True))
     plan = Plan.read(verification.name_of(name), quick=quick)
@@ -167,6 +180,10 @@ def verify(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str
     for each in missing:
         say(f"warning: {each} is not finished.")
     return 0 if score.holds and not missing else 1
+
+
+def _read(name: str, given: Sequence[str], *, quick: bool) -> Grid:
+    return grid.read(name, quick=quick, given=dict(each.split("=", 1) for each in given))
 
 
 def _now() -> str:
