@@ -161,6 +161,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
             if arguments.model:
                 return predictions.add_model(arguments.name, arguments.model, say)
+            if arguments.settle:
+                predictions.settle_calibration(say)
+                return 0
             return predictions.calibrate(arguments.name, say)
         case "predict":
             from app.prediction import commands as predictions
@@ -349,6 +352,7 @@ def _parser() -> argparse.ArgumentParser:
         if name == "calibrate":
             command.add_argument("name", metavar="NAME", help="what the calibration is called")
             command.add_argument("--model", metavar="MODEL", help="add this one, by its runs on one rank")
+            command.add_argument("--settle", action="store_true", help="open those runs again that were disturbed")
         if name == "verify":
             command.add_argument(
                 "step",

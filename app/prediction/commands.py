@@ -31,13 +31,29 @@ PREDICTIONS = "predictions"
 HOSTS: dict[bool | None, list[str]] = {None: [], True: ["--one-host"], False: ["--own-hosts"]}
 
 
+def settle_calibration(say: Say) -> None:
+    """Open the runs of a calibration again that the machine disturbed, each once."""
+    plan = Plan.read(RUNS, quick=False)
+    if moved := drift.put_aside_of_calibration(plan, _of_calibration(plan)):
+        _say_made_again(moved, "the others", plan, say)
+
+
+def _of_calibration(plan: Plan) -> list[Observed]:
+    settings = {trial.name: trial.settings for trial in plan.trials}
+    return [Observed.of(run, settings[run.folder.name]) for run in Results(grid.read(RUNS), plan).all_runs]
+
+
+def _say_made_again(runs: Sequence[str], compared_with: str, plan: Plan, say: Say) -> None:
+    say(
+        f"Made once more: {', '.join(runs)}. The machine was over {drift.MOST_APART - 1:.0%} slower or faster during "
+        f"them than during {compared_with}. What they measured is in {plan.folder / drift.ASIDE}"
+    )
+
+
 def calibrate(name: str, say: Say) -> int:
     """Fit the costs to the finished runs; the exit code says whether all are finished."""
-    read, plan = grid.read(RUNS), Plan.read(RUNS, quick=False)
-    finished = Results(read, plan)
-    settings = {trial.name: trial.settings for trial in plan.trials}
-    runs = [Observed.of(run, settings[run.folder.name]) for run in finished.all_runs]
-    made = fitting.fit(name, runs)
+    plan = Plan.read(RUNS, quick=False)
+    made = fitting.fit(name, _of_calibration(plan))
     made.write(folders.RESULTS)
     say(on_terminal(tables.fits(made)))
     say(f"Simulated steps are {made.error:.1%} from measured ones (root of the mean square).")
@@ -135,10 +151,7 @@ def settle(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str
     plan = Plan.read(verification.name_of(name), quick=quick)
     results = Results(verification.interleaved(read), plan)
     if moved := drift.put_aside(results, calibration.read(model)):
-        say(
-            f"Made once more: {', '.join(moved)}. The machine was over {drift.MOST_APART - 1:.0%} "
-            f"slower or faster during them than around them. What they measured is in {plan.folder / drift.ASIDE}"
-        )
+        _say_made_again(moved, "the anchors around", plan, say)
 
 
 def verify(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str | None) -> int:

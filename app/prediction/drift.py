@@ -1,6 +1,7 @@
 """How fast the machine was while a run was made: by the anchors around it, and by the run itself."""
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -26,6 +27,7 @@ ANCHOR = {  # as a run of every calibration: its computation says how fast the m
 ANCHOR_NAME = "anchor"
 AROUND = 3  # so many anchors before a run and after it tell the drift: their middle, as single ones are disturbed too
 MOST_APART = 1.15  # a run's own drift and that of its anchors, one by the other: beyond, it was disturbed
+FEW = 3  # runs of which the middle says how long a run takes that nothing disturbs
 ASIDE = "disturbed"  # the folder of such runs, in that of the plan
 
 
@@ -40,8 +42,7 @@ class Timed:
     @property
     def disturbed(self) -> bool:
         """Whether the machine was much slower or faster during this run than before and after it."""
-        apart = self.own_drift / self.drift
-        return max(apart, 1 / apart) > MOST_APART
+        return _apart(self.own_drift, self.drift) > MOST_APART
 
 
 def anchor(number: int) -> Cell:
@@ -87,7 +88,15 @@ def _began(run: Observed) -> str:
 
 def _own_drift(run: Observed, calibration: Calibration) -> float:
     usual = calibration.computing[run.settings.model].before.at(run.setup.images)
-    return float(run.cpu("data", "forward").mean()) / usual
+    return _forward_cpu(run) / usual
+
+
+def _forward_cpu(run: Observed) -> float:
+    return float(run.cpu("data", "forward").mean())
+
+
+def _apart(one: float, other: float) -> float:
+    return max(one / other, other / one)
 
 
 def put_aside(results: Results, calibration: Calibration) -> list[str]:
@@ -95,19 +104,49 @@ def put_aside(results: Results, calibration: Calibration) -> list[str]:
 
     They will be made after all others. So that there is an anchor after each then, that of before goes with it.
     """
-    plan, aside = results.plan, results.plan.folder / ASIDE
+    plan = results.plan
     found = timed(results, calibration).items()
-    moved = [name for name, run in found if run.disturbed and not (aside / name).exists()]
-    if not moved:
-        return []
+    moved = _for_the_first_time(plan, [name for name, run in found if run.disturbed])
     next_ones = {run.name: after.name for run, after in pairwise(plan.trials)}
+    _move(plan, [*(next_ones[each] for each in moved), *moved])  # a run last, so that what is cut off is gone on with
+    return moved
+
+
+def put_aside_of_calibration(plan: Plan, runs: Sequence[Observed]) -> list[str]:
+    """The same for runs of a calibration: they are compared with those of as many images of the same model."""
+    alike: dict[tuple[str, float], list[Observed]] = {}
+    for each in runs:
+        alike.setdefault((each.settings.model, each.setup.images), []).append(each)
+    disturbed = [each.run.folder.name for those in alike.values() for each in _unlike_the_others(those)]
+    moved = _for_the_first_time(plan, disturbed)
+    _move(plan, moved)
+    return moved
+
+
+def _unlike_the_others(runs: Sequence[Observed]) -> list[Observed]:
+    """Of few, nobody can tell which one was disturbed."""
+    seconds = [_forward_cpu(each) for each in runs]
+    usual = median(seconds)
+    return [
+        each for each, own in zip(runs, seconds, strict=True) if len(runs) >= FEW and _apart(own, usual) > MOST_APART
+    ]
+
+
+def _for_the_first_time(plan: Plan, names: Sequence[str]) -> list[str]:
+    return [each for each in names if not (plan.folder / ASIDE / each).exists()]
+
+
+def _move(plan: Plan, names: Sequence[str]) -> None:
+    """Out of the plan's way, so that these runs are open again."""
+    if not names:
+        return
+    aside = plan.folder / ASIDE
     aside.mkdir(exist_ok=True)
-    for name in dict.fromkeys([*(next_ones[each] for each in moved), *moved]):  # anchors may be there, of a try cut off
+    for name in dict.fromkeys(names):
         if (plan.folder / name).is_dir():
             shutil.rmtree(aside / name, ignore_errors=True)
             (plan.folder / name).rename(aside / name)
     plan.write(fresh=False)
-    return moved
 
 
 def made_again(plan: Plan) -> list[str]:

@@ -13,7 +13,17 @@ from app.experiment.reading.results import Results
 from app.machine import folders
 from app.prediction import calibration, drift, verification
 from app.prediction.calibration import Calibration, Fit
-from app.prediction.drift import ANCHOR, ASIDE, MOST_APART, is_anchor, made_again, put_aside, timed
+from app.prediction.drift import (
+    ANCHOR,
+    ASIDE,
+    MOST_APART,
+    is_anchor,
+    made_again,
+    put_aside,
+    put_aside_of_calibration,
+    timed,
+)
+from app.prediction.observed import Observed
 from app.records.lines import PhaseSeconds, Recorder
 from tests import runs
 from tests.unit.test_records import STEP
@@ -157,3 +167,22 @@ def test_runs_without_an_anchor_after_them_are_not_timed(plan: Plan) -> None:
 
 def test_the_anchor_s_usual_seconds_are_those_of_the_calibration() -> None:
     assert drift.reference(CALIBRATION) == USUAL
+
+
+def test_a_run_of_a_calibration_that_is_unlike_the_others_is_made_once_more(plan: Plan) -> None:
+    """All have as many images; one is slower than the others, by its own forward passes."""
+    machine, disturbed = Machine(), plan.trials[3].name
+    for _ in range(2):
+        machine.make(plan, lambda trial: 1.2 * MOST_APART if trial.name == disturbed else 1.0)
+        found = [Observed.of(run, {"MODEL": "vgg11", "WORKERS": "0"}) for run in results_of(plan).all_runs]
+        moved = put_aside_of_calibration(plan, found)
+        assert moved == [each.name for each in plan.open()]
+    assert moved == []
+    assert made_again(plan) == [disturbed]
+
+
+def test_of_two_runs_nobody_can_tell_which_was_disturbed(plan: Plan) -> None:
+    trials = {each.name: number for number, each in enumerate(plan.trials[:2])}
+    Machine().make(plan, lambda trial: 2.0 if trials.get(trial.name) else 1.0)
+    found = [Observed.of(run, {"MODEL": "vgg11", "WORKERS": "0"}) for run in results_of(plan).all_runs]
+    assert put_aside_of_calibration(plan, [each for each in found if each.run.folder.name in trials]) == []
