@@ -162,7 +162,7 @@ def _run(arguments: argparse.Namespace) -> int:
             if arguments.model:
                 return predictions.add_model(arguments.name, arguments.model, say)
             if arguments.settle:
-                predictions.settle_calibration(say)
+                predictions.settle_calibration(arguments.name, say)
                 return 0
             return predictions.calibrate(arguments.name, say)
         case "predict":

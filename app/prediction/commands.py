@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from pathlib import Path
 
 from app.errors import LockstepError
 from app.experiment.plan import grid
@@ -31,11 +32,12 @@ PREDICTIONS = "predictions"
 HOSTS: dict[bool | None, list[str]] = {None: [], True: ["--one-host"], False: ["--own-hosts"]}
 
 
-def settle_calibration(say: Say) -> None:
+def settle_calibration(name: str, say: Say) -> None:
     """Open the runs of a calibration again that the machine disturbed, each once."""
     plan = Plan.read(RUNS, quick=False)
     if moved := drift.put_aside_of_calibration(plan, _of_calibration(plan)):
-        _say_made_again(moved, "the others", plan, say)
+        on_host = folders.RESULTS / calibration.FOLDER / name / plan.folder.relative_to(folders.RESULTS)
+        _say_made_again(moved, "the others", on_host, say)
 
 
 def _of_calibration(plan: Plan) -> list[Observed]:
@@ -43,10 +45,10 @@ def _of_calibration(plan: Plan) -> list[Observed]:
     return [Observed.of(run, settings[run.folder.name]) for run in Results(grid.read(RUNS), plan).all_runs]
 
 
-def _say_made_again(runs: Sequence[str], compared_with: str, plan: Plan, say: Say) -> None:
+def _say_made_again(runs: Sequence[str], compared_with: str, folder: Path, say: Say) -> None:
     say(
         f"Made once more: {', '.join(runs)}. The machine was over {drift.MOST_APART - 1:.0%} slower or faster during "
-        f"them than during {compared_with}. What they measured is in {plan.folder / drift.ASIDE}"
+        f"them than during {compared_with}. What they measured is in {folder / drift.ASIDE}"
     )
 
 
@@ -151,7 +153,7 @@ def settle(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str
     plan = Plan.read(verification.name_of(name), quick=quick)
     results = Results(verification.interleaved(read), plan)
     if moved := drift.put_aside(results, calibration.read(model)):
-        _say_made_again(moved, "the anchors around", plan, say)
+        _say_made_again(moved, "the anchors around", plan.folder, say)
 
 
 def verify(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str | None) -> int:

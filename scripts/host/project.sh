@@ -24,6 +24,7 @@ project_name() { given COMPOSE_PROJECT_NAME; }
 # Refuses to start while the project has a run in progress. Removes the remains of a failed run.
 claim_project() {
     local project
+    [[ ! $CLAIM ]] || return 0 # it is ours already
     project=$(project_name)
     CLAIM=$PWD/results/.claim-$project
     if ! take_claim; then
