@@ -18,6 +18,7 @@ from app.settings.fields import Settings
 
 FILE = "model.json"
 FOLDER = "calibrations"  # in results/
+ENOUGH = 4  # runs of a model that tell how far predictions of it are off
 OF_80_PERCENT = 1.2816  # standard deviations, where many have told the spread
 
 
@@ -150,13 +151,11 @@ class Calibration:
     def margin(self, settings: Settings) -> float:
         """By which factor four of five measured steps are at most longer or shorter than predicted ones.
 
-        As all runs were, those of the same model, or those of the same mode as well: whichever were furthest off. Few
-        runs that fit well say little about a mode that is not among them.
+        As those runs were that have the same model, or all, where these are too few to tell.
         """
         several = [each for each in self.fits if each.ranks > 1]
         of_model = [each for each in several if each.asked.model == settings.model]
-        of_mode = [each for each in of_model if each.asked.sync_mode == settings.sync_mode]
-        return max(_margin(fits) for fits in (of_mode, of_model, several) if len(fits) > 1 or fits is several)
+        return _margin(of_model if len(of_model) >= ENOUGH else several)
 
     @property
     def error(self) -> float:

@@ -16,10 +16,15 @@ from app.prediction.least_squares import line_through, non_negative
 from app.prediction.observed import COMPUTING, Observed
 from app.prediction.setup import Setup
 from app.prediction.simulation import simulate
-from app.prediction.traffic import ELEMENT_BYTES, Part, barrier, overlaps, traffic
+from app.prediction.traffic import ELEMENT_BYTES, Family, Part, barrier, overlaps, traffic
 from app.prediction.waves import Figures
 from app.settings.link_rates import read_rate
 
+FAMILIES: dict[Family, str] = {  # whose costs every prediction may need
+    "rounds": "rounds of messages",
+    "all_reduce": "the backend's all-reduce",
+    "star": "the backend's gather and scatter",
+}
 MOST_LATENCY, MOST_CROWD = 0.001, 0.005  # seconds
 MOST_HIDDEN = 1e-7  # seconds for each byte
 MOST_SAMPLES = 400  # of a spread
@@ -39,6 +44,10 @@ def fit(name: str, runs: Sequence[Observed]) -> Calibration:
         name, _provenance(runs[0]), _domain(runs), _computing(plain), {}, median(each.between for each in runs), 0.0, {}
     )
     found = _with_passing(found, [(each, traffic(each.settings, each.setup.shapes, each.ranks)) for each in explicit])
+    if lacking := [words for family, words in FAMILIES.items() if family not in found.passing]:
+        raise LockstepError(
+            f"no run of the calibration with {' and with '.join(lacking)} is finished. Run scripts/calibrate again."
+        )
     if hidden := [each for each in plain if each.ranks > 1 and overlaps(each.settings)]:
         found = _searched(found, hidden, lambda model, each: replace(model, hidden_byte=each), "sync", MOST_HIDDEN)
     coding: dict[str, float] = {}

@@ -35,16 +35,13 @@ class Processors:
         self._clock = np.full(samples, -np.inf)  # when the shared cores were looked at last,
         self._backlog = np.zeros(samples)  # and how long they needed then for the short works that they had been given
 
-    def compute(self, start: Figures, work: Figures, pace: Figures | float = 1.0) -> Figures:
-        """Work of all ranks at about the same time: on a shared host, those at work have equal parts of its cores.
-
-        `pace` is the part of a core that a rank can use, less than 1 where it pauses after each piece of work.
-        """
+    def compute(self, start: Figures, work: Figures) -> Figures:
+        """Work of all ranks at about the same time: on a shared host, those at work have equal parts of its cores."""
         if self._cores is None or self._ranks <= self._cores:
-            return self._within_quota(slice(None), start, work, pace)
+            return self._within_quota(slice(None), start, work, 1.0)
         if self._ranks > MOST_IN_TURNS:
-            return self._within_quota(slice(None), start, work, pace * self._cores / self._ranks)
-        return self._in_turns(start, work, np.broadcast_to(pace, start.shape))
+            return self._within_quota(slice(None), start, work, self._cores / self._ranks)
+        return self._in_turns(start, work)
 
     def run(self, ranks: Indices, start: Figures, work: Figures | float) -> Figures:
         """Short pieces of work: on a shared host they take the cores in the order in which they come."""
@@ -69,7 +66,7 @@ class Processors:
         self._backlog = left + work.sum(axis=0)
         return _one_after_another(np.maximum(start, first + left), work)
 
-    def _in_turns(self, start: Figures, work: Figures, pace: Figures) -> Figures:
+    def _in_turns(self, start: Figures, work: Figures) -> Figures:
         """From event to event: a rank begins, is done, has used up its allowance, or gets the next one."""
         now, left, end = start.min(axis=0), work.copy(), start.copy()
         renewal = self._renewal_after(start, self._phase)
@@ -79,7 +76,7 @@ class Processors:
             begun = unfinished & (start <= now + MOMENT)
             unused = self._allowed - used
             at_work = begun & (unused > MOMENT)
-            speed = pace * np.minimum(1.0, (self._cores or 1) / np.maximum((at_work * pace).sum(axis=0), MOMENT))
+            speed = np.minimum(1.0, (self._cores or 1) / np.maximum(at_work.sum(axis=0), 1))
             until = np.where(unfinished & ~begun, start - now, np.inf)
             until = np.where(begun, renewal - now, until)
             until = np.where(at_work, np.minimum(until, np.minimum(left, unused) / speed), until)
@@ -96,9 +93,7 @@ class Processors:
             unfinished &= ~finished
         return end
 
-    def _within_quota(
-        self, ranks: Indices | slice, start: Figures, work: Figures | float, speed: Figures | float
-    ) -> Figures:
+    def _within_quota(self, ranks: Indices | slice, start: Figures, work: Figures | float, speed: float) -> Figures:
         end: Figures = start + work / speed
         if np.isinf(self._allowed):
             return end
@@ -113,11 +108,11 @@ class Processors:
         place = (
             others if isinstance(ranks, slice) else ranks[others // end.shape[1]] * end.shape[1] + others % end.shape[1]
         )
-        work, speed = (_taken(values, end.shape, others) for values in (work, speed))
+        work = _taken(work, end.shape, others)
         end.put(others, self._over_periods(place, start.take(others), work, speed))
         return end
 
-    def _over_periods(self, place: Indices, start: Figures, work: Figures | float, speed: Figures | float) -> Figures:
+    def _over_periods(self, place: Indices, start: Figures, work: Figures | float, speed: float) -> Figures:
         """The same for single ranks and samples: work that begins in another period than the last, or outlasts it."""
         renewal = self._renewal_after(start, self._phase.take(place))
         before, used_before = self._renewal.take(place), self._used.take(place)

@@ -119,9 +119,10 @@ def _drawing(setup: Setup, computing: Computing, samples: int, random: np.random
     own, common = np.array(computing.own_spread), np.array(computing.common_spread)
     parametric = ranks > len(own)
     spread = float(np.log(own).std())
-    pace = np.ones((ranks, 1))
-    if settings.slow_rank is not None:
-        pace[min(settings.slow_rank, ranks - 1)] = 1 / settings.slow_factor  # also where fewer ranks are tried
+    pauses, pauses_at = np.zeros((ranks, 1)), list[float]()
+    if settings.slow_rank is not None and settings.slow_factor > 1:
+        pauses[min(settings.slow_rank, ranks - 1)] = settings.slow_factor - 1  # also where fewer ranks are tried
+        pauses_at = sorted({round(each, 2) for each in computing.ready})
 
     def draw() -> Work:
         shape = (ranks, samples)
@@ -129,6 +130,6 @@ def _drawing(setup: Setup, computing: Computing, samples: int, random: np.random
         ratio = ratio * random.choice(common, samples)
         lines = (computing.before, computing.backward, computing.after)
         before, backward, after = (line.at(setup.images) * ratio for line in lines)
-        return Work(before, backward, after, pace)
+        return Work(before, backward, after, pauses, pauses_at)
 
     return draw

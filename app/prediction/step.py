@@ -20,7 +20,8 @@ class Work:
     before: Figures  # data and forward
     backward: Figures
     after: Figures  # the update
-    pace: Figures | float = 1.0  # part of a core that a rank can use for them: less where it is slowed on purpose
+    pauses: Figures | float = 0.0  # seconds for each second of computation: of a rank that is slowed on purpose
+    pauses_at: Sequence[float] = ()  # parts of backward after which it pauses; none if no rank does
 
 
 @dataclass(frozen=True)
@@ -62,14 +63,34 @@ def take(
 
     `meeting` is the barrier before them; `coding` is the CPU time of a compressor, before the first exchange.
     """
-    compute = machine.processors.compute
-    computed = compute(begin, work.before + work.backward, work.pace)
+    if work.pauses_at:
+        computed = _through_backward(machine, _computed(machine, begin, work.before, work), work, [1.0])[-1]
+    else:
+        computed = _computed(machine, begin, work.before + work.backward, work)
     met = _exchanged(machine, meeting, costs, computed) if meeting else computed
-    done = compute(met, np.full(met.shape, coding)) if coding else met
+    done = machine.processors.compute(met, np.full(met.shape, coding)) if coding else met
     for part in parts:
         done = _exchanged(machine, part, costs, done)
-    end = compute(done, work.after, work.pace)
+    end = _computed(machine, done, work.after, work)
     return end, Phases(computed - begin, met - computed, done - met, end - done, np.zeros_like(begin))
+
+
+def _computed(machine: Machine, begin: Figures, seconds: Figures, work: Work) -> Figures:
+    """When a piece of work of all ranks is done, and a rank that is slowed down has paused after it.
+
+    A pause is as long as the piece took by the clock, times a factor: also what a quota made it wait.
+    """
+    end = machine.processors.compute(begin, seconds)
+    return end + work.pauses * (end - begin)
+
+
+def _through_backward(machine: Machine, begin: Figures, work: Work, shares: Sequence[float]) -> list[Figures]:
+    """When such parts of backward are done."""
+    moments, so_far, now = {}, 0.0, begin
+    for share in sorted({*shares, *work.pauses_at}):
+        now = _computed(machine, now, (share - so_far) * work.backward, work)
+        moments[share], so_far = now, share
+    return [moments[each] for each in shares]
 
 
 def _exchanged(machine: Machine, part: Part, costs: Costs, begin: Figures) -> Figures:
@@ -88,14 +109,8 @@ def take_overlapped(
 
     The CPU time of what passes meanwhile comes out of the same quota, so it makes backward longer.
     """
-    compute = machine.processors.compute
-    now = compute(begin, work.before, work.pace)
-    ready, so_far = [], 0.0
-    for share, _ in buckets:
-        now = compute(now, (share - so_far) * work.backward, work.pace)
-        ready.append(now)
-        so_far = share
-    alone = compute(now, (1 - so_far) * work.backward, work.pace)
+    forward = _computed(machine, begin, work.before, work)
+    *ready, alone = _through_backward(machine, forward, work, [*(share for share, _ in buckets), 1.0])
     own = [
         part.cpu(costs.families[part.family], machine.ranks)[:, np.newaxis] + costs.call[part.family]
         for _, part in buckets
@@ -103,7 +118,7 @@ def take_overlapped(
     meanwhile = np.zeros_like(begin)  # CPU time
     for each, (start, end) in zip(own, _behind(machine, ready, alone, buckets, costs), strict=True):
         meanwhile += each * np.clip((alone - start) / np.maximum(end - start, MOMENT), 0.0, 1.0)
-    computed = compute(alone, meanwhile)
+    computed = machine.processors.compute(alone, meanwhile)
     first, longer = ready[0], (computed - ready[0]) / np.maximum(alone - ready[0], MOMENT)
     ready = [first + (each - first) * longer for each in ready]
     ends = [end for _, end in _behind(machine, ready, computed, buckets, costs)]
@@ -112,7 +127,7 @@ def take_overlapped(
     done = np.maximum(worked, passed)
     last = np.broadcast_to(ready[-1].max(axis=0), done.shape)  # until then a rank waits for others
     met = np.minimum(np.maximum(computed, last), done)
-    end = compute(done, work.after, work.pace)
+    end = _computed(machine, done, work.after, work)
     return end, Phases(computed - begin, met - computed, done - met, end - done, _covered(ready, ends, computed))
 
 

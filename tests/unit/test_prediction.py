@@ -141,6 +141,14 @@ def test_a_slow_rank_is_waited_for_by_all_others() -> None:
     assert not limits.ranks_at_half(slow).pays
 
 
+def test_a_slow_rank_pauses_also_for_what_its_quota_made_it_wait() -> None:
+    """Half a core, slowed to half the speed: if its pauses were the quota's own, nobody would wait for it."""
+    given = {"WORKERS": "1", "SYNC_MODE": "ring_all_reduce", "RANK_CPUS": "0.5", "GLOBAL_BATCH_SIZE": "256"}
+    usual, slow = (forecast(**given, **more) for more in ({}, {"SLOW_RANK": "1", "SLOW_FACTOR": "2"}))
+    most = usual.simulated.mean("computing")
+    assert 0.2 * most < slow.seconds - usual.seconds < 1.05 * most
+
+
 def test_ranks_that_vary_wait_for_the_slowest_and_more_ranks_wait_longer() -> None:
     spread = list(np.exp(np.random.default_rng(0).normal(0, 0.2, 400)))
     varying = replace(KNOWN.computing["vgg11"], own_spread=spread)
@@ -207,10 +215,12 @@ def test_the_interval_is_as_wide_as_the_calibrations_own_errors() -> None:
     assert high / cell.seconds == pytest.approx(cell.seconds / low) == pytest.approx(math.exp(3.3 * spread), rel=0.01)
     many = replace(KNOWN, fits=KNOWN.fits * 100)
     assert many.margin(cell.setup.settings) == pytest.approx(math.exp(1.2816 * spread), rel=0.01)
-    far_off = [replace(KNOWN.fits[0], foreseen=foreseen) for foreseen in (0.5, 2.0, 0.6, 1.6)]
-    worse = replace(KNOWN, fits=[*KNOWN.fits * 10, *far_off])
-    ring, ddp = (forecast(SYNC_MODE=mode).setup.settings for mode in ("ring_all_reduce", "ddp"))
-    assert worse.margin(ring) > worse.margin(ddp), "as far off as the mode's own runs"
+    settings = KNOWN.fits[0].settings | {"MODEL": "lenet5"}
+    far_off = [replace(KNOWN.fits[0], settings=settings, foreseen=foreseen) for foreseen in (0.5, 2.0, 0.6, 1.6)]
+    vgg11, lenet5 = (forecast(MACHINE, MODEL=model).setup.settings for model in ("vgg11", "lenet5"))
+    few, enough = (replace(KNOWN, fits=[*KNOWN.fits * 10, *far_off[:count]]) for count in (3, 4))
+    assert few.margin(lenet5) < 1.5 * few.margin(vgg11), "too few of its own: as all are"
+    assert enough.margin(lenet5) > 1.5 * enough.margin(vgg11), "as its own"
 
 
 def test_efficiency_falls_under_a_half_later_on_faster_links() -> None:
