@@ -16,6 +16,7 @@ from app.experiment.reading.results import Results
 from app.experiment.views import VIEWS
 from app.experiment.views.view import Section, View
 from app.machine import folders
+from app.machine.say import shown
 from app.report import files
 from app.settings.explanations import hint
 
@@ -30,20 +31,23 @@ def views_of(grid: Grid) -> list[View]:
     for number, show in enumerate(grid.show):
         place = ("show", number)
         if show.view not in VIEWS:
-            raise grid.lines.refusal((*place, "view"), f"'{show.view}' is no view. {hint(show.view, list(VIEWS))}")
+            raise grid.lines.refusal(
+                (*place, "view"), f"'{shown(show.view)}' is no view. {hint(show.view, list(VIEWS))}"
+            )
         try:
             view = VIEWS[show.view](**show.options)
         except ValidationError as error:
             detail = error.errors()[0]
-            options = ", ".join(VIEWS[show.view].model_fields)
+            options, where = ", ".join(VIEWS[show.view].model_fields), shown(".".join(map(str, detail["loc"])))
             raise grid.lines.refusal(
                 (*place, *detail["loc"]),
-                f"view '{show.view}': {'.'.join(map(str, detail['loc']))}: {detail['msg']}. Its options: {options}.",
+                f"view '{show.view}': {where}: {detail['msg']}. Its options: {options}.",
             ) from None
         for name in view.named_cells():
             if name not in cells and not grid.quick:
                 raise grid.lines.refusal(
-                    place, f"view '{show.view}': '{name}' is no cell of this grid. Its cells: {', '.join(cells)}."
+                    place,
+                    f"view '{show.view}': '{shown(name)}' is no cell of this grid. Its cells: {', '.join(cells)}.",
                 )
         if not grid.quick and not any(cell.has(view.where) for cell in grid.cells):
             raise grid.lines.refusal((*place, "where"), f"view '{show.view}': no cell has all settings of its 'where'.")

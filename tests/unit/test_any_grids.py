@@ -16,6 +16,7 @@ from tests.unit.test_experiment_grid import SOUND
 LINES = SOUND.splitlines()
 KEYS = [number for number, line in enumerate(LINES) if " = " in line]
 LONGEST_LINE = 3000
+LONG = '"' + "x" * 10_000 + '"'
 LISTS = "\n".join(f"{name} = {list(range(1, 60))}" for name in ("EPOCHS", "SEED", "LOG_EVERY", "TRAIN_SAMPLES"))
 
 VALUES = st.one_of(
@@ -47,7 +48,7 @@ VALUES = st.one_of(
             '"{}"',
             '"{"',
             r'"\u0000\u001b[2J"',
-            '"' + "x" * 10_000 + '"',
+            LONG,
             str(list(range(2000))),
         ]
     ),
@@ -87,6 +88,10 @@ def read(place: Path, content: bytes) -> str | None:
     return told
 
 
+def _key(number: int) -> str:
+    return LINES[number].partition(" = ")[0]
+
+
 @any_example
 @given(st.integers(0, len(SOUND)), st.integers(0, 9), st.binary(max_size=30))
 @example(0, 10_000, b"")
@@ -97,11 +102,15 @@ def test_any_bytes_are_others(place: Path, begin: int, length: int, other: bytes
     read(place, whole[:begin] + other + whole[begin + length :])
 
 
+@pytest.mark.parametrize("number", KEYS)
+def test_a_text_that_is_far_too_long_is_not_repeated_whole(place: Path, number: int) -> None:
+    read(place, "\n".join([*LINES[:number], f"{_key(number)} = {LONG}", *LINES[number + 1 :]]).encode())
+
+
 @any_example
 @given(st.sampled_from(KEYS), VALUES)
-@example(next(number for number in KEYS if LINES[number].startswith("label")), '"' + "x" * 10_000 + '"')
 def test_any_value_is_another(place: Path, number: int, value: str) -> None:
-    changed = [*LINES[:number], f"{LINES[number].partition(' = ')[0]} = {value}", *LINES[number + 1 :]]
+    changed = [*LINES[:number], f"{_key(number)} = {value}", *LINES[number + 1 :]]
     read(place, "\n".join(changed).encode(errors="surrogatepass"))
 
 
