@@ -17,7 +17,7 @@ from app.experiment.reading.results import Results
 from app.machine import folders
 from app.machine.say import Say
 from app.prediction import calibration, cells, drift, fitting, rivals, tables, verification
-from app.prediction.calibration import Check
+from app.prediction.calibration import Calibration, Check
 from app.prediction.cells import Asked
 from app.prediction.forecast import Forecast, work_out
 from app.prediction.observed import Observed
@@ -81,19 +81,18 @@ def add_model(name: str, model: str, say: Say) -> int:
 
 def print_lacking(words: Sequence[str], say: Say, *, name: str | None) -> None:
     """A line for each model that has to be measured before these cells can be predicted."""
-    _print_lacking(cells.asked(words), say, name)
+    _print_lacking(cells.asked(words), say, calibration.read(name))
 
 
 def print_lacking_of_grid(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str | None) -> None:
     """The same for the cells of a verification, which needs an anchor as well."""
-    read = _read(name, given, quick=quick)
-    drift.reference(calibration.read(model))
-    _print_lacking(cells.of_grid(read), say, model)
+    read, used = _read(name, given, quick=quick), calibration.read(model)
+    drift.reference(used)
+    _print_lacking(cells.of_grid(read), say, used)
 
 
-def _print_lacking(asked: Asked, say: Say, name: str | None) -> None:
-    """The calibration, and the model."""
-    model = calibration.read(name)
+def _print_lacking(asked: Asked, say: Say, model: Calibration) -> None:
+    """The calibration, and what it lacks."""
     for each in dict.fromkeys(cell.settings.model for cell in asked.cells):
         if each not in model.computing:
             say(f"{model.name} {each}")

@@ -52,7 +52,7 @@ def anchor(number: int) -> Cell:
 
 def is_anchor(trial: Trial) -> bool:
     """Whether it is a run of the anchor."""
-    return trial.cell.split()[0] == ANCHOR_NAME
+    return trial.cell.startswith(f"{ANCHOR_NAME} ")
 
 
 def reference(calibration: Calibration) -> float:
