@@ -160,7 +160,7 @@ def verdict(score: Score) -> Iterator[str]:
     if score.disturbed:
         yield (
             f"{score.disturbed} of {score.runs} runs count although they were disturbed when made again too: by their "
-            f"own forward passes, the machine was over {MOST_APART - 1:.0%} slower or faster than the anchors around them."
+            f"own forward passes, the machine was over {MOST_APART - 1:.0%} slower or faster than the anchors say."
         )
     yield f"The 80 % intervals hold {score.held:.0%} of the cells."
     if score.order_right is not None:
