@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from app.datasets import source_of
 from app.errors import SettingError
 from app.experiment import manual
 from app.experiment.page import views_of
 from app.experiment.plan import grid
 from app.experiment.plan.trials import trials
+from app.settings import environment
+from app.training.loop import make_plan
 
 ROOT = Path(__file__).parents[2]
 
@@ -195,6 +198,28 @@ def test_the_projects_own_grid_files_are_sound(path: Path, quick: bool, monkeypa
     assert len(views_of(found)) == len(found.show) > 0
     names = [cell.name for cell in found.cells]
     assert len(set(names)) == len(names) > 1
+
+
+@pytest.mark.parametrize("folder", ["experiments", "calibration"])
+@pytest.mark.parametrize("quick", [False, True])
+def test_the_projects_own_runs_have_as_many_steps_as_they_ask_for(
+    folder: str, quick: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run also ends with its last epoch: with few images, that is after a few steps, which measure little.
+
+    A cell with TRAIN_SAMPLES means to end with them.
+    """
+    monkeypatch.setattr(grid, "GRIDS", ROOT / "scripts" / folder)
+    short = {}
+    for path in grid.GRIDS.glob("*.toml"):
+        for cell in grid.read(path.stem, quick=quick).cells:
+            asked = environment.of(cell.settings)
+            samples = source_of(asked.dataset_name).train_samples
+            if asked.max_steps is None or asked.train_samples is not None:
+                continue
+            if (steps := make_plan(asked, samples, cell.world_size).steps) < asked.max_steps:
+                short[f"{path.stem}: {cell.name}"] = steps
+    assert short == {}
 
 
 def test_a_view_of_some_cells_needs_at_least_one() -> None:
