@@ -16,7 +16,7 @@ from app.experiment.plan.trials import Plan
 from app.experiment.reading.results import Results
 from app.machine import folders
 from app.machine.say import Say
-from app.prediction import calibration, cells, drift, fitting, rivals, tables, verification
+from app.prediction import ablations, calibration, cells, drift, fitting, rivals, tables, verification
 from app.prediction.calibration import Calibration, Check
 from app.prediction.cells import Asked
 from app.prediction.forecast import Forecast, work_out
@@ -168,15 +168,17 @@ def verify(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str
     table, score = tables.verified(checked), verification.score(checked)
     say(on_terminal(table))
     compared = rivals.rated(checked)
-    simpler = tables.rivals(compared)
-    say(on_terminal(simpler))
+    lacking = ablations.rated(checked)
+    beside = [tables.rivals(compared), tables.ablations(lacking)]
+    for each in beside:
+        say(on_terminal(each))
     verdict = list(tables.verdict(score))
     for line in verdict:
         say(line)
     folder = verification.folder_of(name)
     number = sha256((folder / verification.PREDICTIONS).read_bytes()).hexdigest()
     missing = [trial.name for trial in plan.trials if not plan.is_finished(trial)]
-    found = Verified(name, quick, used, checked, score, verdict, [simpler, table], results, missing)
+    found = Verified(name, quick, used, checked, score, verdict, [*beside, table], results, missing)
     page = verified.write(found, folder)
     content = {
         "calibration": used.name,
@@ -184,6 +186,7 @@ def verify(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str
         **asdict(score),
         "made_again": drift.made_again(plan),
         "rivals": [asdict(each) for each in compared],
+        "ablations": [asdict(each) for each in lacking],
     }
     folders.replace_file(folder / "verification.json", json.dumps(content, indent=1) + "\n")
     check = Check(name, _now(), number, score.cells, score.median_error, score.p90_error, score.held)
@@ -191,8 +194,8 @@ def verify(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str
     replace(used, checks=[*others, check]).write(folders.RESULTS / calibration.FOLDER / used.name)
     say(f"Verification: {folder}/verification.json, and as a table in {folder}/tables")
     say(f"Report: {page}")
-    for each in missing:
-        say(f"warning: {each} is not finished.")
+    for run in missing:
+        say(f"warning: {run} is not finished.")
     return 0 if score.holds and not missing else 1
 
 

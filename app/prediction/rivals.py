@@ -1,7 +1,7 @@
 """Two simpler models of a step, from the same calibration. A simulation is worth its trouble only if it is better."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -11,7 +11,7 @@ from app.prediction.calibration import Calibration, Fit
 from app.prediction.forecast import Forecast
 from app.prediction.least_squares import non_negative
 from app.prediction.setup import setup_of
-from app.prediction.verification import Checked, judged
+from app.prediction.verification import Checked, judged, near_enough
 
 EXPONENTS = tuple(1 + number / 2 for number in range(19))  # 1 to 10, as Pollux bounds them
 LEAST_PART = 1e-6  # of a step that synchronisation can take
@@ -24,22 +24,26 @@ class Rated:
     name: str
     median_error: float
     p90_error: float
+    holds: bool
+
+    @classmethod
+    def of(cls, name: str, checked: Sequence[Checked], seconds: Sequence[float]) -> "Rated":
+        """A model that says so many seconds of a step, cell by cell."""
+        errors = [abs(own / each.corrected - 1) for own, each in zip(seconds, checked, strict=True)]
+        middle, most = median(errors), float(np.percentile(errors, 90))
+        return cls(name, middle, most, near_enough(middle, most))
 
 
 def rated(checked: Sequence[Checked]) -> list[Rated]:
     """The simulation, and both rivals, on the same cells."""
     checked = judged(checked)
-    curves = curves_of(checked[0].forecast.calibration)
+    cells = [each.forecast for each in checked]
+    curves = curves_of(cells[0].calibration)
     return [
-        _rated("simulation", checked, lambda cell: cell.seconds),
-        _rated("computation plus least time", checked, least_time),
-        _rated("Pollux's curve", checked, lambda cell: curves[cell.setup.settings.model].seconds(cell)),
+        Rated.of("simulation", checked, [cell.seconds for cell in cells]),
+        Rated.of("computation plus least time", checked, [least_time(cell) for cell in cells]),
+        Rated.of("Pollux's curve", checked, [curves[cell.setup.settings.model].seconds(cell) for cell in cells]),
     ]
-
-
-def _rated(name: str, checked: Sequence[Checked], seconds: Callable[[Forecast], float]) -> Rated:
-    errors = [abs(seconds(each.forecast) / each.corrected - 1) for each in checked]
-    return Rated(name, median(errors), float(np.percentile(errors, 90)))
 
 
 def least_time(cell: Forecast) -> float:

@@ -129,19 +129,32 @@ def _measured(phase: str, each: Checked) -> float:
     return each.measured.seconds(phase)
 
 
+RATED = [
+    Column[Rated]("median", "median_error", PERCENT, lambda each: each.median_error),
+    Column[Rated]("p90", "p90_error", PERCENT, lambda each: each.p90_error),
+    Column[Rated]("holds", "holds", TEXT, lambda each: "yes" if each.holds else "no"),
+]
+
+
 def rivals(found: Sequence[Rated]) -> Table:
     """The simulation beside simpler models."""
-    columns = [
-        Column[Rated]("model of a step", "model", TEXT, lambda each: each.name),
-        Column[Rated]("median", "median_error", PERCENT, lambda each: each.median_error),
-        Column[Rated]("p90", "p90_error", PERCENT, lambda each: each.p90_error),
-    ]
     note = (
         "Errors on the same cells, the machine's drift taken out. Computation plus least time: the CPU time of a step "
         "at the rank's part of the processor, and the least time of its messages on the links. Pollux's curve: T = "
         "(Tc^g + Tn^g)^(1/g), with Tn = a + b (ranks - 2) + c least time, fitted to the calibration's runs."
     )
-    return Table.of("rivals", "Beside simpler models", columns, found, note)
+    name = Column[Rated]("model of a step", "model", TEXT, lambda each: each.name)
+    return Table.of("rivals", "Beside simpler models", [name, *RATED], found, note)
+
+
+def ablations(found: Sequence[Rated]) -> Table:
+    """The simulation with each of its parts left out."""
+    note = (
+        "Errors of the simulation on the same cells with one of its parts left out. A part that changes little here "
+        "matters in other cells: the burst where messages are small, differences where many ranks compute for long."
+    )
+    name = Column[Rated]("left out", "left_out", TEXT, lambda each: each.name)
+    return Table.of("ablations", "What each part of the simulation is worth", [name, *RATED], found, note)
 
 
 def verdict(score: Score) -> Iterator[str]:
