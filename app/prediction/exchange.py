@@ -46,11 +46,14 @@ class Machine:
         A rank takes its messages in the order of the waves, so it is done with one only after those before it.
         """
         done, leaving = ready.copy(), ready.copy()
+        left = ready  # when what was sent in earlier rounds has left, where that is waited for
         when: dict[int, Figures] = {}  # by wave, when its receivers were done with it
         last_use = _last_use(waves)
         self.waves += len(waves)
         for number, wave in enumerate(waves):
-            start = self._allowed(wave, when, ready)
+            if wave.opens:
+                left = leaving.copy()
+            start = self._allowed(wave, when, left)
             sent, taken = self._pass(wave, element_bytes, costs, start, done)
             leaving[wave.senders] = np.maximum(leaving[wave.senders], sent)
             done[wave.receivers] = taken
@@ -67,9 +70,9 @@ class Machine:
             return moments
         return moments + self._random.exponential(crowd * others, moments.shape)
 
-    def _allowed(self, wave: Wave, when: dict[int, Figures], ready: Figures) -> Figures:
-        """When the senders hold what they are to send, and the receivers have asked for it."""
-        start = ready[wave.senders]
+    def _allowed(self, wave: Wave, when: dict[int, Figures], left: Figures) -> Figures:
+        """When the senders hold what they are to send, earlier messages have left, and receivers have asked for it."""
+        start = left[wave.senders]
         for number, those, ranks in wave.reasons:
             start[those] = np.maximum(start[those], when[number][ranks])
         return start

@@ -26,7 +26,9 @@ class Wave:
     adds: NDArray[np.bool_]
     after: Indices  # for each message, the wave whose message its sender must have taken before
     asked: Indices  # and the one that its receiver must have taken before it asks for this
+    behind: Indices  # and the one from its receiver to its sender behind which what it asks for arrives
     needed: bool = False  # whether any later one waits for it
+    opens: bool = False  # a round whose messages wait until what their senders have sent before has left
 
     @cached_property
     def elements(self) -> Figures:
@@ -41,7 +43,11 @@ class Wave:
     @cached_property
     def reasons(self) -> list[tuple[int, Indices, Indices]]:
         """The earlier waves that messages wait for, with the places of those messages, and the ranks that took it."""
-        return [*_by_wave(self.after, self.senders), *_by_wave(self.asked, self.receivers)]
+        return [
+            *_by_wave(self.after, self.senders),
+            *_by_wave(self.asked, self.receivers),
+            *_by_wave(self.behind, self.senders),
+        ]
 
 
 def _by_wave(numbers: Indices, ranks: Indices) -> Iterator[tuple[int, Indices, Indices]]:
@@ -67,6 +73,8 @@ def waves_of(
         earlier = len(found)
         own = [_with_reasons(wave, found, taken, earlier) for wave in _apart(messages)]
         found += asking.round(own, earlier) if requests else own
+        if requests and own:
+            found[earlier] = replace(found[earlier], opens=True)
         for wave in own:
             spans = np.zeros((2, world_size), dtype=np.int64)
             spans[:, wave.receivers] = wave.starts, wave.stops
@@ -80,6 +88,8 @@ class _Asking:
     def __init__(self, world_size: int) -> None:
         self._last, self._sender, self._other = np.full((3, world_size), NOTHING)
         """By rank: the wave in which it received last, from whom, and the last one before in which another sent."""
+        self._sent = np.full((world_size, world_size), NOTHING)
+        """By sender and receiver: the last wave of an earlier round between them."""
 
     def round(self, waves: Sequence[Wave], number: int) -> list[Wave]:
         """The waves of a round, of which the first has this number, with what their messages wait for besides."""
@@ -90,10 +100,20 @@ class _Asking:
             self._other[wave.receivers] = self._from_another(wave)
             self._last[wave.receivers], self._sender[wave.receivers] = place, wave.senders
         own = np.split(_of_what_comes_back(waves, asked), np.cumsum([len(each) for each in asked])[:-1])
-        return [
-            replace(wave, asked=each, after=np.maximum(wave.after, after))
+        found = [
+            replace(wave, asked=each, after=np.maximum(wave.after, after), behind=self._behind(wave))
             for wave, each, after in zip(waves, asked, own, strict=True)
         ]
+        for place, wave in enumerate(waves, number):
+            self._sent[wave.senders, wave.receivers] = place
+        return found
+
+    def _behind(self, wave: Wave) -> Indices:
+        """The last wave of earlier rounds from each receiver to its sender, on the connection of the request.
+
+        Only for what arrives in the place of what was sent: the rest is asked for before anything is sent.
+        """
+        return np.where(wave.adds, NOTHING, self._sent[wave.receivers, wave.senders])
 
     def _from_another(self, wave: Wave) -> Indices:
         """The last wave in which each receiver received from another than its sender here."""
@@ -124,7 +144,7 @@ def _apart(messages: Round) -> Iterator[Wave]:
     for number in range(int(numbers.max()) + 1 if len(messages) else 0):
         senders, receivers, starts, stops, adds = rows[numbers == number].T
         nothing = np.full(len(senders), NOTHING)
-        yield Wave(senders, receivers, starts, stops, adds.astype(bool), nothing, nothing)
+        yield Wave(senders, receivers, starts, stops, adds.astype(bool), nothing, nothing, nothing)
 
 
 def _with_reasons(wave: Wave, found: list[Wave], taken: list[tuple[Indices, Indices]], earlier: int) -> Wave:

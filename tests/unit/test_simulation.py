@@ -159,6 +159,19 @@ def test_a_message_waits_for_what_it_waits_for_when_it_runs(
         assert receives[rank] == list(zip((each.message for each in own.receives), asked, strict=True))
 
 
+def test_what_is_asked_for_behind_data_waits_for_it() -> None:
+    """A tree of three: two ranks give to the root, which hands the mean down to one after the other.
+
+    In pieces, a rank sends all of them, and asks for the mean in their place: so the root has all before it gives any.
+    Nor does it give to the one before the other has it. Each of the four ways takes the time of all gradients.
+    """
+    ways = of_mode("tree")(1000, 3)
+    for requests, seconds in ((True, [4.0, 4.0, 3.0]), (False, [3.2, 3.2, 2.2])):
+        machine = Machine(Links.alike(3, 1000.0 * ELEMENT_BYTES), Cpus(), 1, np.random.default_rng(0))
+        waves = waves_of(ways, 3, 200, requests=requests)
+        assert machine.exchange(waves, ELEMENT_BYTES, FREE, np.zeros((3, 1))).ravel() == pytest.approx(seconds)
+
+
 def test_a_rested_link_lets_a_burst_pass_at_once() -> None:
     """Four messages of 1,000 bytes through a burst of 1,500: the rest takes its time, and a pause fills it again."""
     one = Schedule.of([Message(0, 1, range(250), adds=True)])
