@@ -87,8 +87,8 @@ def _began(run: Observed) -> str:
 
 
 def _own_drift(run: Observed, calibration: Calibration) -> float:
-    usual = calibration.computing[run.settings.model].before.at(run.setup.images)
-    return _forward_cpu(run) / usual
+    forward, *_ = calibration.computing[run.settings.model].work(run.setup)
+    return _forward_cpu(run) / forward
 
 
 def _forward_cpu(run: Observed) -> float:

@@ -28,6 +28,7 @@ FAMILIES: dict[Family, str] = {  # whose costs every prediction may need
 MOST_LATENCY, MOST_CROWD = 0.001, 0.005  # seconds
 MOST_HIDDEN = 1e-7  # seconds for each byte
 MOST_SAMPLES = 400  # of a spread
+FEWER = 1.9  # renewals of a quota in one run by those in another, from which on they tell what each costs
 TRIES = 8  # of a search by golden section, each of which leaves 0.62 of the way
 GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -36,20 +37,19 @@ def fit(name: str, runs: Sequence[Observed]) -> Calibration:
     """All costs, one after another: each is fitted with those before it."""
     if not runs:
         raise LockstepError("no run of the calibration is finished, so nothing can be calibrated.")
-    plain = [each for each in runs if each.settings.compression == "none"]
-    explicit = [each for each in plain if _passes_after(each)]
+    explicit = [each for each in runs if _passes_after(each)]
     if not explicit:
         raise LockstepError("no run of the calibration with exchanges is finished. Run scripts/calibrate again.")
     found = Calibration(
-        name, _provenance(runs[0]), _domain(runs), _computing(plain), {}, median(each.between for each in runs), 0.0, {}
+        name, _provenance(runs[0]), _domain(runs), _computing(runs), {}, median(each.between for each in runs), 0.0, {}
     )
     found = _with_passing(found, [(each, traffic(each.settings, each.setup.shapes, each.ranks)) for each in explicit])
     if lacking := [words for family, words in FAMILIES.items() if family not in found.passing]:
         raise LockstepError(
             f"no run of the calibration with {' and with '.join(lacking)} is finished. Run scripts/calibrate again."
         )
-    if hidden := [each for each in plain if each.ranks > 1 and overlaps(each.settings)]:
-        found = _searched(found, hidden, lambda model, each: replace(model, hidden_byte=each), "sync", MOST_HIDDEN)
+    if hidden := [each for each in runs if each.ranks > 1 and overlaps(each.settings)]:
+        found = _searched(found, hidden, lambda model, each: replace(model, hidden_byte=each), "step", MOST_HIDDEN)
     coding: dict[str, float] = {}
     for each in runs:
         if each.settings.compression != "none":
@@ -74,7 +74,7 @@ def _by_both(asked: tuple[Setup, Calibration, Calibration]) -> tuple[dict[str, f
 
 def _without(run: Observed, runs: Sequence[Observed], model: Calibration) -> Calibration:
     """With the CPU times that the other runs show."""
-    others = [each for each in runs if each is not run and each.settings.compression == "none"]
+    others = [each for each in runs if each is not run]
     passing = dict(model.passing)
     members = [(each, traffic(each.settings, each.setup.shapes, each.ranks)) for each in others if _passes_after(each)]
     for family in {parts[0].family for _, parts in members}:
@@ -84,8 +84,9 @@ def _without(run: Observed, runs: Sequence[Observed], model: Calibration) -> Cal
 
 
 def _passes_after(run: Observed) -> bool:
-    """Whether its exchanges follow backward."""
-    return run.ranks > 1 and run.settings.sync_mode != "none" and not overlaps(run.settings)
+    """Whether its exchanges follow backward, and carry gradients as they are."""
+    asked = run.settings
+    return run.ranks > 1 and asked.sync_mode != "none" and asked.compression == "none" and not overlaps(asked)
 
 
 Members = Sequence[tuple[Observed, list[Part]]]
@@ -130,7 +131,7 @@ def with_model(model: Calibration, runs: Sequence[Observed]) -> Calibration:
     """The same with another model's own work, by its runs on one rank."""
     name = runs[0].settings.model
     like = next(each for each in model.computing.values() if not each.alone)
-    own = replace(_own_work(runs, runs), own_spread=like.own_spread, alone=True)
+    own = replace(_own_work(runs, runs), own_spread=like.own_spread, renewal=like.renewal, alone=True)
     found = replace(
         model,
         computing=model.computing | {name: own},
@@ -156,20 +157,46 @@ def _own_work(own: Sequence[Observed], of_model: Sequence[Observed]) -> Computin
     ready = [each for each in of_model if each.ranks == 1 and each.steps[0][0].buckets]
     work = [each.cpu(*COMPUTING) for each in own]
     several = [(each / each.mean(axis=0)).ravel() for each in work if len(each) > 1]
+    renewal = _renewal(own)
     return Computing(
-        _line(own, "data", "forward"),
-        _line(own, "backward"),
-        _line(own, "optimiser"),
+        _line(own, renewal, "data", "forward"),
+        _line(own, renewal, "backward"),
+        _line(own, renewal, "optimiser"),
         min(images),
         max(images),
         _thinned(np.concatenate(several)) if several else [1.0],
         _thinned(np.concatenate([each.mean(axis=0) / each.mean() for each in work])),
         _ready(ready[0]) if ready else _even(own[0]),
+        renewal,
     )
 
 
-def _line(runs: Sequence[Observed], *phases: str) -> Line:
-    return line_through([(each.setup.images, float(np.median(each.cpu(*phases)))) for each in runs])
+def _line(runs: Sequence[Observed], renewal: float, *phases: str) -> Line:
+    """What is left of the CPU time when what renewals cost is taken off."""
+    points = [(each, float(np.median(each.cpu(*phases)))) for each in runs]
+    return line_through(
+        [(each.setup.images, seconds * (1 - renewal * each.setup.renewals)) for each, seconds in points]
+    )
+
+
+def _renewal(runs: Sequence[Observed]) -> float:
+    """CPU time lost with each renewal of a quota, by runs with as many images that had fewer renewals, or none."""
+    alike: dict[float, list[Observed]] = {}
+    for each in runs:
+        alike.setdefault(each.setup.images, []).append(each)
+    unlike = {
+        images: those
+        for images, those in alike.items()
+        if max(each.setup.renewals for each in those) > FEWER * min(each.setup.renewals for each in those)
+    }
+    rows, totals = [], []
+    for images, those in unlike.items():
+        for each in those:
+            seconds = float(np.median(each.cpu(*COMPUTING)))
+            of_images = {f"{other:g} images": float(other == images) for other in unlike}
+            rows.append({**of_images, "renewals": seconds * each.setup.renewals})
+            totals.append(seconds)
+    return non_negative(rows, totals)[-1] if rows else 0.0
 
 
 def _thinned(values: Figures) -> list[float]:

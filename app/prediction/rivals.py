@@ -53,8 +53,7 @@ def least_time(cell: Forecast) -> float:
 
 def computing(cell: Forecast) -> float:
     """The CPU time of a rank's step at its part of the processor."""
-    own, cpus = cell.calibration.computing[cell.setup.settings.model], cell.setup.cpus
-    work = sum(line.at(cell.setup.images) for line in (own.before, own.backward, own.after))
+    cpus, work = cell.setup.cpus, sum(cell.calibration.computing[cell.setup.settings.model].work(cell.setup))
     share = 1.0 if cpus.shared_cores is None else cpus.shared_cores / cell.setup.ranks
     return work / min(1.0, share, cpus.quota or 1.0)
 

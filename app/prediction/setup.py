@@ -11,7 +11,7 @@ from app.link.measured import payload_rate
 from app.link.shaping import burst_bytes
 from app.machine.cpus import look
 from app.prediction.network import Links
-from app.prediction.processor import Cpus
+from app.prediction.processor import PERIOD_SECONDS, Cpus
 from app.settings.fields import ModelName, Settings
 from app.settings.links import Asked
 from app.training import models
@@ -33,6 +33,12 @@ class Setup:
     def images(self) -> float:
         """Of a rank in a step."""
         return self.settings.global_batch(self.ranks) / self.ranks
+
+    @property
+    def renewals(self) -> float:
+        """How often in a CPU second a rank's quota is renewed after others have used its core."""
+        cores, quota = self.cpus.shared_cores, self.cpus.quota
+        return 0.0 if quota is None or cores is None or self.ranks <= cores else 1 / (quota * PERIOD_SECONDS)
 
     @property
     def shapes(self) -> Sequence[torch.Size]:

@@ -128,8 +128,7 @@ def _drawing(setup: Setup, computing: Computing, samples: int, random: np.random
         shape = (ranks, samples)
         ratio = np.exp(random.normal(0, spread, shape)) if parametric else random.choice(own, shape)
         ratio = ratio * random.choice(common, samples)
-        lines = (computing.before, computing.backward, computing.after)
-        before, backward, after = (line.at(setup.images) * ratio for line in lines)
+        before, backward, after = (seconds * ratio for seconds in computing.work(setup))
         return Work(before, backward, after, pauses, pauses_at)
 
     return draw

@@ -15,22 +15,25 @@ from app.summary.run import Run
 from tests import runs
 from tests.unit.test_records import STEP
 
-RANKS = 2
+RANKS = 3  # on two cores
 USED = PhaseSeconds(data=0.0, forward=0.01, backward=0.02, wait=0.001, sync=0.01, optimiser=0.001)
 
 
-def observed(folder: Path, mode: str) -> Observed:
-    """A run of two ranks with that mode."""
+def observed(folder: Path, mode: str, quota: float | None = None, longer: float = 1.0) -> Observed:
+    """A run with that mode, in which computing took so many times the usual CPU time."""
     given = {"MODEL": "lenet5", "SYNC_MODE": mode, "WORKERS": str(RANKS - 1), "LINK_RATE": "1gbit"}
-    content = runs.MANIFEST | {"run": mode, "ranks": [runs.participant(rank, speed=1.2e8) for rank in range(RANKS)]}
-    place = folder / mode
+    ranks = [runs.participant(rank, speed=1.2e8) | {"quota_cpus": quota} for rank in range(RANKS)]
+    name = f"{mode}-{quota}"
+    place = folder / name
     place.mkdir()
+    content = runs.MANIFEST | {"run": name, "world_size": RANKS, "ranks": ranks}
+    used = replace(USED, forward=USED.forward * longer, backward=USED.backward * longer)
     (place / "manifest.json").write_text(json.dumps(content))
     step = replace(STEP, seconds=0.05, wait_seconds=0.001, sync_seconds=0.01, optimiser_seconds=0.001)
     for rank in range(RANKS):
         with Recorder(place, rank) as recorder:
             for number in range(3):
-                recorder.write(replace(step, rank=rank, step=number, at_seconds=0.06 * number, cpu_seconds=USED))
+                recorder.write(replace(step, rank=rank, step=number, at_seconds=0.06 * number, cpu_seconds=used))
     return Observed.of(Run(place), given)
 
 
@@ -52,5 +55,19 @@ def test_a_calibration_has_costs_of_each_kind_of_message(tmp_path: Path) -> None
     modes = ("ring_all_reduce", "flat_all_reduce", "gather_scatter", "ddp")
     found = fitting.fit("made", [observed(tmp_path, each) for each in modes])
     assert set(found.passing) == {"rounds", "all_reduce", "star", "barrier"}
-    assert [each.run for each in found.fits] == list(modes)
+    assert [each.run for each in found.fits] == [f"{mode}-None" for mode in modes]
     assert found.computing["lenet5"].before.at(64) > 0
+
+
+def test_what_the_renewal_of_a_quota_costs_is_told_by_runs_that_have_fewer(tmp_path: Path) -> None:
+    """2 ms each: of a quarter of a core, 25 ms in each 100 ms, computing has 23 ms."""
+    modes = ("ring_all_reduce", "flat_all_reduce", "gather_scatter")
+    plain = [observed(tmp_path, each) for each in modes]
+    with_quota = [observed(tmp_path, "none", quota, quota / (quota - 0.02)) for quota in (0.25, 0.5)]
+    found = fitting.fit("made", [*plain, *with_quota]).computing["lenet5"]
+    assert found.renewal == pytest.approx(0.002)
+    for run in (*plain, *with_quota):
+        forward, backward, _ = found.work(run.setup)
+        assert forward == pytest.approx(float(run.cpu("forward").mean()))
+        assert backward == pytest.approx(float(run.cpu("backward").mean()))
+    assert fitting.fit("made", plain).computing["lenet5"].renewal == 0.0
