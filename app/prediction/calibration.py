@@ -53,8 +53,8 @@ class Computing:
 
     def work(self, setup: Setup) -> tuple[float, float, float]:
         """CPU seconds of a rank's step: data and forward, backward, update."""
-        longer = 1 / (1 - min(MOST_LOST, self.renewal * setup.renewals))
-        before, backward, after = (longer * line.at(setup.images) for line in (self.before, self.backward, self.after))
+        kept = kept_of(self.renewal, setup)
+        before, backward, after = (line.at(setup.images) / kept for line in (self.before, self.backward, self.after))
         return before, backward, after
 
     @property
@@ -65,6 +65,11 @@ class Computing:
             for part in ("fixed", "per_image")
         )
         return f"a step takes {fixed:.3g} CPU seconds and {each:.3g} for each image"
+
+
+def kept_of(renewal: float, setup: Setup) -> float:
+    """The part of a rank's CPU time that is left for its work where each renewal of its quota costs so much."""
+    return 1 - min(MOST_LOST, renewal * setup.renewals)
 
 
 @dataclass(frozen=True)

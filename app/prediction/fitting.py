@@ -11,7 +11,7 @@ import numpy as np
 
 from app.errors import LockstepError
 from app.machine.parallel import on_all_cores
-from app.prediction.calibration import Calibration, Computing, Domain, Fit, Line, Passing, Provenance
+from app.prediction.calibration import Calibration, Computing, Domain, Fit, Line, Passing, Provenance, kept_of
 from app.prediction.least_squares import line_through, non_negative
 from app.prediction.observed import COMPUTING, Observed
 from app.prediction.setup import Setup
@@ -173,9 +173,8 @@ def _own_work(own: Sequence[Observed], of_model: Sequence[Observed]) -> Computin
 
 def _line(runs: Sequence[Observed], renewal: float, *phases: str) -> Line:
     """What is left of the CPU time when what renewals cost is taken off."""
-    points = [(each, float(np.median(each.cpu(*phases)))) for each in runs]
     return line_through(
-        [(each.setup.images, seconds * (1 - renewal * each.setup.renewals)) for each, seconds in points]
+        [(each.setup.images, kept_of(renewal, each.setup) * float(np.median(each.cpu(*phases)))) for each in runs]
     )
 
 

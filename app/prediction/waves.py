@@ -28,7 +28,7 @@ class Wave:
     asked: Indices  # and the one that its receiver must have taken before it asks for this
     behind: Indices  # and the one from its receiver to its sender behind which what it asks for arrives
     needed: bool = False  # whether any later one waits for it
-    opens: bool = False  # a round whose messages wait until what their senders have sent before has left
+    opens: bool = False  # a round, whose messages wait until what their senders sent before has left
 
     @cached_property
     def elements(self) -> Figures:
