@@ -39,7 +39,7 @@ from app.run.homecoming import bring_home
 from app.run.prepare import find_or_open_run
 from app.settings.fields import Settings
 from app.training import layout_choice, models
-from app.training.loop import MEMORY_FORMAT, THREADS, GoingOn, Job, make_job, train
+from app.training.loop import MEMORY_FORMAT, THREADS, GoingOn, Job, make_job, too_few_epochs, train
 from app.training.numerics import slow_bfloat16
 from app.training.saving import Saving
 from app.training.straggler import slowed_on_purpose
@@ -301,7 +301,7 @@ def _open_books(job: Job, run_folder: Path, links: Sequence[Link] | None, carrie
     """Write the manifest, and say what readers of the figures must know."""
     said = [warning] if (warning := oversubscription(job.cluster.members)) else []  # printed at the join
     warnings = [
-        *_warnings(job.settings, job.cluster),
+        *_warnings(job),
         *_neighbours(run_folder.name),
         *(f"a link misses what was requested: {each}" for each in deviations(links or [])),
     ]
@@ -330,11 +330,15 @@ def _neighbours(run: str) -> Sequence[str]:
     return [told.neighbours] if told and told.run == run and told.neighbours else []
 
 
-def _warnings(settings: Settings, cluster: Cluster) -> Iterator[str]:
+def _warnings(job: Job) -> Iterator[str]:
     """What readers of the figures must know, besides what the join has said."""
-    if warning := slow_bfloat16(settings.precision, cluster.members):
-        yield warning
-    if warning := slowed_on_purpose(settings):
-        yield warning
-    if warning := unlike(cluster.members):
-        yield warning
+    members = job.cluster.members
+    yield from filter(
+        None,
+        (
+            too_few_epochs(job.settings, job.plan),
+            slow_bfloat16(job.settings.precision, members),
+            slowed_on_purpose(job.settings),
+            unlike(members),
+        ),
+    )

@@ -46,6 +46,17 @@ def make_plan(settings: Settings, samples: int, world_size: int) -> Plan:
     return Plan(math.ceil(steps / steps_per_epoch), steps, steps_per_epoch, global_batch_size)
 
 
+def too_few_epochs(settings: Settings, plan: Plan) -> str | None:
+    """A warning if a run ends before it has taken as many steps as it asks for."""
+    asked = settings.max_steps
+    if asked is None or asked <= plan.steps:
+        return None
+    return (
+        f"MAX_STEPS={asked} is more than the run has: EPOCHS={settings.epochs} ends it after {plan.steps} steps, "
+        f"{plan.steps_per_epoch} in an epoch. For all {asked}, set EPOCHS={math.ceil(asked / plan.steps_per_epoch)}."
+    )
+
+
 MEMORY_FORMAT, THREADS = "memory_format", "threads"  # numbers of a state that are needed before its model is built
 
 

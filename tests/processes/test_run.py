@@ -1,6 +1,7 @@
 """Whole runs on real processes: what they compute, what they leave behind."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,18 @@ def test_a_rank_without_samples_still_takes_part(tmp_path: Path, mode: str) -> N
     assert [(each.samples, each.loss is None) for each in last] == [(1, False), (0, True), (0, True)]
     assert run["steps"] == 5
     assert run["complete"]
+
+
+def test_a_run_that_its_epochs_end_too_early_says_how_many_it_needs(tmp_path: Path) -> None:
+    asked = {"SYNC_MODE": "all_reduce", "GLOBAL_BATCH_SIZE": 359, "MAX_STEPS": 8, "EVALUATE": "never"}
+    short = group.run(tmp_path, 1, **asked)
+    assert short["steps"] == 5
+    [warning] = [each for each in short["warnings"] if "MAX_STEPS" in each]
+    assert "EPOCHS=1 ends it after 5 steps" in warning
+    [epochs] = re.findall(r"set EPOCHS=(\d+)", warning)
+    enough = group.run(tmp_path, 1, **asked, EPOCHS=epochs)
+    assert enough["steps"] == 8
+    assert not [each for each in enough["warnings"] if "MAX_STEPS" in each]
 
 
 def test_sharded_evaluation_gives_the_figures_of_the_whole_set(tmp_path: Path) -> None:

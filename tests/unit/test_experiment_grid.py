@@ -11,7 +11,7 @@ from app.experiment.page import views_of
 from app.experiment.plan import grid
 from app.experiment.plan.trials import trials
 from app.settings import environment
-from app.training.loop import make_plan
+from app.training.loop import make_plan, too_few_epochs
 
 ROOT = Path(__file__).parents[2]
 
@@ -214,11 +214,9 @@ def test_the_projects_own_runs_have_as_many_steps_as_they_ask_for(
     for path in grid.GRIDS.glob("*.toml"):
         for cell in grid.read(path.stem, quick=quick).cells:
             asked = environment.of(cell.settings)
-            samples = source_of(asked.dataset_name).train_samples
-            if asked.max_steps is None or asked.train_samples is not None:
-                continue
-            if (steps := make_plan(asked, samples, cell.world_size).steps) < asked.max_steps:
-                short[f"{path.stem}: {cell.name}"] = steps
+            plan = make_plan(asked, source_of(asked.dataset_name).train_samples, cell.world_size)
+            if asked.train_samples is None and (warning := too_few_epochs(asked, plan)):
+                short[f"{path.stem}: {cell.name}"] = warning
     assert short == {}
 
 
