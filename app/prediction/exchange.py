@@ -7,7 +7,7 @@ import numpy as np
 
 from app.prediction.network import Links, Network
 from app.prediction.processor import Cpus, Processors
-from app.prediction.waves import Figures, Wave
+from app.prediction.waves import Figures, Wave, rows
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Machine:
                 left = leaving.copy()
             start = self._allowed(wave, when, left)
             sent, taken = self._pass(wave, element_bytes, costs, start, done)
-            leaving[wave.senders] = np.maximum(leaving[wave.senders], sent)
-            done[wave.receivers] = taken
+            leaving[wave.sending] = np.maximum(rows(leaving, wave.sending), sent)
+            done[wave.receiving] = taken
             if wave.needed:
                 when[number] = done.copy()
             for over in last_use.get(number, ()):
@@ -72,23 +72,23 @@ class Machine:
 
     def _allowed(self, wave: Wave, when: dict[int, Figures], left: Figures) -> Figures:
         """When the senders hold what they are to send, earlier messages have left, and receivers have asked for it."""
-        start = left[wave.senders]
+        start = rows(left, wave.sending).copy()
         for number, those, ranks in wave.reasons:
-            start[those] = np.maximum(start[those], when[number][ranks])
+            start[those] = np.maximum(rows(start, those), rows(when[number], ranks))
         return start
 
     def _pass(
         self, wave: Wave, element_bytes: float, costs: MessageCosts, start: Figures, done: Figures
     ) -> tuple[Figures, Figures]:
         """When messages have left, and when their receivers are done with them."""
-        run, senders, receivers = self.processors.run, wave.senders, wave.receivers
+        run, senders, receivers = self.processors.run, wave.sending, wave.receiving
         sizes, added = wave.elements[:, np.newaxis] * element_bytes, wave.added[:, np.newaxis] * element_bytes
         prepared = run(senders, start, costs.send)
         sent, through = self.network.carry(senders, receivers, prepared, sizes)
         sent = np.maximum(sent, run(senders, prepared, costs.send_byte * sizes))
         through = np.maximum(np.maximum(through, sent), run(receivers, prepared, costs.receive_byte * sizes))
         through = self.after_a_core(through, costs.crowd)
-        arrived = np.maximum(through + costs.latency, done[receivers])
+        arrived = np.maximum(through + costs.latency, rows(done, receivers))
         return sent, run(receivers, arrived, costs.receive + costs.add_byte * added)
 
 

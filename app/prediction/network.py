@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.prediction.waves import Figures, Indices
+from app.prediction.waves import Figures, Ranks, rows
 
 TINY = float(np.finfo(float).tiny)  # in place of 0 seconds, by which nothing can be divided
 
@@ -43,28 +43,30 @@ class Ports:
         """When all so far would be through at the rate, and when the link waited last for a message to be there."""
 
     def carry(
-        self, ranks: Indices, start: Figures, sizes: Figures, lasting: Figures | float = 0.0
+        self, ranks: Ranks, start: Figures, sizes: Figures, lasting: Figures | float = 0.0
     ) -> tuple[Figures, Figures]:
         """When messages that are there at `start` begin to pass, and when they are through.
 
         `sizes` is a column; `lasting` is for how many seconds their bytes come in, from `start` on.
         """
-        taken = sizes / self._rates[ranks]
-        earliest = start - self._ahead[ranks]
-        before, idle_from, idle_until = self._through[ranks], self._idle_from[ranks], self._idle_until[ranks]
+        taken = sizes / rows(self._rates, ranks)
+        earliest = start - rows(self._ahead, ranks)
+        before, idle_until = rows(self._through, ranks), rows(self._idle_until, ranks)
         free = np.maximum(before, earliest)
         begin = free
         end = through = free + taken
-        if (idle_until > earliest).any():
+        if np.count_nonzero(idle_until > earliest):
+            idle_from = rows(self._idle_from, ranks)
             gap, stay = np.maximum(idle_from, earliest), np.maximum(np.maximum(taken, lasting), TINY)
             early = np.clip(idle_until - gap, 0.0, stay)  # of that time, what lies where the link waited
             fits, whole = early > 0, early >= stay
             through = free + taken * (1 - early / stay)
             begin, end = np.where(fits, gap, free), np.where(whole, gap + taken, through)
-            idle_from = np.where(fits, gap + early, idle_from)
+            self._idle_from[ranks] = np.where(fits, gap + early, idle_from)
         late = earliest > before
-        self._idle_from[ranks] = np.where(late, before, idle_from)
-        self._idle_until[ranks] = np.where(late, earliest, idle_until)
+        if np.count_nonzero(late):
+            self._idle_from[ranks] = np.where(late, before, rows(self._idle_from, ranks))
+            self._idle_until[ranks] = np.where(late, earliest, idle_until)
         self._through[ranks] = through
         begin = np.maximum(start, begin)
         return begin, np.maximum(begin, end)
@@ -77,7 +79,7 @@ class Network:
         self._out = Ports(links.sends, links.burst, samples)
         self._in = Ports(links.receives, links.burst, samples)
 
-    def carry(self, senders: Indices, receivers: Indices, start: Figures, sizes: Figures) -> tuple[Figures, Figures]:
+    def carry(self, senders: Ranks, receivers: Ranks, start: Figures, sizes: Figures) -> tuple[Figures, Figures]:
         """When messages have left their senders, and when they have arrived: a message flows through both links."""
         begin, sent = self._out.carry(senders, start, sizes)
         _, received = self._in.carry(receivers, begin, sizes, sent - begin)

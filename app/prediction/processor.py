@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.prediction.waves import Figures, Indices
+from app.prediction.waves import Figures, Ranks, rows
 
 PERIOD_SECONDS = 0.1  # how often the kernel renews a quota: Docker's default
 MOST_IN_TURNS = 64  # ranks of one host that are simulated one by one; more get equal parts of its cores
@@ -43,9 +43,9 @@ class Processors:
             return self._within_quota(slice(None), start, work, self._cores / self._ranks)
         return self._in_turns(start, work)
 
-    def run(self, ranks: Indices, start: Figures, work: Figures | float) -> Figures:
+    def run(self, ranks: Ranks, start: Figures, work: Figures | float) -> Figures:
         """Short pieces of work: on a shared host they take the cores in the order in which they come."""
-        if not np.any(work):
+        if not np.count_nonzero(work):
             return start
         end = self._within_quota(ranks, start, work, 1.0)
         if self._cores is not None:
@@ -93,49 +93,43 @@ class Processors:
             unfinished &= ~finished
         return end
 
-    def _within_quota(self, ranks: Indices | slice, start: Figures, work: Figures | float, speed: float) -> Figures:
-        end: Figures = start + work / speed
+    def _within_quota(self, ranks: Ranks, start: Figures, work: Figures | float, speed: float) -> Figures:
+        """Without sharing: what fits into what is left of the period, and the rest in those after it."""
         if np.isinf(self._allowed):
-            return end
-        before, renewal = self._used[ranks], self._renewal[ranks]
-        used = before + work
-        fits = (used <= self._allowed) & (end <= renewal) & (start >= renewal - PERIOD_SECONDS)
-        if fits.all():
-            self._used[ranks] = used
-            return end
-        self._used[ranks] = np.where(fits, used, before)
-        others = np.flatnonzero(~fits)
-        place = (
-            others if isinstance(ranks, slice) else ranks[others // end.shape[1]] * end.shape[1] + others % end.shape[1]
-        )
-        work = _taken(work, end.shape, others)
-        end.put(others, self._over_periods(place, start.take(others), work, speed))
+            return np.asarray(start + work / speed)
+        before, used_before = rows(self._renewal, ranks), rows(self._used, ranks)
+        renewal = self._renewal_after(start, rows(self._phase, ranks))
+        used = used_before.copy()
+        np.copyto(used, 0.0, where=abs(renewal - before) > MOMENT)
+        room = np.minimum(np.maximum(self._allowed - used, 0.0), (renewal - start) * speed)
+        here = np.minimum(work, room)
+        rest = work - here
+        end: Figures = start + here / speed
+        used += here
+        over = np.flatnonzero(rest > 0)
+        if len(over):
+            whole, last = self._periods(rest.take(over), speed)
+            begun = renewal.take(over) + whole * PERIOD_SECONDS
+            end.put(over, begun + last / speed)
+            used.put(over, last)
+            renewal.put(over, begun + PERIOD_SECONDS)
+        stale = renewal < before - MOMENT  # what began earlier may be asked for later
+        if np.count_nonzero(stale):
+            np.copyto(renewal, before, where=stale)
+            np.copyto(used, used_before, where=stale)
+        self._renewal[ranks], self._used[ranks] = renewal, used
         return end
 
-    def _over_periods(self, place: Indices, start: Figures, work: Figures | float, speed: float) -> Figures:
-        """The same for single ranks and samples: work that begins in another period than the last, or outlasts it."""
-        renewal = self._renewal_after(start, self._phase.take(place))
-        before, used_before = self._renewal.take(place), self._used.take(place)
-        used = np.where(abs(renewal - before) < MOMENT, used_before, 0.0)
-        here = np.minimum(work, np.minimum(np.maximum(self._allowed - used, 0.0), (renewal - start) * speed))
-        rest, at_most = work - here, np.minimum(self._allowed, PERIOD_SECONDS * speed)
-        over, whole = rest > 0, np.maximum(np.ceil(rest / at_most) - 1, 0.0)
-        last, begun = rest - whole * at_most, renewal + whole * PERIOD_SECONDS
-        ended = np.where(over, begun + PERIOD_SECONDS, renewal)
-        newer = ended > before - MOMENT  # what began earlier may be asked for later
-        self._used.put(place, np.where(newer, np.where(over, last, used + here), used_before))
-        self._renewal.put(place, np.where(newer, ended, before))
-        return np.where(over, begun + last / speed, start + here / speed)
+    def _periods(self, work: Figures, speed: float) -> tuple[Figures, Figures]:
+        """How many whole periods work takes that begins with one, and what is left of it in the last."""
+        at_most = min(self._allowed, PERIOD_SECONDS * speed)
+        whole = np.maximum(np.ceil(work / at_most) - 1, 0.0)
+        return whole, work - whole * at_most
 
     @staticmethod
     def _renewal_after(start: Figures, phase: Figures) -> Figures:
         """When the period ends in which that lies."""
         return np.asarray((np.floor((start + phase) / PERIOD_SECONDS) + 1) * PERIOD_SECONDS - phase)
-
-
-def _taken(values: Figures | float, shape: tuple[int, ...], places: Indices) -> Figures | float:
-    """Those of some places in an array of that shape, over which the values are spread."""
-    return values if isinstance(values, float) else np.broadcast_to(values, shape).take(places)
 
 
 def _one_after_another(start: Figures, work: Figures) -> Figures:

@@ -95,7 +95,7 @@ def _through_backward(machine: Machine, begin: Figures, work: Work, shares: Sequ
 
 def _exchanged(machine: Machine, part: Part, costs: Costs, begin: Figures) -> Figures:
     call = np.full(begin.shape, costs.call[part.family])
-    called = machine.processors.run(np.arange(machine.ranks), begin, call)
+    called = machine.processors.run(slice(None), begin, call)
     return machine.exchange(part.waves, part.element_bytes, costs.families[part.family], called)
 
 
@@ -123,7 +123,7 @@ def take_overlapped(
     ready = [first + (each - first) * longer for each in ready]
     ends = [end for _, end in _behind(machine, ready, computed, buckets, costs)]
     passed = np.max(ends, axis=0)
-    worked = machine.processors.run(np.arange(machine.ranks), computed, np.sum(own, axis=0) - meanwhile)
+    worked = machine.processors.run(slice(None), computed, np.sum(own, axis=0) - meanwhile)
     done = np.maximum(worked, passed)
     last = np.broadcast_to(ready[-1].max(axis=0), done.shape)  # until then a rank waits for others
     met = np.minimum(np.maximum(computed, last), done)

@@ -12,7 +12,19 @@ from app.costs.schedules import Round, Schedule
 
 Indices = NDArray[np.int64]
 Figures = NDArray[np.float64]
+Ranks = Indices | slice
 NOTHING = -1  # in place of a wave: there is nothing to wait for
+
+
+def rows(values: Figures, ranks: Ranks) -> Figures:
+    """Those of some ranks: of a slice without a copy, and otherwise several times as fast as by their numbers alone."""
+    return values[ranks] if isinstance(ranks, slice) else values.take(ranks, axis=0)
+
+
+def _in_a_row(ranks: Indices) -> Ranks:
+    """A slice, where each is the next after the one before it."""
+    first, count = int(ranks[0]), len(ranks)
+    return slice(first, first + count) if (ranks == np.arange(first, first + count)).all() else ranks
 
 
 @dataclass(frozen=True)
@@ -31,6 +43,16 @@ class Wave:
     opens: bool = False  # a round, whose messages wait until what their senders sent before has left
 
     @cached_property
+    def sending(self) -> Ranks:
+        """The senders, as the quickest index."""
+        return _in_a_row(self.senders)
+
+    @cached_property
+    def receiving(self) -> Ranks:
+        """The receivers, as the quickest index."""
+        return _in_a_row(self.receivers)
+
+    @cached_property
     def elements(self) -> Figures:
         """How many each message carries."""
         return (self.stops - self.starts).astype(float)
@@ -41,7 +63,7 @@ class Wave:
         return self.elements * self.adds
 
     @cached_property
-    def reasons(self) -> list[tuple[int, Indices, Indices]]:
+    def reasons(self) -> list[tuple[int, Ranks, Ranks]]:
         """The earlier waves that messages wait for, with the places of those messages, and the ranks that took it."""
         return [
             *_by_wave(self.after, self.senders),
@@ -50,11 +72,11 @@ class Wave:
         ]
 
 
-def _by_wave(numbers: Indices, ranks: Indices) -> Iterator[tuple[int, Indices, Indices]]:
+def _by_wave(numbers: Indices, ranks: Indices) -> Iterator[tuple[int, Ranks, Ranks]]:
     for number in np.unique(numbers):
         if number != NOTHING:
             places = np.flatnonzero(numbers == number)
-            yield int(number), places, ranks[places]
+            yield int(number), _in_a_row(places), _in_a_row(ranks[places])
 
 
 def waves_of(
@@ -134,17 +156,27 @@ def _of_what_comes_back(waves: Sequence[Wave], asked: Sequence[Indices]) -> Indi
 
 def _apart(messages: Round) -> Iterator[Wave]:
     """The messages of a round, in as few waves as their order allows."""
-    numbers = np.zeros(len(messages), dtype=np.int64)
-    sends, receives = Counter[int](), Counter[int]()
-    for at, message in enumerate(messages):
-        number = max(sends[message.sender], receives[message.receiver])
-        numbers[at] = number
-        sends[message.sender] = receives[message.receiver] = number + 1
-    rows = np.array([(m.sender, m.receiver, m.piece.start, m.piece.stop, m.adds) for m in messages], dtype=np.int64)
-    for number in range(int(numbers.max()) + 1 if len(messages) else 0):
-        senders, receivers, starts, stops, adds = rows[numbers == number].T
+    if not messages:
+        return
+    table = np.array([(m.sender, m.receiver, m.piece.start, m.piece.stop, m.adds) for m in messages], dtype=np.int64)
+    numbers = _numbers(table[:, 0], table[:, 1])
+    for number in range(int(numbers.max()) + 1):
+        senders, receivers, starts, stops, adds = table[numbers == number].T
         nothing = np.full(len(senders), NOTHING)
         yield Wave(senders, receivers, starts, stops, adds.astype(bool), nothing, nothing, nothing)
+
+
+def _numbers(senders: Indices, receivers: Indices) -> Indices:
+    """Of the wave of each message: the one after those of all before it that have its sender or its receiver."""
+    numbers = np.zeros(len(senders), dtype=np.int64)
+    if all(len(np.unique(each)) == len(each) for each in (senders, receivers)):
+        return numbers
+    sends, receives = Counter[int](), Counter[int]()
+    for at, (sender, receiver) in enumerate(zip(map(int, senders), map(int, receivers), strict=True)):
+        number = max(sends[sender], receives[receiver])
+        numbers[at] = number
+        sends[sender] = receives[receiver] = number + 1
+    return numbers
 
 
 def _with_reasons(wave: Wave, found: list[Wave], taken: list[tuple[Indices, Indices]], earlier: int) -> Wave:
