@@ -10,6 +10,7 @@ import pytest
 from app.errors import LockstepError
 from app.prediction import fitting
 from app.prediction.observed import Observed
+from app.prediction.simulation import simulate
 from app.records.lines import PhaseSeconds, Recorder
 from app.summary.run import Run
 from tests import runs
@@ -19,17 +20,20 @@ RANKS = 3  # on two cores
 USED = PhaseSeconds(data=0.0, forward=0.01, backward=0.02, wait=0.001, sync=0.01, optimiser=0.001)
 
 
-def observed(folder: Path, mode: str, quota: float | None = None, longer: float = 1.0) -> Observed:
-    """A run with that mode, in which computing took so many times the usual CPU time."""
+def observed(folder: Path, mode: str, quota: float | None = None, longer: float = 1.0, **recorded: float) -> Observed:
+    """A run with that mode, in which computing took so many times the usual CPU time; other seconds as recorded."""
     given = {"MODEL": "lenet5", "SYNC_MODE": mode, "WORKERS": str(RANKS - 1), "LINK_RATE": "1gbit"}
+    if mode == "ddp":
+        given["BUCKET_BYTES"] = "50000"  # several, so that something passes behind backward
     ranks = [runs.participant(rank, speed=1.2e8) | {"quota_cpus": quota} for rank in range(RANKS)]
     name = f"{mode}-{quota}"
     place = folder / name
-    place.mkdir()
+    place.mkdir(exist_ok=True)
     content = runs.MANIFEST | {"run": name, "world_size": RANKS, "ranks": ranks}
     used = replace(USED, forward=USED.forward * longer, backward=USED.backward * longer)
     (place / "manifest.json").write_text(json.dumps(content))
-    step = replace(STEP, seconds=0.05, wait_seconds=0.001, sync_seconds=0.01, optimiser_seconds=0.001)
+    seconds = {"seconds": 0.05, "wait_seconds": 0.001, "sync_seconds": 0.01, "optimiser_seconds": 0.001} | recorded
+    step = replace(STEP, **seconds)  # type: ignore[arg-type]  # all of them are floats
     for rank in range(RANKS):
         with Recorder(place, rank) as recorder:
             for number in range(3):
@@ -57,6 +61,16 @@ def test_a_calibration_has_costs_of_each_kind_of_message(tmp_path: Path) -> None
     assert set(found.passing) == {"rounds", "all_reduce", "star", "barrier"}
     assert [each.run for each in found.fits] == [f"{mode}-None" for mode in modes]
     assert found.computing["lenet5"].before.at(64) > 0
+
+
+@pytest.mark.parametrize("exposed", [0.005, 0.02])
+def test_what_bytes_behind_backward_cost_is_told_by_whole_steps(tmp_path: Path, exposed: float) -> None:
+    """How much of a step is recorded as exposed swings from run to run; the step does not."""
+    runs = [observed(tmp_path, each) for each in ("ring_all_reduce", "flat_all_reduce", "gather_scatter")]
+    behind = observed(tmp_path, "ddp", seconds=0.076, sync_seconds=exposed)
+    found = fitting.fit("made", [*runs, behind])
+    assert simulate(behind.setup, replace(found, hidden_byte=0.0)).mean("step") < 0.07
+    assert simulate(behind.setup, found).mean("step") == pytest.approx(0.076, rel=0.02)
 
 
 def test_what_the_renewal_of_a_quota_costs_is_told_by_runs_that_have_fewer(tmp_path: Path) -> None:
