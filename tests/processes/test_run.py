@@ -31,7 +31,12 @@ def test_a_rank_without_samples_still_takes_part(tmp_path: Path, mode: str) -> N
 
 
 def test_a_run_that_its_epochs_end_too_early_says_how_many_it_needs(tmp_path: Path) -> None:
-    asked = {"SYNC_MODE": "all_reduce", "GLOBAL_BATCH_SIZE": 359, "MAX_STEPS": 8, "EVALUATE": "never"}
+    asked: dict[str, group.Value] = {
+        "SYNC_MODE": "all_reduce",
+        "GLOBAL_BATCH_SIZE": 359,
+        "MAX_STEPS": 8,
+        "EVALUATE": "never",
+    }
     short = group.run(tmp_path, 1, **asked)
     assert short["steps"] == 5
     [warning] = [each for each in short["warnings"] if "MAX_STEPS" in each]
