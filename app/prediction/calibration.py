@@ -155,6 +155,7 @@ class Calibration:
     between: float  # CPU seconds from the end of a step to the begin of the next one
     hidden_byte: float  # seconds by which each takes longer while backward has the CPU
     coding: dict[str, float]  # CPU seconds of a compressor for each byte of gradients
+    lost: float = 0.0  # CPU seconds of each allowance of a quota that exchanges do not get
     fits: list[Fit] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
 

@@ -55,7 +55,8 @@ def _renewal(runs: Sequence[Observed]) -> float:
     """CPU time lost with each renewal of a quota, by runs with as many images that had fewer renewals, or none."""
     alike: dict[float, list[Observed]] = {}
     for each in runs:
-        alike.setdefault(each.setup.images, []).append(each)
+        if each.settings.compression == "none":  # its own memory leaves caches cold, too
+            alike.setdefault(each.setup.images, []).append(each)
     unlike = {
         images: those
         for images, those in alike.items()

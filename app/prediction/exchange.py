@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -81,7 +82,8 @@ class Machine:
         self, wave: Wave, element_bytes: float, costs: MessageCosts, start: Figures, done: Figures
     ) -> tuple[Figures, Figures]:
         """When messages have left, and when their receivers are done with them."""
-        run, senders, receivers = self.processors.run, wave.sending, wave.receiving
+        run = partial(self.processors.run, in_turn=len(wave.senders) == 1)
+        senders, receivers = wave.sending, wave.receiving
         sizes, added = wave.elements[:, np.newaxis] * element_bytes, wave.added[:, np.newaxis] * element_bytes
         prepared = run(senders, start, costs.send)
         sent, through = self.network.carry(senders, receivers, prepared, sizes)

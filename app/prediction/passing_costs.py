@@ -14,11 +14,12 @@ from app.prediction.least_squares import non_negative
 from app.prediction.observed import Observed
 from app.prediction.setup import Setup
 from app.prediction.simulation import simulate
-from app.prediction.traffic import ELEMENT_BYTES, Part, barrier, overlaps, traffic
+from app.prediction.traffic import ELEMENT_BYTES, Family, Part, barrier, overlaps, traffic
 from app.prediction.waves import Figures
 
 MOST_LATENCY, MOST_CROWD = 0.001, 0.005  # seconds
 MOST_HIDDEN = 1e-7  # seconds for each byte
+MOST_LOST = 0.01  # seconds of each allowance
 TRIES = 8  # of a search by golden section, each of which leaves 0.62 of the way
 GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -68,14 +69,22 @@ def with_passing(model: Calibration, members: Members) -> Calibration:
     """
     meeting = _cpu_time([(each, [barrier(each.ranks)]) for each, _ in members], "wait")
     found = replace(model, passing={"barrier": meeting} | cpu_times(members))
-    central = [each for each, parts in members if _most_at_once(parts) == 1]
+    central = [each for each, parts in members if parts[0].in_turn]
     if central:
         found = _searched(found, central, _with_latency, "sync", MOST_LATENCY)
-    for family in dict.fromkeys(parts[0].family for _, parts in members):
-        crowded = [each for each, parts in members if parts[0].family == family and _most_at_once(parts) > 1]
-        if crowded:
-            found = _searched(found, crowded, partial(_with_crowd, family), "sync", MOST_CROWD)
+    crowded = [(each, parts[0].family) for each, parts in members if not parts[0].in_turn]
+    found = _with_crowds(found, crowded)
+    if limited := [each for each, _ in crowded if each.setup.cpus.quota is not None]:
+        found = _searched(found, limited, lambda model, each: replace(model, lost=each), "sync", MOST_LOST)
+        found = _with_crowds(found, crowded)  # which had stood for that as well
     return _searched(found, [each for each, _ in members], partial(_with_crowd, "barrier"), "step", MOST_CROWD)
+
+
+def _with_crowds(model: Calibration, crowded: Sequence[tuple[Observed, Family]]) -> Calibration:
+    for family in dict.fromkeys(family for _, family in crowded):
+        runs = [each for each, own in crowded if own == family]
+        model = _searched(model, runs, partial(_with_crowd, family), "sync", MOST_CROWD)
+    return model
 
 
 def with_hidden(model: Calibration, runs: Sequence[Observed]) -> Calibration:
@@ -91,10 +100,6 @@ def coding_of(run: Observed, model: Calibration) -> float:
     own = len(parts) * family.call + float((messages * family.message + sizes * family.byte).mean())
     gradients = ELEMENT_BYTES * sum(shape.numel() for shape in run.setup.shapes)
     return max(0.0, float(run.cpu("sync").mean()) - own) / gradients
-
-
-def _most_at_once(parts: Sequence[Part]) -> int:
-    return max(len(wave.senders) for part in parts for wave in part.waves)
 
 
 def _with_latency(model: Calibration, latency: float) -> Calibration:

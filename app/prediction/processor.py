@@ -8,6 +8,7 @@ from app.prediction.waves import Figures, Ranks, rows
 
 PERIOD_SECONDS = 0.1  # how often the kernel renews a quota: Docker's default
 MOST_IN_TURNS = 64  # ranks of one host that are simulated one by one; more get equal parts of its cores
+MOST_LOST = 0.5  # of an allowance
 MOMENT = 1e-9  # seconds that are nothing
 
 
@@ -17,6 +18,7 @@ class Cpus:
 
     quota: float | None = None  # CPUs of each rank; None: as many as there are
     shared_cores: int | None = None  # of the one host of all ranks; None: each has a host of its own
+    lost: float = 0.0  # CPU seconds of each allowance that exchanges do not get, as another core has them
 
 
 class Processors:
@@ -28,7 +30,8 @@ class Processors:
 
     def __init__(self, cpus: Cpus, ranks: int, samples: int, random: np.random.Generator) -> None:
         self._cores, self._ranks = cpus.shared_cores, ranks
-        self._allowed = np.inf if cpus.quota is None else cpus.quota * PERIOD_SECONDS  # in a period
+        self._allowed = np.inf if cpus.quota is None else cpus.quota * PERIOD_SECONDS  # in a period, to one thread,
+        self._in_pieces = max(self._allowed - cpus.lost, MOST_LOST * self._allowed)  # and to several that take turns
         self._phase = random.uniform(0, PERIOD_SECONDS, (ranks, samples))
         self._renewal = np.full((ranks, samples), -np.inf)  # the end of the period in which each rank worked last
         self._used = np.zeros((ranks, samples))  # CPU time in that period
@@ -38,16 +41,19 @@ class Processors:
     def compute(self, start: Figures, work: Figures) -> Figures:
         """Work of all ranks at about the same time: on a shared host, those at work have equal parts of its cores."""
         if self._cores is None or self._ranks <= self._cores:
-            return self._within_quota(slice(None), start, work, 1.0)
+            return self._within_quota(slice(None), start, work, self._allowed)
         if self._ranks > MOST_IN_TURNS:
-            return self._within_quota(slice(None), start, work, self._cores / self._ranks)
+            return self._within_quota(slice(None), start, work, self._allowed, self._cores / self._ranks)
         return self._in_turns(start, work)
 
-    def run(self, ranks: Ranks, start: Figures, work: Figures | float) -> Figures:
-        """Short pieces of work: on a shared host they take the cores in the order in which they come."""
+    def run(self, ranks: Ranks, start: Figures, work: Figures | float, *, in_turn: bool = False) -> Figures:
+        """Short pieces of work: on a shared host they take the cores in the order in which they come.
+
+        They get all of an allowance only `in_turn`: where no others wait for them meanwhile.
+        """
         if not np.count_nonzero(work):
             return start
-        end = self._within_quota(ranks, start, work, 1.0)
+        end = self._within_quota(ranks, start, work, self._allowed if in_turn else self._in_pieces)
         if self._cores is not None:
             each = np.broadcast_to(np.asarray(work) / self._cores, end.shape)
             end = np.maximum(end, self._through_cores(end - work, each))
@@ -93,22 +99,24 @@ class Processors:
             unfinished &= ~finished
         return end
 
-    def _within_quota(self, ranks: Ranks, start: Figures, work: Figures | float, speed: float) -> Figures:
+    def _within_quota(
+        self, ranks: Ranks, start: Figures, work: Figures | float, allowed: float, speed: float = 1.0
+    ) -> Figures:
         """Without sharing: what fits into what is left of the period, and the rest in those after it."""
-        if np.isinf(self._allowed):
+        if np.isinf(allowed):
             return np.asarray(start + work / speed)
         before, used_before = rows(self._renewal, ranks), rows(self._used, ranks)
         renewal = self._renewal_after(start, rows(self._phase, ranks))
         used = used_before.copy()
         np.copyto(used, 0.0, where=abs(renewal - before) > MOMENT)
-        room = np.minimum(np.maximum(self._allowed - used, 0.0), (renewal - start) * speed)
+        room = np.minimum(np.maximum(allowed - used, 0.0), (renewal - start) * speed)
         here = np.minimum(work, room)
         rest = work - here
         end: Figures = start + here / speed
         used += here
         over = np.flatnonzero(rest > 0)
         if len(over):
-            whole, last = self._periods(rest.take(over), speed)
+            whole, last = _periods(rest.take(over), min(allowed, PERIOD_SECONDS * speed))
             begun = renewal.take(over) + whole * PERIOD_SECONDS
             end.put(over, begun + last / speed)
             used.put(over, last)
@@ -120,16 +128,16 @@ class Processors:
         self._renewal[ranks], self._used[ranks] = renewal, used
         return end
 
-    def _periods(self, work: Figures, speed: float) -> tuple[Figures, Figures]:
-        """How many whole periods work takes that begins with one, and what is left of it in the last."""
-        at_most = min(self._allowed, PERIOD_SECONDS * speed)
-        whole = np.maximum(np.ceil(work / at_most) - 1, 0.0)
-        return whole, work - whole * at_most
-
     @staticmethod
     def _renewal_after(start: Figures, phase: Figures) -> Figures:
         """When the period ends in which that lies."""
         return np.asarray((np.floor((start + phase) / PERIOD_SECONDS) + 1) * PERIOD_SECONDS - phase)
+
+
+def _periods(work: Figures, at_most: float) -> tuple[Figures, Figures]:
+    """How many whole periods work takes that begins with one, and what is left of it in the last."""
+    whole = np.maximum(np.ceil(work / at_most) - 1, 0.0)
+    return whole, work - whole * at_most
 
 
 def _one_after_another(start: Figures, work: Figures) -> Figures:

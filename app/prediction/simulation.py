@@ -42,7 +42,7 @@ class Simulated:
 def simulate(setup: Setup, calibration: Calibration, *, steps: int = 6, samples: int = 24, seed: int = 0) -> Simulated:
     """So many steps at least, after the first ones."""
     random = np.random.default_rng(seed)
-    machine = Machine(setup.links, setup.cpus, samples, random)
+    machine = Machine(setup.links, replace(setup.cpus, lost=calibration.lost), samples, random)
     between = np.full((setup.ranks, samples), calibration.between)
     draw = _drawing(setup, calibration.computing[setup.settings.model], samples, random)
     step = _step(machine, setup, calibration)

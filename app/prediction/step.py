@@ -95,7 +95,7 @@ def _through_backward(machine: Machine, begin: Figures, work: Work, shares: Sequ
 
 def _exchanged(machine: Machine, part: Part, costs: Costs, begin: Figures) -> Figures:
     call = np.full(begin.shape, costs.call[part.family])
-    called = machine.processors.run(slice(None), begin, call)
+    called = machine.processors.run(slice(None), begin, call, in_turn=part.in_turn)
     return machine.exchange(part.waves, part.element_bytes, costs.families[part.family], called)
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -18,7 +19,7 @@ from app.gradient_sync.exchange import Exchange, OneByOne
 from app.gradient_sync.gather_scatter import GatherScatter
 from app.gradient_sync.scheduled import Scheduled
 from app.prediction.exchange import MessageCosts
-from app.prediction.waves import Figures, Wave, waves_of
+from app.prediction.waves import Figures, Wave, so_many_at_once, waves_of
 from app.settings.fields import Settings
 
 # Whose costs: of our own rounds of messages, of the backend's all-reduce, of its gather and scatter, of its barrier.
@@ -27,7 +28,9 @@ Family = Literal["rounds", "all_reduce", "star", "barrier"]
 ELEMENT_BYTES = 4  # of gradients in PRECISION=fp32
 ONE_BIT = 1 / 8  # in bytes
 DDP_FIRST_BYTES, DDP_BYTES = 1 << 20, 25 << 20  # of PyTorch, unless BUCKET_BYTES asks for others
-SEGMENT_BYTES = 1 << 20  # Gloo cuts what travels in a round of its ring in two, or into such pieces
+# Gloo cuts what travels in a round of its ring in two, or into pieces of at most so many bytes, of which a rank has so
+# many under way.
+SEGMENT_BYTES, SEGMENTS = 1 << 20, 2
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,11 @@ class Part:
     family: Family
     waves: list[Wave]
     element_bytes: float
+
+    @cached_property
+    def in_turn(self) -> bool:
+        """Whether no message passes at the same time as another."""
+        return all(len(wave.senders) == 1 for wave in self.waves)
 
     def passed(self, ranks: int) -> tuple[Figures, Figures]:
         """By rank: how many messages it sends and receives, and how many bytes it sends, receives and adds."""
@@ -105,8 +113,8 @@ def buckets(settings: Settings, shapes: Sequence[torch.Size], ranks: int) -> lis
 
 def all_reduce_of(elements: int, element_bytes: float, ranks: int) -> Part:
     """The backend's own."""
-    most = min(max(1, math.ceil(elements / ranks / 2)), elements_in(SEGMENT_BYTES, element_bytes))
-    return Part("all_reduce", waves_of(ring(elements, ranks), ranks, most), element_bytes)
+    most = min(max(1, math.ceil(elements / ranks / SEGMENTS)), elements_in(SEGMENT_BYTES, element_bytes))
+    return Part("all_reduce", so_many_at_once(SEGMENTS, waves_of(ring(elements, ranks), ranks, most)), element_bytes)
 
 
 def _vectors(mode: type[Exchange], settings: Settings, shapes: Sequence[torch.Size]) -> Iterator[tuple[int, float]]:

@@ -104,6 +104,22 @@ def waves_of(
     return _marked(found)
 
 
+def so_many_at_once(most: int, waves: Sequence[Wave]) -> list[Wave]:
+    """The same where each rank takes part in each wave, in no more than so many at a time.
+
+    A rank sends and asks for the next message when it has taken the one so many before it; before the all-gather, when
+    it has taken all.
+    """
+    found: list[Wave] = []
+    began = 0  # the first wave of the reduce-scatter, or of the all-gather
+    for number, wave in enumerate(waves):
+        if number and wave.adds.any() != waves[number - 1].adds.any():
+            began = number
+        earlier = np.full(len(wave.senders), max(number - most, began - 1))
+        found.append(replace(wave, asked=earlier, after=np.maximum(wave.after, earlier), needed=False))
+    return _marked(found)
+
+
 class _Asking:
     """After which receives ranks ask and send: `asked_after` and `sent_after`, of all ranks at once."""
 

@@ -18,7 +18,7 @@ from app.gradient_sync.exchange import Exchange
 from app.prediction.exchange import FREE, Machine, MessageCosts
 from app.prediction.network import Links, Network
 from app.prediction.processor import PERIOD_SECONDS, Cpus, Processors
-from app.prediction.waves import Figures, waves_of
+from app.prediction.waves import Figures, so_many_at_once, waves_of
 from app.settings import environment
 
 RATE, LATENCY = 125e6, 1e-4
@@ -159,6 +159,21 @@ def test_a_message_waits_for_what_it_waits_for_when_it_runs(
         assert receives[rank] == list(zip((each.message for each in own.receives), asked, strict=True))
 
 
+@given(ranks=st.integers(2, 9), elements=st.integers(1, 200), most=st.integers(1, 100), at_once=st.integers(1, 4))
+def test_a_rank_asks_for_no_more_messages_at_once_than_it_may(
+    ranks: int, elements: int, most: int, at_once: int
+) -> None:
+    """And for none of the all-gather before it has taken all of the reduce-scatter; for each as early as it may."""
+    waves = so_many_at_once(at_once, waves_of(ring(elements, ranks), ranks, most))
+    all_gather = next(number for number, wave in enumerate(waves) if not wave.adds.any())
+    for number, wave in enumerate(waves):
+        began = all_gather if number >= all_gather else 0
+        assert (number - wave.asked <= at_once).all(), "asked for, and not taken yet"
+        assert (began - 1 <= wave.asked).all()
+        assert (wave.asked <= max(number - at_once, began - 1)).all()
+        assert (wave.after >= wave.asked).all(), "who asks late also sends late"
+
+
 def test_what_is_asked_for_behind_data_waits_for_it() -> None:
     """A tree of three: two ranks give to the root, which hands the mean down to one after the other.
 
@@ -210,12 +225,15 @@ def test_a_quota_lets_so_much_pass_in_each_period() -> None:
     assert long.std() > PERIOD_SECONDS / 10, "periods begin at different moments"
 
 
-def test_many_short_works_take_what_the_quota_allows() -> None:
-    processors = Processors(Cpus(quota=0.5), 1, 10, np.random.default_rng(0))
+@pytest.mark.parametrize(("lost", "seconds"), [(0.0, 20.0), (0.01, 25.0)])
+def test_exchanges_do_not_get_the_part_of_a_quota_that_another_core_has(lost: float, seconds: float) -> None:
+    """A fifth of an allowance, which is half a CPU; who computes gets all of it."""
+    processors = Processors(Cpus(quota=0.5, lost=lost), 1, 10, np.random.default_rng(0))
     now: Figures = np.zeros((1, 10))
     for _ in range(1000):
         now = processors.run(np.array([0]), now, np.full((1, 10), 0.01))
-    assert now == pytest.approx(20.0, rel=0.01)
+    assert now == pytest.approx(seconds, rel=0.01)
+    assert processors.compute(now, np.full((1, 10), 10.0)) - now == pytest.approx(20.0, rel=0.01)
 
 
 @pytest.mark.parametrize("alike", [True, False])
