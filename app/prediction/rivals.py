@@ -30,7 +30,7 @@ class Rated:
     def of(cls, name: str, checked: Sequence[Checked], seconds: Sequence[float]) -> "Rated":
         """A model that says so many seconds of a step, cell by cell."""
         errors = [abs(own / each.corrected - 1) for own, each in zip(seconds, checked, strict=True)]
-        middle, most = median(errors), float(np.percentile(errors, 90))
+        middle, most = float(median(errors)), float(np.percentile(errors, 90))  # numpy knows other types, JSON does not
         return cls(name, middle, most, near_enough(middle, most))
 
 

@@ -1,7 +1,8 @@
 """Predictions from a calibration whose costs are known: what follows from them, and what is said beside the figures."""
 
+import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -427,6 +428,7 @@ def test_a_model_that_lacks_a_part_is_not() -> None:
     found = ablations.rated(checked_on_the_machine())
     assert len(found) == 4
     assert [each.name for each in found if each.holds] == []
+    assert json.loads(json.dumps([asdict(each) for each in found])) == [asdict(each) for each in found]
 
 
 def test_drift_is_taken_out_of_what_processors_do_and_not_of_links() -> None:
