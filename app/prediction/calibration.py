@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from app.errors import SettingError
 from app.machine import folders
 from app.machine.say import shown
+from app.prediction.processor import MOST_LOST
 from app.prediction.setup import Setup
 from app.settings import environment
 from app.settings.fields import Settings
@@ -20,7 +21,6 @@ from app.settings.fields import Settings
 FILE = "model.json"
 FOLDER = "calibrations"  # in results/
 ENOUGH = 4  # runs of a model that tell how far predictions of it are off
-MOST_LOST = 0.5  # of a rank's CPU time, when its quota is renewed
 OF_80_PERCENT = 1.2816  # standard deviations, where many have told the spread
 
 

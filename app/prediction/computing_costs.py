@@ -55,7 +55,7 @@ def _renewal(runs: Sequence[Observed]) -> float:
     """CPU time lost with each renewal of a quota, by runs with as many images that had fewer renewals, or none."""
     alike: dict[float, list[Observed]] = {}
     for each in runs:
-        if each.settings.compression == "none":  # its own memory leaves caches cold, too
+        if each.settings.compression == "none":  # those are made minutes after the others
             alike.setdefault(each.setup.images, []).append(each)
     unlike = {
         images: those

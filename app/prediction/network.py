@@ -55,7 +55,7 @@ class Ports:
         free = np.maximum(before, earliest)
         begin = free
         end = through = free + taken
-        if np.count_nonzero(idle_until > earliest):
+        if np.count_nonzero(idle_until > earliest):  # which is quicker than any()
             idle_from = rows(self._idle_from, ranks)
             gap, stay = np.maximum(idle_from, earliest), np.maximum(np.maximum(taken, lasting), TINY)
             early = np.clip(idle_until - gap, 0.0, stay)  # of that time, what lies where the link waited

@@ -17,9 +17,8 @@ from app.prediction.simulation import simulate
 from app.prediction.traffic import ELEMENT_BYTES, Family, Part, barrier, overlaps, traffic
 from app.prediction.waves import Figures
 
-MOST_LATENCY, MOST_CROWD = 0.001, 0.005  # seconds
+MOST_LATENCY, MOST_CROWD, MOST_WITHHELD = 0.001, 0.005, 0.01  # seconds; the last, of each allowance of a quota
 MOST_HIDDEN = 1e-7  # seconds for each byte
-MOST_LOST = 0.01  # seconds of each allowance
 TRIES = 8  # of a search by golden section, each of which leaves 0.62 of the way
 GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -75,8 +74,8 @@ def with_passing(model: Calibration, members: Members) -> Calibration:
     crowded = [(each, parts[0].family) for each, parts in members if not parts[0].in_turn]
     found = _with_crowds(found, crowded)
     if limited := [each for each, _ in crowded if each.setup.cpus.quota is not None]:
-        found = _searched(found, limited, lambda model, each: replace(model, lost=each), "sync", MOST_LOST)
-        found = _with_crowds(found, crowded)  # which had stood for that as well
+        found = _searched(found, limited, lambda model, each: replace(model, lost=each), "sync", MOST_WITHHELD)
+        found = _with_crowds(found, crowded)  # which stood for that as well before
     return _searched(found, [each for each, _ in members], partial(_with_crowd, "barrier"), "step", MOST_CROWD)
 
 

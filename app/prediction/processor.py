@@ -8,7 +8,7 @@ from app.prediction.waves import Figures, Ranks, rows
 
 PERIOD_SECONDS = 0.1  # how often the kernel renews a quota: Docker's default
 MOST_IN_TURNS = 64  # ranks of one host that are simulated one by one; more get equal parts of its cores
-MOST_LOST = 0.5  # of an allowance
+MOST_LOST = 0.5  # of an allowance, whatever takes it
 MOMENT = 1e-9  # seconds that are nothing
 
 

@@ -330,15 +330,13 @@ def _neighbours(run: str) -> Sequence[str]:
     return [told.neighbours] if told and told.run == run and told.neighbours else []
 
 
-def _warnings(job: Job) -> Iterator[str]:
+def _warnings(job: Job) -> list[str]:
     """What readers of the figures must know, besides what the join has said."""
     members = job.cluster.members
-    yield from filter(
-        None,
-        (
-            too_few_epochs(job.settings, job.plan),
-            slow_bfloat16(job.settings.precision, members),
-            slowed_on_purpose(job.settings),
-            unlike(members),
-        ),
+    possible = (
+        too_few_epochs(job.settings, job.plan),
+        slow_bfloat16(job.settings.precision, members),
+        slowed_on_purpose(job.settings),
+        unlike(members),
     )
+    return [each for each in possible if each]

@@ -21,7 +21,7 @@ from app.gradient_sync.contract import GradientSync
 from app.machine.say import Say
 from app.records.lines import Finished, Recorder, Step, training_score
 from app.records.manifest import Plan
-from app.settings.fields import MemoryFormat, Settings
+from app.settings.fields import MOST_EPOCHS, MemoryFormat, Settings
 from app.training import batches, layout_choice, models, state
 from app.training.batch_norm import LocalBatchNorm2d, SynchronisedBatchNorm2d
 from app.training.batches import Augmentation, Indices
@@ -51,9 +51,10 @@ def too_few_epochs(settings: Settings, plan: Plan) -> str | None:
     asked = settings.max_steps
     if asked is None or asked <= plan.steps:
         return None
+    enough = min(math.ceil(asked / plan.steps_per_epoch), MOST_EPOCHS)
     return (
         f"MAX_STEPS={asked} is more than the run has: EPOCHS={settings.epochs} ends it after {plan.steps} steps, "
-        f"{plan.steps_per_epoch} in an epoch. For all {asked}, set EPOCHS={math.ceil(asked / plan.steps_per_epoch)}."
+        f"{plan.steps_per_epoch} in an epoch. For more, set EPOCHS={enough}."
     )
 
 

@@ -225,13 +225,15 @@ def test_a_quota_lets_so_much_pass_in_each_period() -> None:
     assert long.std() > PERIOD_SECONDS / 10, "periods begin at different moments"
 
 
-@pytest.mark.parametrize(("lost", "seconds"), [(0.0, 20.0), (0.01, 25.0)])
-def test_exchanges_do_not_get_the_part_of_a_quota_that_another_core_has(lost: float, seconds: float) -> None:
-    """A fifth of an allowance, which is half a CPU; who computes gets all of it."""
+@pytest.mark.parametrize(("lost", "in_turn", "seconds"), [(0.0, False, 20.0), (0.01, False, 25.0), (0.01, True, 20.0)])
+def test_exchanges_do_not_get_the_part_of_a_quota_that_another_core_has(
+    lost: float, in_turn: bool, seconds: float
+) -> None:
+    """A fifth of an allowance, which is half a CPU; who computes gets all of it, and who passes messages in turn."""
     processors = Processors(Cpus(quota=0.5, lost=lost), 1, 10, np.random.default_rng(0))
     now: Figures = np.zeros((1, 10))
     for _ in range(1000):
-        now = processors.run(np.array([0]), now, np.full((1, 10), 0.01))
+        now = processors.run(np.array([0]), now, np.full((1, 10), 0.01), in_turn=in_turn)
     assert now == pytest.approx(seconds, rel=0.01)
     assert processors.compute(now, np.full((1, 10), 10.0)) - now == pytest.approx(20.0, rel=0.01)
 
