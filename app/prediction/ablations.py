@@ -1,6 +1,6 @@
 """The simulation with one of its parts left out, held against the same runs: what each part is worth."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from app.machine.parallel import on_all_cores
@@ -13,47 +13,49 @@ from app.prediction.verification import Checked, judged
 
 NO_COSTS = Passing(call=0.0, message=0.0, byte=0.0, latency=0.0)
 
+Seconds = Callable[[Forecast], float]  # of a step
 
-def without_messages(own: Forecast) -> Forecast:
+
+def without_messages(own: Forecast) -> float:
     """Exchanges, messages and bytes take no CPU time and wait for nothing but links."""
     model = own.calibration
-    return replace(own, calibration=replace(model, passing=dict.fromkeys(model.passing, NO_COSTS), hidden_byte=0.0))
+    free = replace(model, passing=dict.fromkeys(model.passing, NO_COSTS), hidden_byte=0.0)
+    return replace(own, calibration=free).seconds
 
 
-def without_a_limit_of_cpu(own: Forecast) -> Forecast:
+def without_a_limit_of_cpu(own: Forecast) -> float:
     """Each rank has a core to itself."""
-    return replace(own, setup=replace(own.setup, cpus=Cpus()))
+    return replace(own, setup=replace(own.setup, cpus=Cpus())).seconds
 
 
-def without_a_burst(own: Forecast) -> Forecast:
+def without_a_burst(own: Forecast) -> float:
     """Links that have rested carry nothing faster than at their rate."""
     links = own.setup.links
-    return replace(own, setup=replace(own.setup, links=Links(links.sends, links.receives, 0 * links.burst)))
+    return replace(own, setup=replace(own.setup, links=Links(links.sends, links.receives, 0 * links.burst))).seconds
 
 
-def with_the_mean_in_place_of_the_slowest(own: Forecast) -> Forecast:
-    """All ranks compute as long as each other in a step."""
-    computing = own.calibration.computing
-    alike = {name: replace(each, own_spread=[1.0]) for name, each in computing.items()}
-    return replace(own, calibration=replace(own.calibration, computing=alike))
+def with_the_mean_in_place_of_the_slowest(own: Forecast) -> float:
+    """Exchanges begin when ranks have computed for as long as they do in the mean."""
+    return own.seconds - own.simulated.mean("wait")
 
 
-LEFT_OUT = {
+LEFT_OUT: dict[str, Seconds] = {
     "costs of messages": without_messages,
     "the limit of processors": without_a_limit_of_cpu,
     "the burst of links": without_a_burst,
-    "differences between ranks": with_the_mean_in_place_of_the_slowest,
+    "the wait for the slowest rank": with_the_mean_in_place_of_the_slowest,
 }
 
 
 def rated(checked: Sequence[Checked]) -> list[Rated]:
     """How far predictions are off without each part."""
     checked = judged(checked)
-    changed = [leave_out(each.forecast) for leave_out in LEFT_OUT.values() for each in checked]
-    seconds = list(on_all_cores(_seconds, changed))
+    pairs = [(lacking, each.forecast) for lacking in LEFT_OUT.values() for each in checked]
+    seconds = list(on_all_cores(_seconds, pairs))
     each_time = [seconds[start : start + len(checked)] for start in range(0, len(seconds), len(checked))]
     return [Rated.of(name, checked, found) for name, found in zip(LEFT_OUT, each_time, strict=True)]
 
 
-def _seconds(forecast: Forecast) -> float:
-    return forecast.seconds
+def _seconds(pair: tuple[Seconds, Forecast]) -> float:
+    lacking, forecast = pair
+    return lacking(forecast)

@@ -102,11 +102,15 @@ class Processors:
     def _within_quota(
         self, ranks: Ranks, start: Figures, work: Figures | float, allowed: float, speed: float = 1.0
     ) -> Figures:
-        """Without sharing: what fits into what is left of the period, and the rest in those after it."""
+        """Without sharing: what fits into what is left of the period, and the rest in those after it.
+
+        What could have begun in a period that a rank has left already begins in its present one.
+        """
         if np.isinf(allowed):
             return np.asarray(start + work / speed)
         before, used_before = rows(self._renewal, ranks), rows(self._used, ranks)
-        renewal = self._renewal_after(start, rows(self._phase, ranks))
+        start = np.maximum(start, before - PERIOD_SECONDS)
+        renewal = np.maximum(self._renewal_after(start, rows(self._phase, ranks)), before)
         used = used_before.copy()
         np.copyto(used, 0.0, where=abs(renewal - before) > MOMENT)
         room = np.minimum(np.maximum(allowed - used, 0.0), (renewal - start) * speed)
@@ -121,10 +125,6 @@ class Processors:
             end.put(over, begun + last / speed)
             used.put(over, last)
             renewal.put(over, begun + PERIOD_SECONDS)
-        stale = renewal < before - MOMENT  # what began earlier may be asked for later
-        if np.count_nonzero(stale):
-            np.copyto(renewal, before, where=stale)
-            np.copyto(used, used_before, where=stale)
         self._renewal[ranks], self._used[ranks] = renewal, used
         return end
 

@@ -151,7 +151,7 @@ def ablations(found: Sequence[Rated]) -> Table:
     """The simulation with each of its parts left out."""
     note = (
         "Errors of the simulation on the same cells with one of its parts left out. A part that changes little here "
-        "matters in other cells: the burst where messages are small, differences where many ranks compute for long."
+        "matters in other cells: the burst where few bytes pass on slow links, the wait where steps are short."
     )
     name = Column[Rated]("left out", "left_out", TEXT, lambda each: each.name)
     return Table.of("ablations", "What each part of the simulation is worth", [name, *RATED], found, note)

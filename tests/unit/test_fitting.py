@@ -20,8 +20,15 @@ RANKS = 3  # on two cores
 USED = PhaseSeconds(data=0.0, forward=0.01, backward=0.02, wait=0.001, sync=0.01, optimiser=0.001)
 
 
-def observed(folder: Path, mode: str, quota: float | None = None, longer: float = 1.0, **recorded: float) -> Observed:
-    """A run with that mode, in which computing took so many times the usual CPU time; other seconds as recorded."""
+def observed(
+    folder: Path,
+    mode: str,
+    quota: float | None = None,
+    longer: float = 1.0,
+    exchanging: float = 0.01,
+    **recorded: float,
+) -> Observed:
+    """A run with that mode: computing took so many times the usual CPU time, exchanges so many seconds of it."""
     given = {"MODEL": "lenet5", "SYNC_MODE": mode, "WORKERS": str(RANKS - 1), "LINK_RATE": "1gbit"}
     if mode == "ddp":
         given["BUCKET_BYTES"] = "50000"  # several, so that something passes behind backward
@@ -30,7 +37,7 @@ def observed(folder: Path, mode: str, quota: float | None = None, longer: float 
     place = folder / name
     place.mkdir(exist_ok=True)
     content = runs.MANIFEST | {"run": name, "world_size": RANKS, "ranks": ranks}
-    used = replace(USED, forward=USED.forward * longer, backward=USED.backward * longer)
+    used = replace(USED, forward=USED.forward * longer, backward=USED.backward * longer, sync=exchanging)
     (place / "manifest.json").write_text(json.dumps(content))
     seconds = {"seconds": 0.05, "wait_seconds": 0.001, "sync_seconds": 0.01, "optimiser_seconds": 0.001} | recorded
     step = replace(STEP, **seconds)  # type: ignore[arg-type]  # all of them are floats
@@ -85,3 +92,19 @@ def test_what_the_renewal_of_a_quota_costs_is_told_by_runs_that_have_fewer(tmp_p
         assert forward == pytest.approx(float(run.cpu("forward").mean()))
         assert backward == pytest.approx(float(run.cpu("backward").mean()))
     assert fitting.fit("made", plain).computing["lenet5"].renewal == 0.0
+
+
+def test_what_exchanges_do_not_get_of_a_quota_is_told_by_their_seconds(tmp_path: Path) -> None:
+    """5 ms of each 25 ms, or a little more of it and less of the wait for a core: seconds alone tell."""
+    modes = ("ring_all_reduce", "flat_all_reduce", "gather_scatter")
+    plain = [observed(tmp_path, each, exchanging=0.1, sync_seconds=0.2, seconds=0.24) for each in modes]
+    free = fitting.fit("made", plain)
+    assert free.lost == 0.0
+    limited = observed(tmp_path, "ring_all_reduce", 0.25, exchanging=0.1)
+    seconds = [simulate(limited.setup, replace(free, lost=each)).mean("sync") for each in (0.0, 0.005)]
+    assert seconds[1] > 1.1 * seconds[0]
+    (tmp_path / "longer").mkdir()
+    longer = observed(tmp_path / "longer", "ring_all_reduce", 0.25, exchanging=0.1, sync_seconds=seconds[1])
+    found = fitting.fit("made", [*plain, longer])
+    assert found.lost == pytest.approx(0.005, abs=0.002)
+    assert simulate(longer.setup, found).mean("sync") == pytest.approx(seconds[1], rel=0.03)

@@ -57,6 +57,25 @@ def test_without_costs_a_step_is_computation_and_the_least_time_of_its_messages(
     assert found.images_per_second == pytest.approx(64 / found.seconds)
 
 
+@pytest.mark.parametrize(
+    ("mode", "quota", "longer"),
+    [
+        ("ring_all_reduce", {"RANK_CPUS": "0.25"}, 25 / 15),
+        ("flat_all_reduce", {"RANK_CPUS": "0.25"}, 25 / 15),
+        ("gather_scatter", {"RANK_CPUS": "0.25"}, 1.0),
+        ("ring_all_reduce", {}, 1.0),
+    ],
+)
+def test_exchanges_of_all_ranks_at_once_do_not_get_all_of_a_quota(
+    mode: str, quota: dict[str, str], longer: float
+) -> None:
+    """10 ms less of each 25 ms; where there is no quota, nothing is withheld."""
+    busy = replace(KNOWN, passing=dict.fromkeys(KNOWN.passing, Passing(call=0.0, message=0.0, byte=2e-8, latency=0.0)))
+    cell = {"SYNC_MODE": mode, "WORKERS": "1", "LINK_RATE": "10gbit", **quota}
+    all_of_it, less = (forecast(replace(busy, lost=each), True, **cell).simulated.mean("sync") for each in (0.0, 0.01))
+    assert less / all_of_it == pytest.approx(longer, rel=0.05)
+
+
 def test_a_single_rank_passes_nothing_and_has_a_speedup_of_one() -> None:
     found = forecast(WORKERS="0", SYNC_MODE="ddp")
     assert found.seconds == pytest.approx(64 * 0.003 + 0.003)

@@ -122,6 +122,15 @@ def test_the_claim_of_a_process_that_was_killed_holds_nobody_up(tmp_path: Path) 
     assert (tmp_path / "claim").readlink() != Path("999999999")
 
 
+def test_whoever_has_deleted_all_results_starts_anew(tmp_path: Path) -> None:
+    assert bash(f"CLAIM={tmp_path}/results/claim; take_claim") == (0, "")
+    (tmp_path / "results").rename(tmp_path / "a")
+    (tmp_path / "results").touch()
+    code, output = bash(f"CLAIM={tmp_path}/results/claim; take_claim")
+    assert code == 1
+    assert "results/ cannot be written by" in output
+
+
 def test_world_size_must_agree_with_workers() -> None:
     code, output = bash("check_compose_settings", WORKERS="1", WORLD_SIZE="4")
     assert code == 2
