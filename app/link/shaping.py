@@ -19,7 +19,9 @@ BURST_SECONDS = 0.002  # what a rested link lets pass at once; with less, a busy
 LEAST_BURST_BYTES = 25_000
 QUEUE_SECONDS = 0.05  # packets that wait longer are dropped, as in a switch
 PACKET_BYTES = 1500
-LARGEST_SEGMENT_BYTES = 65_536  # bytes of several packets that the kernel handles as one
+LARGEST_SEGMENT_BYTES = 65_536  # bytes of several packets that the kernel handles as one: at most so many,
+SEGMENT_SECONDS = 0.005  # at most for so long on the link, as what arrives meanwhile is not seen,
+FEWEST_PACKETS = 2  # and at least so many packets
 USUAL_QUEUE_PACKETS = 1000
 UNSHAPED_BITS_PER_SECOND = 40e9  # for the length of a queue, if no rate is requested
 
@@ -87,7 +89,9 @@ def largest_segment(asked: Asked) -> list[str]:
     if asked.loss:
         return ["gso_max_segs", "1"]
     if asked.bits_per_second:
-        return ["gso_max_size", str(min(LARGEST_SEGMENT_BYTES, burst_bytes(asked.bits_per_second) * 2 // 3))]
+        on_the_link = max(round(asked.bits_per_second / 8 * SEGMENT_SECONDS), FEWEST_PACKETS * PACKET_BYTES)
+        most = min(LARGEST_SEGMENT_BYTES, burst_bytes(asked.bits_per_second) * 2 // 3, on_the_link)
+        return ["gso_max_size", str(most)]
     return []
 
 

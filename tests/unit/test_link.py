@@ -134,6 +134,12 @@ def test_a_packet_always_fits_into_a_burst(rate: float) -> None:
     assert limit + headers <= shaping.burst_bytes(rate)
 
 
+@pytest.mark.parametrize(("megabits", "most"), [(1, 3000), (2, 3000), (8, 5000), (20, 12_500), (1000, 65_536)])
+def test_a_slow_link_is_not_held_for_long_by_what_the_kernel_takes_for_one_packet(megabits: int, most: int) -> None:
+    """Bytes of 5 ms at most, or two packets."""
+    assert shaping.largest_segment(Asked(megabits * 1e6)) == ["gso_max_size", str(most)]
+
+
 def test_packets_are_lost_one_by_one() -> None:
     assert shaping.largest_segment(Asked(1e9, None, 0.01)) == ["gso_max_segs", "1"]
 
