@@ -193,12 +193,14 @@ def script_of(ranks: Ranks, rank: int) -> psutil.Process:
     """A rank's course script, once it has taken turns."""
     deadline = time.monotonic() + group.PATIENCE_SECONDS
     benchmark = psutil.Process(ranks.processes[rank].pid)
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and all(process.poll() is None for process in ranks.processes.values()):
         scripts = benchmark.children()
         if any(script.children() for script in scripts):  # it has begun to load batches
             return scripts[0]
         time.sleep(0.1)
-    raise TimeoutError(f"rank {rank} started no course script")
+    for process in ranks.processes.values():
+        process.kill()
+    raise TimeoutError(f"rank {rank} started no course script: {ranks.wait()}")
 
 
 def averaged(cluster: Cluster, name: str) -> list[list[float]]:
