@@ -260,6 +260,7 @@ def test_more_ranks_are_tried_only_while_their_simulation_does_not_take_minutes(
     monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     cell = forecast(WORKERS="3", SYNC_MODE=mode)
+    monkeypatch.setattr(limits, "MOST_WAVES", 2000)
     assert limits.ranks_at_half(cell).ranks > 4
     monkeypatch.setattr(limits, "MOST_WAVES", 20)
     assert vars(limits.ranks_at_half(cell)) == {"ranks": 2, "efficiency": pytest.approx(1.0, abs=0.1)}
