@@ -48,17 +48,15 @@ def test_a_prediction_needs_a_calibration_and_then_no_run(used_clone: Clone) -> 
 
     for wrong, words in (
         ("--calibrated known WORKERS=3", "unknown option '--calibrated'"),
-        ("--calibration other WORKERS=3", "'other' is no calibration. Known: known"),
         ("COMPRESSION=top_k", "COMPRESSION=top_k: not calibrated. Allowed here: none, power_sgd"),
         ("", "what is to be predicted?"),
     ):
         code, output = used_clone.run("bash", "-c", f"scripts/predict {wrong}")
         assert code == 2, output
         assert words in output
-    for wrong, words in (("cell", "'cell' is no experiment"), ("cells --quick", "has no run of the anchor")):
-        code, output = used_clone.run("bash", "-c", f"scripts/verify {wrong}")
-        assert code == 2, output
-        assert words in output
+    code, output = used_clone.run("scripts/verify", "cells", "--quick")
+    assert code == 2, output
+    assert "has no run of the anchor" in output
 
 
 def test_ctrl_c_ends_a_prediction_that_takes_minutes(used_clone: Clone) -> None:
