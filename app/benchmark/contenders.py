@@ -146,7 +146,7 @@ class Course:
             **({} if port is None else {"port": port}),
             "threads": cluster.me.threads if tuned else COURSE_THREADS,
         }
-        self._cluster = cluster
+        self._cluster, self._together = cluster, not setup.alone
         self._child = Child(
             f"rank {cluster.rank}: the course script {setup.name}",
             "app.benchmark.tuned" if tuned else "app.benchmark.course",
@@ -158,8 +158,10 @@ class Course:
         self.end = self._child.end
 
     def wait_until_ready(self) -> None:
-        """Wait until it could begin, and stop it there."""
+        """Wait until all could begin, and stop it there: where one has joined, others may still need its answers."""
         self._listen(self._child.wait)
+        if self._together:
+            self._cluster.exchange("benchmark/ready", None)
         self._child.rest()
 
     def wake(self) -> None:
