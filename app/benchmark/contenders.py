@@ -158,7 +158,7 @@ class Course:
         self.end = self._child.end
 
     def wait_until_ready(self) -> None:
-        """Wait until all could begin, and stop it there: where one has joined, others may still need its answers."""
+        """Wait until it could begin on all ranks, and stop it there: rank 0's answers others while they join."""
         self._listen(self._child.wait)
         if self._together:
             self._cluster.exchange("benchmark/ready", None)

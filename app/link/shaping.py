@@ -19,9 +19,9 @@ BURST_SECONDS = 0.002  # what a rested link lets pass at once; with less, a busy
 LEAST_BURST_BYTES = 25_000
 QUEUE_SECONDS = 0.05  # packets that wait longer are dropped, as in a switch
 PACKET_BYTES = 1500
-LARGEST_SEGMENT_BYTES = 65_536  # bytes of several packets that the kernel handles as one: at most so many,
-SEGMENT_SECONDS = 0.005  # at most for so long on the link, as what arrives meanwhile is not seen,
-FEWEST_PACKETS = 2  # and at least so many packets
+LARGEST_SEGMENT_BYTES = 65_536  # the kernel handles several packets as one: the most that may hold,
+SEGMENT_SECONDS = 0.005  # how long it may occupy the link, as its bytes arrive all at once,
+FEWEST_PACKETS = 2  # and how many packets it may hold on any link, however slow
 USUAL_QUEUE_PACKETS = 1000
 UNSHAPED_BITS_PER_SECOND = 40e9  # for the length of a queue, if no rate is requested
 

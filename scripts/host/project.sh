@@ -61,7 +61,7 @@ in_progress() {
 # killed leaves it behind.
 take_claim() {
     local holder
-    mkdir -p "${CLAIM%/*}" 2>/dev/null || true # whoever has deleted all results starts anew
+    mkdir -p "${CLAIM%/*}" 2>/dev/null || true # somebody may have deleted results/
     ln -s "$$" "$CLAIM" 2>/dev/null && return
     holder=$(readlink "$CLAIM") || fail "results/ cannot be written by $(id -un). Give it to the user who runs this."
     # A zombie (Z) has been killed, and nobody has waited for it yet.

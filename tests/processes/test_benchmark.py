@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,9 @@ def script_of(ranks: Ranks, rank: int) -> psutil.Process:
             return scripts[0]
         time.sleep(0.1)
     for process in ranks.processes.values():
+        with suppress(psutil.NoSuchProcess):
+            for script in psutil.Process(process.pid).children(recursive=True):
+                script.kill()  # one that is left would keep its rank's output open
         process.kill()
     raise TimeoutError(f"rank {rank} started no course script: {ranks.wait()}")
 

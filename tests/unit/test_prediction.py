@@ -452,12 +452,13 @@ def test_a_model_that_lacks_a_part_is_not() -> None:
 
 
 def test_drift_is_taken_out_of_what_processors_do_and_not_of_links() -> None:
-    """A machine at half its speed: computation takes twice as long, the links as long as before."""
-    run = {"computing": 2.0, "wait": 0.0, "sync": 1.0, "optimiser": 0.2, "step": 3.2}
+    """A machine at half its speed: computation and the wait for it take twice as long, the links as long as before."""
+    run = {"computing": 1.6, "wait": 0.4, "sync": 1.0, "optimiser": 0.2, "step": 3.2}
     measured = Measured([run], [2.0], [1.6])
     assert measured.corrected(least_sync=1.0) == pytest.approx(1.0 + 1.0 + 0.1)
     assert measured.corrected(least_sync=0.0) == pytest.approx(1.6)
     assert measured.corrected_by_itself(least_sync=1.0) == pytest.approx(1.0 + 2.2 / 1.6)
+    assert measured.waited == pytest.approx(0.2)
     assert (measured.seconds(), measured.noise) == (3.2, None)
 
 

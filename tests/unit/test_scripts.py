@@ -122,7 +122,7 @@ def test_the_claim_of_a_process_that_was_killed_holds_nobody_up(tmp_path: Path) 
     assert (tmp_path / "claim").readlink() != Path("999999999")
 
 
-def test_whoever_has_deleted_all_results_starts_anew(tmp_path: Path) -> None:
+def test_a_start_makes_the_folder_of_results_again_if_it_was_deleted(tmp_path: Path) -> None:
     assert bash(f"CLAIM={tmp_path}/results/claim; take_claim") == (0, "")
     (tmp_path / "results").rename(tmp_path / "a")
     (tmp_path / "results").touch()

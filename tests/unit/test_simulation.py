@@ -225,6 +225,14 @@ def test_a_quota_lets_so_much_pass_in_each_period() -> None:
     assert long.std() > PERIOD_SECONDS / 10, "periods begin at different moments"
 
 
+def test_many_pieces_from_the_same_moment_take_as_many_allowances_as_one_that_is_as_long() -> None:
+    """What a rank has used up in a period stays used up, however often it is asked for more from that moment."""
+    quota, start, work = 0.25, np.ones((1, 100)), 0.09  # 3.6 allowances, so the end lies in the fourth period or later
+    whole, pieces = (Processors(Cpus(quota=quota), 1, 100, np.random.default_rng(0)) for _ in range(2))
+    ends = whole.run([0], start, work), [pieces.run([0], start, work / 20) for _ in range(20)][-1]
+    assert min(end.min() for end in ends) > 1 + 2 * PERIOD_SECONDS
+
+
 @pytest.mark.parametrize(("lost", "in_turn", "seconds"), [(0.0, False, 20.0), (0.01, False, 25.0), (0.01, True, 20.0)])
 def test_exchanges_do_not_get_the_part_of_a_quota_that_another_core_has(
     lost: float, in_turn: bool, seconds: float
