@@ -42,6 +42,12 @@ class JoinError(LockstepError):
     """The group could not be formed."""
 
 
+class MissingError(JoinError):
+    """A rank that was asked for is not running, and has not been restarted in time: nothing will start it."""
+
+    comes_again = True
+
+
 class NetworkLostError(LockstepError):
     """This rank has lost its network, and with it every other rank."""
 

@@ -28,7 +28,6 @@ class Card:
     address: Annotated[str, Field(max_length=15)]
     port: Port  # where its roll call listens
     interface: Annotated[str, Field(max_length=64)]
-    number: Annotated[int, Field(ge=0, le=MOST_RANKS)]
     machine: Machine
     threads: Annotated[int | None, Field(ge=1, le=MOST_THREADS)]  # None: as many as its share of the CPUs allows
     world_size: Annotated[int | None, Field(ge=1, le=MOST_RANKS)]  # None: however many join
@@ -42,7 +41,6 @@ class Card:
             address=identity.address,
             port=port,
             interface=interface_of(identity.address),
-            number=identity.number,
             machine=look(),
             threads=settings.threads_per_rank,
             world_size=settings.world_size,
@@ -92,12 +90,6 @@ def check_agreement(cards: Sequence[Card]) -> None:
             raise SettingError(
                 f"rank {rank} has other settings than rank 0 ({odd}), so it runs another version. "
                 "Start all ranks from one image."
-            )
-        if card.settings["link_rate_by_rank"] and card.number != rank:
-            raise SettingError(
-                f"rank {rank} is {card.name}, but LINK_RATE_BY_RANK has shaped its link as rank {card.number}'s, "
-                "because the workers' numbers have gaps. Remove the containers (scripts/down, or docker compose down) "
-                "and start again."
             )
         if card.world_size not in (None, len(cards)):
             raise SettingError(

@@ -1,7 +1,7 @@
 """Who is who in a Compose project, by the names that Docker's DNS has for its containers."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import dns.exception
@@ -25,6 +25,15 @@ class Replica:
     service: str
     number: int
 
+    @property
+    def rank(self) -> int:
+        """Workers are numbered from 1."""
+        return 0 if self.service == RANK0_SERVICE else self.number
+
+    def worker(self, number: int) -> str:
+        """The name of a worker's container in the same project, whether it exists or not."""
+        return f"{self.container.removesuffix(f'-{self.service}-{self.number}')}-{WORKER_SERVICE}-{number}"
+
 
 def find_replica(address: str) -> Replica | None:
     """Ask Docker's DNS whose address this is.
@@ -41,22 +50,18 @@ def is_at(container: str, address: str) -> bool:
     return replica is not None and replica.container == container
 
 
-def find_workers() -> dict[Replica, str]:
-    """The workers' addresses, in the order of their numbers, which may have gaps."""
+def find_workers() -> dict[str, tuple[int, str]]:
+    """The number and address of each worker that is running, by its container's name. Numbers may have gaps."""
     if not _addresses(RANK0_SERVICE):
         raise JoinError(f"Docker's DNS does not know '{RANK0_SERVICE}', so the workers cannot be counted.")
-    workers = {}
-    for address in _addresses(WORKER_SERVICE):
-        replica = find_replica(address)
-        if replica is None:
-            raise JoinError(f"Docker's DNS lists {address} as a {WORKER_SERVICE} but has no name for it. Start again.")
-        workers[replica] = address
-    return dict(sorted(workers.items(), key=lambda entry: entry[0].number))
+    named = [(find_replica(address), address) for address in _addresses(WORKER_SERVICE)]
+    return {each.container: (each.number, address) for each, address in named if each}
 
 
-def absent(workers: Collection[int], started: int) -> tuple[str, ...]:
-    """The workers that are not there, of a start that makes them with the numbers from 1."""
-    return tuple(f"worker {number} (of {started - 1})" for number in range(1, started) if number not in workers)
+def not_running(containers: Iterable[str]) -> set[str]:
+    """Those of these seats that are a worker's container which is not running now."""
+    workers = {each for each in containers if CONTAINER.fullmatch(each)}
+    return workers.difference(find_workers()) if workers else workers
 
 
 def where_to_read(name: str) -> str:

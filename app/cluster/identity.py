@@ -2,14 +2,14 @@
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 import psutil
 
 from app.cluster import compose
-from app.errors import JoinError, SettingError
+from app.errors import JoinError, MissingError, SettingError
 from app.machine.say import shown
 from app.settings.fields import Settings
 
@@ -27,18 +27,17 @@ def never() -> bool:
 class Identity:
     """This process, and where to find rank 0."""
 
-    rank: int | None  # None: rank 0 assigns it
+    rank: int
     seats: tuple[str, ...]  # by rank, the key under which each rank joins; only rank 0 has them
     seat: str  # this process's
-    number: int  # its rank; for a worker of Compose its replica number, which is its rank unless numbers are missing
     name: str
     address: str
     master: str  # rank 0's name or address
     master_address: str
     deadline: float  # when the join must be complete, on the clock of `time.monotonic`
-    absent: tuple[str, ...] = ()  # workers that were started and are not there; only rank 0 looks
+    absent: tuple[str, ...] = ()  # seats of ranks that were asked for and were not running when rank 0 counted them
     nodes: tuple[str, ...] = ()  # by rank, where the settings name them
-    addresses: tuple[str, ...] = ()  # by rank, where rank 0 has just counted the containers
+    addresses: tuple[str, ...] = ()  # of rank 0 and the workers, in order, where rank 0 has just counted them
     is_over: Callable[[], bool] = never  # whether there is nothing to join any more
 
     def title_of_seat(self, rank: int) -> str:
@@ -50,8 +49,9 @@ class Identity:
 def identify(settings: Settings, seats: tuple[str, ...] = (), is_over: Callable[[], bool] = never) -> Identity:
     """Identify this process: by its rank or its node if they are set, else by its place in Compose, else as alone.
 
-    In Compose rank 0 counts the workers, unless their seats are given: while some are being started again, it would
-    miss them. This waits for rank 0's name, which Docker's DNS does not know until rank 0's container runs. That is
+    In Compose rank 0 counts the workers, unless the first attempt has fixed their seats. There are as many seats as
+    ranks were asked for, whether they are running or not, and more if more are running: `--scale` is not visible here.
+    This waits for rank 0's name, which Docker's DNS does not know until rank 0's container runs. That is
     part of the join, and JOIN_TIMEOUT counts from here. A JoinError ends it if there is nothing to join any more.
     """
     deadline = time.monotonic() + settings.join_timeout
@@ -71,9 +71,9 @@ def identify(settings: Settings, seats: tuple[str, ...] = (), is_over: Callable[
             for each in range(settings.world_size or len(nodes) or 1)
         )
         name = socket.gethostname()
-        return Identity(rank, seats, seats[rank], rank, name, address, name_of_rank0, master, deadline, nodes=nodes)
+        return Identity(rank, seats, seats[rank], name, address, name_of_rank0, master, deadline, nodes=nodes)
     if settings.master_addr is None:
-        return Identity(0, ("0",), "0", 0, socket.gethostname(), address, name_of_rank0, master, deadline)
+        return Identity(0, ("0",), "0", socket.gethostname(), address, name_of_rank0, master, deadline)
 
     replica = compose.find_replica(address)
     if replica is None:
@@ -82,35 +82,47 @@ def identify(settings: Settings, seats: tuple[str, ...] = (), is_over: Callable[
             "RANK is not set. Outside Compose set RANK and WORLD_SIZE."
         )
     own = replica.container  # its name stays the same when it is started again, its address may not
-    if replica.service == compose.WORKER_SERVICE:
-        number = replica.number
-        return Identity(None, (), own, number, own, address, name_of_rank0, master, deadline, is_over=is_over)
+    if replica.rank != 0:
+        return Identity(replica.rank, (), own, own, address, name_of_rank0, master, deadline, is_over=is_over)
     if seats:
-        return Identity(0, seats, own, 0, own, address, name_of_rank0, master, deadline)
-    workers = compose.find_workers()
+        return Identity(0, seats, own, own, address, name_of_rank0, master, deadline)
+    running = compose.find_workers()
+    found = sorted(running.values())
+    most = max([(settings.world_size or settings.workers + 1) - 1, *(number for number, _ in found)])
+    workers = [replica.worker(number) for number in range(1, most + 1)]
     return Identity(
         0,
-        (own, *(worker.container for worker in workers)),
+        (own, *workers),
         own,
-        0,
         own,
         address,
         name_of_rank0,
         master,
         deadline,
-        absent=compose.absent([worker.number for worker in workers], settings.ranks_started or 0),
-        addresses=(address, *workers.values()),
+        absent=tuple(worker for worker in workers if worker not in running),
+        addresses=(address, *(each for _, each in found)),
+    )
+
+
+def missing(identity: Identity, seats: Collection[str]) -> MissingError:
+    """The error of rank 0 where workers that were asked for are not running."""
+    ranks = [rank for rank, seat in enumerate(identity.seats) if seat in seats]
+    names = ", ".join(identity.title_of_seat(rank) for rank in ranks)
+    return MissingError(
+        f"rank 0: {len(identity.seats)} ranks were asked for, and {names} {'is' if len(ranks) == 1 else 'are'} not "
+        "running. The output there says why, if it was started. To start another number of ranks, set WORKERS. "
+        "If you removed a container by hand, remove the others as well (scripts/down, or docker compose down)."
     )
 
 
 def place_of(settings: Settings) -> tuple[int, str]:
-    """This process's number and address as in its identity, but in Compose without a wait for rank 0."""
+    """This process's rank and address as in its identity, but in Compose without a wait for rank 0."""
     if settings.rank is None and not settings.all_nodes and settings.master_addr is not None:
         for address in _own_addresses():
             if replica := compose.find_replica(address):
-                return (0 if replica.service == compose.RANK0_SERVICE else replica.number), address
+                return replica.rank, address
     identity = identify(settings)
-    return identity.number, identity.address
+    return identity.rank, identity.address
 
 
 def interface_of(address: str) -> str:

@@ -10,8 +10,8 @@ import torch.distributed as dist
 from app.cluster import roll_call
 from app.cluster.backends import BACKENDS
 from app.cluster.card import Card, Table, check_agreement, seat
-from app.cluster.compose import where_to_read
-from app.cluster.identity import LOOPBACK, Identity
+from app.cluster.compose import not_running, where_to_read
+from app.cluster.identity import LOOPBACK, Identity, missing
 from app.cluster.members import Cluster, Member
 from app.cluster.registrar import Registrar
 from app.cluster.registration import Registration
@@ -57,29 +57,28 @@ def join(settings: Settings, identity: Identity, say: Say, clean_ups: CleanUps, 
             identity.is_over,
         )
         table = registration.hand_in(identity.seat, card, identity.deadline)
-        rank = _own_rank(table, identity)
+        if identity.rank >= len(table.members):
+            raise JoinError(f"{title_of(identity)}: rank 0's table has no place for it. Start all ranks again.")
     elif len(identity.seats) == 1:
-        _check_started(identity)
-        table, rank = _assign(settings, [card], attempt), 0
+        table = _assign(settings, [card], attempt)
     else:
         values = registrar = _open(settings, identity, say)
-        table, rank = _seat_all(registrar, settings, identity, card, attempt, say), 0
-    if rank == 0:
+        table = _seat_all(registrar, settings, identity, card, attempt, say)
+    if identity.rank == 0:
         say(who_is_who(table.members))
-    return _form(settings, identity, table, rank, datagrams, values, clean_ups)
+    return _form(settings, identity, table, datagrams, values, clean_ups)
 
 
 def _form(
     settings: Settings,
     identity: Identity,
     table: Table,
-    rank: int,
     datagrams: socket.socket,
     values: Values | None,
     clean_ups: CleanUps,
 ) -> Cluster:
     """Connect with all other ranks: by the backend for the training, and by datagrams for the roll call."""
-    members = table.members
+    rank, members = identity.rank, table.members
     addresses = [(member.address, member.port) for member in members]
     calls = RollCall(datagrams, rank, addresses, table.password, settings.peer_timeout)
     store = Rendezvous(values, table.attempt) if values else dist.HashStore()
@@ -132,8 +131,7 @@ def _seat_all(
 ) -> Table:
     """Rank 0: wait until all ranks have joined, check that all want the same run, tell them who is who."""
     try:
-        _check_started(identity)
-        _await_others(registrar, settings, identity, say)
+        _await_others(registrar, settings, identity, attempt, say)
         table = _assign(settings, [card, *(registrar.cards[seat] for seat in identity.seats[1:])], attempt)
     except LockstepError as error:
         registrar.answer({"refused": str(error)})
@@ -150,25 +148,20 @@ def _assign(settings: Settings, cards: Sequence[Card], attempt: int) -> Table:
     return Table(seat(cards), secrets.token_hex(16), attempt)
 
 
-def _check_started(identity: Identity) -> None:
-    """Whatever has started the ranks may have told how many; those that are not there have died since."""
-    if identity.absent:
-        here, gone = len(identity.seats), identity.absent
-        raise JoinError(
-            f"{here + len(gone)} ranks were started, and only {here} {'is' if here == 1 else 'are'} here: "
-            f"{', '.join(gone)} {'has' if len(gone) == 1 else 'have'} ended before rank 0 counted. "
-            "The output there says why."
-        )
-
-
-def _await_others(registrar: Registrar, settings: Settings, identity: Identity, say: Say) -> None:
-    while missing := registrar.await_cards(min(identity.deadline, time.monotonic() + REMINDER_SECONDS)):
+def _await_others(registrar: Registrar, settings: Settings, identity: Identity, attempt: int, say: Say) -> None:
+    stopped = set(identity.absent)
+    while left := registrar.await_cards(min(identity.deadline, time.monotonic() + REMINDER_SECONDS)):
         _check_nobody_left(registrar, identity)
-        absent = [identity.title_of_seat(rank) for rank, seat in enumerate(identity.seats) if seat in missing]
+        # Docker restarts a container within a second. In later attempts it takes longer, the more often it failed.
+        still = not_running(left) if attempt == 0 else set()
+        if gone := stopped & still:
+            raise missing(identity, gone)
+        stopped = still
+        absent = [identity.title_of_seat(rank) for rank, seat in enumerate(identity.seats) if seat in left]
         if time.monotonic() < identity.deadline:
             say(f"waiting for {', '.join(absent)}")
             continue
-        came = [identity.title_of_seat(rank) for rank, seat in enumerate(identity.seats) if seat not in missing]
+        came = [identity.title_of_seat(rank) for rank, seat in enumerate(identity.seats) if seat not in left]
         raise JoinError(
             f"the group is not complete after JOIN_TIMEOUT={settings.join_timeout:g} s. "
             f"Joined: {', '.join(came)}. Missing: {', '.join(absent)}. The output of the missing ranks says why."
@@ -187,16 +180,6 @@ def _check_nobody_left(registrar: Registrar, identity: Identity) -> None:
         )
 
 
-def _own_rank(table: Table, identity: Identity) -> int:
-    """A worker of Compose finds its rank in the table."""
-    if identity.rank is not None and identity.rank < len(table.members):
-        return identity.rank
-    mine = [member.rank for member in table.members if member.address == identity.address]
-    if identity.rank is not None or not mine:
-        raise JoinError(f"{title_of(identity)}: rank 0's table has no place for it. Start all ranks again.")
-    return mine[0]
-
-
 def title_of(identity: Identity) -> str:
-    """A rank's name in messages, before it has one."""
-    return identity.name if identity.rank is None else f"rank {identity.rank} ({identity.name})"
+    """A rank's name in messages, before the table of members is there."""
+    return f"rank {identity.rank} ({identity.name})"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from app.cluster.words import Word
+from app.cluster.words import LONGEST_REASON, Word
 
 ANSWER_SECONDS = 5.0  # that ranks have to answer a call
 FRESH_SECONDS = 2.5  # at the end of a call, a rank that was heard so recently is not lost
@@ -16,6 +16,7 @@ class Verdict:
 
     lost: tuple[int, ...]
     reason: str = ""
+    comes_again: bool = False  # whether another attempt would end for that reason as well
 
 
 @dataclass
@@ -85,7 +86,7 @@ class Judgement:
             other.word = word
         lost = tuple(rank for rank in word.lost if rank == self._rank or rank in self._others)
         if lost and self.verdict is None:
-            self.verdict = Verdict(lost, word.reason)
+            self.verdict = Verdict(lost, word.reason, word.comes_again)
 
     def stand_still(self, seconds: float, now: float) -> None:
         """This rank did not run until now. It cannot blame others for what it did not hear meanwhile."""
@@ -124,8 +125,10 @@ class Judgement:
             seconds = max(stalled.values())
             self.verdict = Verdict(tuple(sorted(stalled)), f"it did not run for {seconds:.0f} s")
         elif lost:
-            said = [word.ending for rank in lost if (word := self._others[rank].word).ending]
-            self.verdict = Verdict(tuple(lost), f"it ended: {said[0]}" if said else "")
+            # What will happen again explains the others' ends.
+            said = sorted((self._others[rank].word for rank in lost), key=lambda word: not word.comes_again)
+            why = [f"it ended: {word.ending}"[:LONGEST_REASON] for word in said if word.ending]
+            self.verdict = Verdict(tuple(lost), why[0] if why else "", any(word.comes_again for word in said))
         elif call and call.must_end_in_a_verdict:
             self.verdict = Verdict(())
 

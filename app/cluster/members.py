@@ -82,7 +82,8 @@ class Cluster:
             self.backend.leave()
         except BaseException as error:
             take_the_end()
-            self.roll_call.give_up(str(error).partition("\n")[0])
+            reason = [str(error).partition("\n")[0], *getattr(error, "__notes__", [])]
+            self.roll_call.give_up("\n".join(reason), comes_again=getattr(error, "comes_again", False))
             raise
 
     def insist_on_all(self) -> None:
@@ -123,10 +124,12 @@ class Cluster:
         lost = [self.members[rank] for rank in verdict.lost]
         names = ", ".join(member.title for member in lost)
         said = verdict.reason or cause.strip() or f"it answers no more (PEER_TIMEOUT={self.peer_timeout:g} s)"
-        return PeerLostError(
+        error = PeerLostError(
             f"rank {self.rank}: lost {names}{during}: {said}\n"
             f"The last lines of its output say why{where_to_read(lost[0].name)}"
         )
+        error.comes_again = verdict.comes_again
+        return error
 
     def _gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         everyones = [torch.empty_like(tensor) for _ in self.members]

@@ -90,12 +90,13 @@ class RollCall:
         self._own = replace(self._own, done=True)
         self._broadcast()
 
-    def give_up(self, reason: str) -> None:
+    def give_up(self, reason: str, *, comes_again: bool = False) -> None:
         """This rank ends early; tell the others why, or who is lost."""
         self._guarding = False
         if self.loss is None:
             printable = reason.encode(errors="replace").decode()  # a file's name may hold what is no text
-            self._own = replace(self._own, ending=printable[:LONGEST_REASON] or "it did not say why")
+            ending = printable[:LONGEST_REASON] or "it did not say why"
+            self._own = replace(self._own, ending=ending, comes_again=comes_again)
         self._broadcast()
         for _ in range(FAREWELLS - 1):
             time.sleep(REPEAT_SECONDS / 2)
@@ -157,6 +158,7 @@ class RollCall:
             standstill=self._judgement.standstill(time.monotonic()),
             lost=verdict.lost if verdict else (),
             reason=verdict.reason if verdict else "",
+            comes_again=verdict.comes_again if verdict else self._own.comes_again,
             stop=self.stopping.named,
         )
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter, ValidationError
 
 LARGEST = 8192  # bytes of a datagram
-LONGEST_REASON = 300  # characters
+LONGEST_REASON = 1000  # characters, each of at most six bytes in JSON
 _Reason = Annotated[str, Field(max_length=LONGEST_REASON)]
 
 
@@ -24,6 +24,7 @@ class Word:
     standstill: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 0.0  # seconds, a while ago
     lost: tuple[int, ...] = ()  # its verdict
     reason: _Reason = ""  # of the verdict
+    comes_again: bool = False  # whether another attempt would end for that reason as well
     stop: Annotated[int, Field(ge=0)] = 0  # the number of steps after which it would stop; 0 if nobody has asked
 
 

@@ -2,10 +2,10 @@
 
 import importlib.util
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import FrameSummary, StackSummary, extract_tb
 from types import ModuleType
 
 from app.errors import ExtensionError, LockstepError
@@ -38,8 +38,12 @@ def blamed(*names: str, who: str = "") -> Iterator[None]:
     except LockstepError:
         raise  # the program's own words, such as those about a lost rank
     except Exception as error:
-        if where := _where(error, names):
-            raise ExtensionError(f"{who}{where}: {words_of(error)}") from error
+        if frames := _frames(error, names):
+            place = "" if frames[-1].name == "<module>" else f", in {frames[-1].name}"
+            where = f"{frames[-1].filename}, line {frames[-1].lineno}{place}"
+            failure = ExtensionError(f"{who}{where}: {words_of(error)}")
+            failure.add_note("".join(StackSummary.from_list(frames).format()).rstrip())
+            raise failure from error
         raise
 
 
@@ -51,14 +55,14 @@ def words_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
-def _where(error: Exception, names: tuple[str, ...]) -> str | None:
-    """The last place in these files that an error has passed through."""
-    files = {str(Path(module.__file__ or "")): name for name in names if (module := _loaded(name))}
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if frame.filename in files:
-            place = "" if frame.name == "<module>" else f", in {frame.name}"
-            return f"{path_of(files[frame.filename])}, line {frame.lineno}{place}"
-    return None
+def _frames(error: Exception, names: tuple[str, ...]) -> list[FrameSummary]:
+    """The places in these files that an error has passed through, the last one last."""
+    files = {module.__file__: str(path_of(name)) for name in names if (module := _loaded(name))}
+    return [
+        FrameSummary(files[frame.filename], frame.lineno, frame.name, line=frame.line)
+        for frame in extract_tb(error.__traceback__)
+        if frame.filename in files
+    ]
 
 
 def _loaded(name: str) -> ModuleType | None:

@@ -33,7 +33,7 @@ from app.records.manifest import FILE, Link, Plan
 from app.records.places import ATTEMPTS
 from app.records.summary import Summary, is_complete
 from app.report.conclusion import conclude
-from app.run import attempts, health, manifest
+from app.run import attempts, health, manifest, resume
 from app.run.attempts import Begun
 from app.run.homecoming import bring_home
 from app.run.prepare import find_or_open_run
@@ -114,6 +114,7 @@ def _at_the_head(settings: Settings, run: str, identity: Identity, clean_ups: Cl
             until_the_end.enter_context(folders.gone_if_empty(folder, clean_ups, ATTEMPTS))
         if not until_the_end.enter_context(folders.held(folder)):
             raise LockstepError(f"rank 0: {folder} is in use by another cluster, which goes on with the same run.")
+        resume.check_world_size(folder, len(identity.seats))
         yield attempts.begin(folder, identity.seats)
 
 
@@ -129,7 +130,7 @@ def _go_through(
     cluster = join(settings, identity, say, clean_ups, opened.attempt if opened else 0)
     run_folder = folders.RESULTS / _agreed_name(cluster, opened)
     if opened:
-        clean_ups.append(lambda: None if cluster.roll_call.loss and not opened.is_last else conclude(run_folder))
+        clean_ups.append(lambda: _leave_records(cluster, run_folder, opened))
     finished: Finished | None = None
     stopped: StoppedError | None = None
     try:
@@ -158,6 +159,14 @@ def _go_through(
     if summary and finished:
         took = f"in {cluster.attempt + 1} attempts, the last one of" if cluster.attempt else "in"
         _tell_the_end(run_folder, summary, say, f"{took} {finished.seconds:.1f} s")
+
+
+def _leave_records(cluster: Cluster, run_folder: Path, opened: Opened) -> None:
+    """Where another thread ends the process: on a signal, or after a loss that the training did not notice."""
+    if loss := cluster.roll_call.loss:
+        attempts.end(run_folder, opened.attempt, cluster.failure(loss))
+    if not loss or loss.comes_again or opened.is_last:
+        conclude(run_folder)
 
 
 def _tell_the_end(run_folder: Path, summary: Summary, say: Say, took: str = "") -> None:

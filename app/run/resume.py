@@ -1,6 +1,7 @@
 """Which run a command goes on with: the newest unfinished one that is the same in all that matters, if there is one."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from app.checkpoint.keeper import is_unfinished, newest_commit
@@ -53,6 +54,16 @@ def why_not(folder: Path, settings: Settings) -> str | None:
     return None
 
 
+def check_world_size(folder: Path, world_size: int) -> None:
+    """Refuse to go on with a run of more or fewer ranks: before rank 0 counts, `--scale` is not visible."""
+    with suppress(OSError, ValueError):
+        if (before := Manifest.read(folder).world_size) != world_size:
+            raise SettingError(
+                f"results/{folder.name} was started with {before} ranks, and {world_size} are asked for now. "
+                f"Start as many as before (WORKERS={before - 1}), or a new run: RESUME=never."
+            )
+
+
 def _newest_first() -> list[str]:
     """Of those that may go on: of hundreds of runs, hardly any."""
     begun = [path for path in RESULTS.glob(f"*/{FILE}") if not path.parent.is_symlink() and is_unfinished(path.parent)]
@@ -66,7 +77,8 @@ def _other_settings(manifest: Manifest, settings: Settings) -> Iterator[str]:
     for name in sorted(before):
         if before[name] != now[name]:
             yield f"{name.upper()}={before[name]} there, {now[name]} here"
-    world_size = settings.world_size or settings.ranks_started
+    asked = settings.workers + 1 if "workers" in settings.model_fields_set else None
+    world_size = settings.world_size or settings.ranks_started or asked
     if world_size not in (None, manifest.world_size):
         yield f"{manifest.world_size} ranks there, {world_size} here"
 

@@ -1,5 +1,6 @@
 """Commands that use files in extensions/: what fails there, and what a run that goes on may not change."""
 
+import json
 from pathlib import Path
 
 from app.checkpoint.keeper import newest_commit
@@ -31,7 +32,8 @@ def test_a_data_set_that_fails_is_named_with_its_line_before_any_rank_starts(tmp
 def test_a_run_goes_on_with_the_same_files_alone(tmp_path: Path) -> None:
     put(tmp_path)
     settings = {**OWN, "MAX_STEPS": 4, "RUN_NAME": "own", "CHECKPOINT_EVERY": 2, "PEER_TIMEOUT": 20}
-    failing = solved("ring").replace("ranks, rank =", "self._communicator.step == 3 and 1 / 0\n        ranks, rank =")
+    on_rank_1 = "self._communicator.step == 3 and self._communicator.rank == 1 and 1 / 0\n        ranks, rank ="
+    failing = solved("ring").replace("ranks, rank =", on_rank_1)
     put(tmp_path, my_mode=failing)
     code, output = wait(start("prepare", tmp_path, **settings))
     assert code == 0, output
@@ -41,6 +43,9 @@ def test_a_run_goes_on_with_the_same_files_alone(tmp_path: Path) -> None:
         assert code == 1
         assert "extensions/my_mode.py, line " in output, (rank, output)
         assert "in average: ZeroDivisionError" in output
+        assert output.count("self._communicator.rank == 1 and 1 / 0") == 1  # the line itself, of rank 1's file
+    (attempt,) = (tmp_path / "results/own/attempts.jsonl").read_text().splitlines()
+    assert (json.loads(attempt)["exit_code"], json.loads(attempt)["comes_again"]) == (1, True)
     assert newest_commit(tmp_path / "results/own") == 2
     changed = {**settings, "RESUME": "own", "LINK_CHECK": "off", "MEMORY_FORMAT": "contiguous"}
     code, output = wait(start("prepare", tmp_path, **changed))

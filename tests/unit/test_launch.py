@@ -69,9 +69,7 @@ def test_a_compose_without_mpirun_is_refused(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_worker_whose_server_never_comes_is_named() -> None:
-    identity = Identity(
-        0, (), HERE, 0, "rank0", HERE, HERE, HERE, time.monotonic() + 0.3, addresses=(HERE, "127.0.0.9")
-    )
+    identity = Identity(0, (), HERE, "rank0", HERE, HERE, HERE, time.monotonic() + 0.3, addresses=(HERE, "127.0.0.9"))
     with pytest.raises(JoinError, match=r"rank 1 \(127.0.0.9\).* within JOIN_TIMEOUT=1 s"):
         asyncio.run(start._insist_on_doors(identity, Settings(join_timeout=1)))
 

@@ -229,7 +229,8 @@ def test_many_pieces_from_the_same_moment_take_as_many_allowances_as_one_that_is
     """What a rank has used up in a period stays used up, however often it is asked for more from that moment."""
     quota, start, work = 0.25, np.ones((1, 100)), 0.09  # 3.6 allowances, so the end lies in the fourth period or later
     whole, pieces = (Processors(Cpus(quota=quota), 1, 100, np.random.default_rng(0)) for _ in range(2))
-    ends = whole.run([0], start, work), [pieces.run([0], start, work / 20) for _ in range(20)][-1]
+    every = np.array([0])
+    ends = whole.run(every, start, work), [pieces.run(every, start, work / 20) for _ in range(20)][-1]
     assert min(end.min() for end in ends) > 1 + 2 * PERIOD_SECONDS
 
 

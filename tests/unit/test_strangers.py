@@ -30,7 +30,7 @@ PATIENCE = 20.0
 
 def card(rank: int = 1, **settings: str) -> Card:
     given = environment.of({"MODEL": "lenet5", **settings})
-    return Card.of(given, Identity(rank, (), str(rank), rank, f"node-{rank}", LOCAL, LOCAL, LOCAL, 0.0), 7000 + rank)
+    return Card.of(given, Identity(rank, (), str(rank), f"node-{rank}", LOCAL, LOCAL, LOCAL, 0.0), 7000 + rank)
 
 
 @pytest.fixture
@@ -48,10 +48,10 @@ def connect(registrar: Registrar) -> socket.socket:
     return connection
 
 
-def join(registrar: Registrar, own: Card) -> Table:
+def join(registrar: Registrar, own: Card, rank: int = 1) -> Table:
     deadline = time.monotonic() + PATIENCE
     with closing(Registration(own.name, LOCAL, registrar.port, PATIENCE, deadline)) as desk:
-        return desk.hand_in(str(own.number), own, deadline)
+        return desk.hand_in(str(rank), own, deadline)
 
 
 def everybody_joins(registrar: Registrar) -> None:
@@ -190,7 +190,7 @@ def test_a_line_is_an_object_or_refused(line: bytes) -> None:
 
 def test_cards_of_other_seats_addresses_and_versions_get_no_place(registrar: Registrar) -> None:
     with pytest.raises(JoinError, match="rank 0 had already counted the ranks"):
-        join(registrar, card(3))
+        join(registrar, card(3), 3)
     with pytest.raises(JoinError, match="rank 0 went away"):  # a stranger is not told why
         join(registrar, replace(card(1), address="10.1.2.3"))
     other = replace(card(1), settings=card(1).settings | {"another": 1})
