@@ -48,6 +48,12 @@ class MissingError(JoinError):
     comes_again = True
 
 
+class UnequalRanksError(LockstepError):
+    """Ranks that would not train the same model on the same data."""
+
+    comes_again = True
+
+
 class NetworkLostError(LockstepError):
     """This rank has lost its network, and with it every other rank."""
 

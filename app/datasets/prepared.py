@@ -17,6 +17,7 @@ from app.extensions import reading
 from app.extensions.files import path_of
 from app.extensions.loading import blamed
 from app.machine import folders
+from app.machine.durable import sha256
 from app.machine.folders import PREPARED, scratch_in
 from app.machine.interrupt import CleanUps
 from app.machine.say import Say, shown
@@ -45,6 +46,7 @@ class DataSet:
     source: Source
     train: Part
     test: Part
+    sha256: str | None = None  # of the whole set, as it was prepared
 
 
 def channels_of(model: ModelName) -> int:
@@ -181,7 +183,13 @@ def load(name: DatasetName) -> DataSet:
     if not folder.is_dir():
         raise LockstepError(f"{folder} is missing. Run `python -m app prepare` with the same settings first.")
     parts = {part: _load_part(folder, part, source_of(name).channels) for part in PARTS}
-    return DataSet(source_of(name), parts["train"], parts["test"])
+    return DataSet(source_of(name), parts["train"], parts["test"], sha256_of(name))
+
+
+def sha256_of(name: DatasetName) -> str | None:
+    """The checksum of a set that is prepared here; None if it is not."""
+    path = folder_of(name) / CHECKSUMS
+    return sha256(path.read_bytes()) if path.is_file() else None
 
 
 def _load_part(folder: Path, part: str, channels: int) -> Part:

@@ -8,6 +8,8 @@ from pathlib import Path
 STAT = Path("/proc/self/stat")
 STARTED = 19  # its place behind the name, which may have spaces and brackets in it
 STATUS = Path("/proc/self/status")
+MAPS = Path("/proc/self/maps")
+BLAS = re.compile(r"/(lib[^/\s]*(?:blas|blis|mkl|atlas)[^/\s]*)$", re.MULTILINE)
 
 
 def began() -> float:
@@ -28,3 +30,8 @@ def peak_memory_bytes(status: Path = STATUS) -> int | None:
     """
     found = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(), re.MULTILINE) if status.is_file() else None
     return int(found[1]) * 1024 if found else None
+
+
+def blas() -> str | None:
+    """The BLAS libraries that this process has loaded; None where the kernel does not say."""
+    return ", ".join(sorted(set(BLAS.findall(MAPS.read_text())))) if MAPS.is_file() else None

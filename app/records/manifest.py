@@ -93,6 +93,7 @@ class Versions:
     torch: str
     numpy: str
     kernel: str
+    blas: str | None = None  # the libraries that multiply matrices; null in older records
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ class Manifest:
     given: dict[str, Setting] | None = None  # settings of rank 0 that were not left to their defaults
     modes: dict[str, ModeCost] | None = None  # by name, all that synchronise; null where the links were not measured
     layout_cpu_seconds: dict[str, Number] | None = None  # of a small step; null where no memory layout was measured
+    dataset_sha256: str | None = None  # of its arrays, as they were prepared; null in older records
 
     @classmethod
     def read(cls, run_folder: Path) -> "Manifest":

@@ -16,6 +16,7 @@ from app.costs.sizes import Cost, Size
 from app.extensions import files
 from app.gradient_sync.contract import size_of
 from app.link.measured import speed_of
+from app.machine import process
 from app.machine.cpus import fair_share
 from app.machine.interfaces import Carried
 from app.machine.source import git_revision, source_sha256
@@ -68,6 +69,7 @@ def gather(
             torch=torch.__version__,
             numpy=numpy.__version__,
             kernel=platform.release(),
+            blas=process.blas(),
         ),
         image=Image(
             git_revision=git_revision(), source_sha256=source_sha256(files.sources(settings.own)), system=_system()
@@ -75,6 +77,7 @@ def gather(
         given=settings.model_dump(mode="json", include=settings.model_fields_set - OF_ONE_START),
         modes=_modes(settings, size, speeds) if speeds and plain else None,
         layout_cpu_seconds=layout_choice.measured(settings),
+        dataset_sha256=dataset.sha256,
     )
 
 

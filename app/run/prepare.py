@@ -36,7 +36,7 @@ def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps, 
     if only_data:
         folders.RUN_FILE.unlink(missing_ok=True)  # of a run whose rank 0 was here
         return
-    going_on = resume.choose(settings)
+    going_on = resume.choose(settings, say)
     run = going_on or open_run(settings.run_name)
     folders.hand_over(HandedOver(run, going_on is not None, neighbours, secrets.token_hex(8)))
     also = f", COMPRESSION={settings.compression}" if settings.compression != "none" else ""
@@ -99,7 +99,7 @@ def open_run(name: str | None) -> str:
     return run
 
 
-def find_or_open_run(settings: Settings) -> str:
+def find_or_open_run(settings: Settings, say: Say) -> str:
     """The run that rank 0 takes part in: the one that `prepare` has opened or chosen, or else one that it does."""
     told = folders.handed_over() if folders.RUN_FILE.is_file() else None
     name = settings.run_name or (told and told.run)
@@ -107,7 +107,7 @@ def find_or_open_run(settings: Settings) -> str:
         return name
     if told and told.goes_on and not resume.why_not(RESULTS / told.run, settings):
         return told.run
-    if chosen := resume.choose(settings):
+    if chosen := resume.choose(settings, say):
         return chosen
     folders.check_writable(RESULTS)
     return open_run(settings.run_name)

@@ -10,7 +10,6 @@ from pathlib import Path
 from signal import SIGTERM
 
 import torch
-from torch import nn
 
 from app.checkpoint.keeper import Found, Keeper
 from app.cluster.identity import Identity, identify
@@ -19,7 +18,7 @@ from app.cluster.members import Cluster
 from app.cluster.sharing import oversubscription, unlike
 from app.datasets import prepared
 from app.datasets.prepared import DataSet
-from app.errors import JoinError, LockstepError, StoppedError, WriteError
+from app.errors import JoinError, LockstepError, StoppedError, UnequalRanksError, WriteError
 from app.extensions.loading import blamed
 from app.link.measured import deviations
 from app.link.measurement import describe, insist_on, measure_links
@@ -29,7 +28,7 @@ from app.machine.interrupt import CleanUps, stopping_on_signal, take_the_end
 from app.machine.say import Say
 from app.records import lines
 from app.records.lines import Finished, Recorder, Step
-from app.records.manifest import FILE, Link, Plan
+from app.records.manifest import FILE, Link, Manifest, Plan
 from app.records.places import ATTEMPTS
 from app.records.summary import Summary, is_complete
 from app.report.conclusion import conclude
@@ -80,7 +79,7 @@ def _take_part_or_finish(settings: Settings, begun: Begun | None, say: Say, clea
             return
     if os.access(folders.PREPARED, os.W_OK):
         layout_choice.make(settings, say)  # where `prepare` has not done it
-    run = begun.run if begun else find_or_open_run(settings)
+    run = begun.run if begun else find_or_open_run(settings, say)
     is_last = (len(begun.attempts) if begun else 0) >= settings.restarts
     with _at_the_head(settings, run, identity, clean_ups) as attempt:
         try:
@@ -112,10 +111,12 @@ def _at_the_head(settings: Settings, run: str, identity: Identity, clean_ups: Cl
         if not settings.restarts:
             # Only rank 0 removes the folder of a run that did not begin: others may fail while it writes a file.
             until_the_end.enter_context(folders.gone_if_empty(folder, clean_ups, ATTEMPTS))
-        if not until_the_end.enter_context(folders.held(folder)):
-            raise LockstepError(f"rank 0: {folder} is in use by another cluster, which goes on with the same run.")
-        resume.check_world_size(folder, len(identity.seats))
-        yield attempts.begin(folder, identity.seats)
+        with _saying_what_cannot_be_written(0):
+            if not until_the_end.enter_context(folders.held(folder)):
+                raise LockstepError(f"rank 0: {folder} is in use by another cluster, which goes on with the same run.")
+            resume.check_world_size(folder, len(identity.seats))
+            attempt = attempts.begin(folder, identity.seats)
+        yield attempt
 
 
 def _go_through(
@@ -208,6 +209,7 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
     attempt = cluster.attempt
     torch.set_num_threads(cluster.me.threads)
     began = time.monotonic()
+    _check_same(cluster, "data set", dataset.sha256, "A make() that draws numbers needs a seed of its own.")
     links = measure_links(settings, cluster, Communicator(cluster, "while the links were measured"))
     measured = time.monotonic()
     run_folder.mkdir(parents=True, exist_ok=True)
@@ -216,7 +218,12 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
     numbers = found.state.numbers if found else {}
     torch.set_num_threads(numbers.get(THREADS, cluster.me.threads))
     job = make_job(settings, cluster, dataset, say, numbers.get(MEMORY_FORMAT))
-    _check_same_start(cluster, job.model)
+    _check_same(
+        cluster,
+        "first parameters, despite the same seed",
+        models.parameters_sha256(job.model),
+        "Check that all run the same image on the same kind of CPU.",
+    )
     everyones = cluster.exchange("interfaces", [asdict(each) for each in interfaces.carried()])
     if cluster.rank == 0:
         _open_books(job, run_folder, links, [[Carried(**each) for each in own] for own in everyones])
@@ -316,7 +323,9 @@ def _open_books(job: Job, run_folder: Path, links: Sequence[Link] | None, carrie
     ]
     every = [*said, *warnings]
     run = run_folder.name
-    if not (run_folder / FILE).is_file():  # an attempt before this one may have written it
+    if (run_folder / FILE).is_file():  # an attempt before this one has written it
+        warnings += _warn_of_another_platform(job, run_folder)
+    else:
         manifest.gather(run, job, links, carried, every).write(run_folder)
     if run_folder.parent == folders.RESULTS:
         folders.point_latest_at(run)
@@ -324,13 +333,24 @@ def _open_books(job: Job, run_folder: Path, links: Sequence[Link] | None, carrie
         job.say(line)
 
 
-def _check_same_start(cluster: Cluster, model: nn.Module) -> None:
-    hashes = cluster.exchange("first-parameters", models.parameters_sha256(model))
-    if different := [rank for rank, each in enumerate(hashes) if each != hashes[0]]:
-        raise LockstepError(
-            f"rank {cluster.rank}: ranks {different} start with other parameters than rank 0, despite the same seed. "
-            "Check that all run the same image on the same kind of CPU."
-        )
+def _warn_of_another_platform(job: Job, run_folder: Path) -> list[str]:
+    """Where a run is resumed on other software, processors or data: said now, and kept for its page."""
+    begun = Manifest.read(run_folder)
+    cpu_models = [member.machine.cpu_model for member in job.cluster.members]
+    differences = resume.platform_differences(begun, cpu_models, job.settings.dataset_name)
+    if not differences:
+        return []
+    warning = f"resumed on another platform, so the results need not be identical: {'; '.join(differences)}"
+    if warning not in begun.warnings:
+        replace(begun, warnings=[*begun.warnings, warning]).write(run_folder)
+    return [warning]
+
+
+def _check_same(cluster: Cluster, what: str, sha256: str | None, remedy: str) -> None:
+    """Refuse ranks that would not train the same model on the same data."""
+    everyones = cluster.exchange(f"checksum of the {what}", sha256)
+    if different := [rank for rank, each in enumerate(everyones) if each != everyones[0]]:
+        raise UnequalRanksError(f"rank {cluster.rank}: ranks {different} differ from rank 0 in their {what}. {remedy}")
 
 
 def _neighbours(run: str) -> Sequence[str]:

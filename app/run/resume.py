@@ -1,26 +1,30 @@
 """Which run a command goes on with: the newest unfinished one that is the same in all that matters, if there is one."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 
 from app.checkpoint.keeper import is_unfinished, newest_commit
+from app.datasets import prepared
 from app.errors import SettingError
 from app.extensions import files
-from app.machine import folders
+from app.machine import folders, process
+from app.machine.cpus import look
 from app.machine.folders import RESULTS
+from app.machine.say import Say
 from app.machine.source import source_sha256
 from app.records.manifest import FILE, Manifest, Setting
 from app.run.manifest import OF_ONE_START
 from app.settings import environment
-from app.settings.fields import Settings
+from app.settings.fields import DatasetName, Settings
 
 AUTO, NEVER = "auto", "never"
 # These change neither the training nor what its records mean.
 FREE = OF_ONE_START | {"resume", "checkpoint_every", "join_timeout", "peer_timeout"}
 
 
-def choose(settings: Settings) -> str | None:
+def choose(settings: Settings, say: Say) -> str | None:
     """The run to go on with; None to begin a new one. Refuses a run that was named and cannot go on."""
     if settings.resume == NEVER:
         return None
@@ -30,7 +34,16 @@ def choose(settings: Settings) -> str | None:
             raise SettingError(f"RESUME={settings.resume}: {reason} RESUME=never begins a new run.")
         return folder.name
     asked = [settings.run_name] if settings.run_name else _newest_first()
-    return next((name for name in asked if not why_not(RESULTS / name, settings)), None)
+    for name in asked:
+        if not why_not(RESULTS / name, settings):
+            here = platform_differences(Manifest.read(RESULTS / name), [look().cpu_model], settings.dataset_name)
+            if not here:
+                return name
+            say(
+                f"results/{name} is not resumed, because the results would not be identical: {'; '.join(here)}. "
+                f"RESUME={name} resumes it nevertheless."
+            )
+    return None
 
 
 def why_not(folder: Path, settings: Settings) -> str | None:
@@ -52,6 +65,18 @@ def why_not(folder: Path, settings: Settings) -> str | None:
     if folders.is_held(folder):
         return f"results/{folder.name} is in progress."
     return None
+
+
+def platform_differences(manifest: Manifest, cpu_models: Sequence[str], dataset: DatasetName) -> list[str]:
+    """What a run's bits depend on besides its settings and sources, and is not as it was; CPU models are by rank."""
+    before = [each.cpu_model for each in manifest.ranks[: len(cpu_models)]]
+    compared = {
+        "PyTorch": (manifest.versions.torch, version("torch")),
+        "BLAS": (manifest.versions.blas, process.blas()),
+        "CPU": tuple(", ".join(dict.fromkeys(models)) for models in (before, cpu_models)),
+        "data set": (manifest.dataset_sha256, prepared.sha256_of(dataset)),
+    }
+    return [f"{what} was {old}, is {new}" for what, (old, new) in compared.items() if old is not None and old != new]
 
 
 def check_world_size(folder: Path, world_size: int) -> None:

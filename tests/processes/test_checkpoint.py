@@ -22,7 +22,7 @@ from app.checkpoint import keeper, part
 from app.checkpoint.keeper import Keeper
 from app.checkpoint.state import State
 from app.cluster.members import Cluster
-from app.errors import LockstepError
+from app.errors import LockstepError, UnequalRanksError
 from app.gradient_sync.none import NoSync
 from app.machine.durable import write_durably
 from app.modes import MODES
@@ -283,6 +283,16 @@ def test_what_cannot_go_on_is_refused_or_begins_anew(undisturbed: Path, tmp_path
     assert (code, "RESUME=that with RUN_NAME=it: they name two runs" in output) == (2, True), output
     code, output = prepare(RESUME="never", RUN_NAME="")
     assert (code, "goes on" in output) == (0, False), output
+    written = manifest.read_text()
+    for name, old in (("torch", "1.13.1"), ("blas", "libblas.so.1"), ("cpu_model", "i386"), ("dataset_sha256", "0")):
+        manifest.write_text(re.sub(f'"{name}": ".*"', f'"{name}": "{old}"', written))
+        code, output = prepare(RUN_NAME="")
+        assert code == 0, output
+        assert "it goes on at step" not in output
+        assert f" was {old}, is " in output
+        code, output = prepare(RUN_NAME="", RESUME="it")
+        assert (code, "it goes on at step 20" in output) == (0, True), output
+    manifest.write_text(written)
     manifest.write_text(re.sub('"source_sha256": ".*"', '"source_sha256": "another"', manifest.read_text()))
     code, output = prepare(RESUME="it")
     assert (code, "was made by another version of the program" in output) == (2, True), output
@@ -395,10 +405,28 @@ def test_nothing_is_saved_where_nothing_is_asked(group_of: GroupOf, tmp_path: Pa
     assert not (tmp_path / places.STATES).exists()
 
 
-def test_a_run_goes_on_at_its_state_even_if_it_is_to_save_no_more(group_of: GroupOf, tmp_path: Path) -> None:
+def train_on_different_data(cluster: Cluster, folder: Path) -> None:
+    images = replace(few_images("lenet5", IMAGES), sha256=f"{cluster.rank // 2}")
+    with pytest.raises(UnequalRanksError, match=r"ranks \[2\] differ from rank 0 in their data set"):
+        take_part(Settings(**BASE), cluster, images, folder, lambda _: None)
+
+
+def test_ranks_whose_data_sets_differ_do_not_train(group_of: GroupOf, tmp_path: Path) -> None:
+    group_of(3).run(train_on_different_data, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_goes_on_at_its_state_even_if_it_is_to_save_no_more_and_on_another_platform_warns(
+    group_of: GroupOf, tmp_path: Path
+) -> None:
     group_of(2).run(train_without_an_end, tmp_path, BASE)
     undisturbed = ends(tmp_path, 2)
     cut_back(tmp_path, 6)
-    group_of(2).run(train, tmp_path, BASE | {"checkpoint_every": 0}, 1)
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text(re.sub('"torch": ".*"', '"torch": "1.13.1"', manifest.read_text()))
+    for attempt in (1, 2):
+        group_of(2).run(train, tmp_path, BASE | {"checkpoint_every": 0}, attempt)
+    warnings = run_records.read(tmp_path).manifest.warnings
+    assert len([each for each in warnings if "need not be identical: PyTorch was 1.13.1, is " in each]) == 1
     assert ends(tmp_path, 2) == undisturbed
-    assert run_records.read(tmp_path).ranks[0].repeated_steps == STEPS - 6
+    assert run_records.read(tmp_path).ranks[0].repeated_steps == 2 * (STEPS - 6)

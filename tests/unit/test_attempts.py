@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import DivergedError, JoinError, LockstepError
+from app.cluster.identity import Identity
+from app.errors import DivergedError, JoinError, LockstepError, WriteError
 from app.machine import folders
 from app.machine.folders import HandedOver
 from app.records.places import ATTEMPTS
-from app.run import attempts
+from app.run import attempts, rank
+from app.settings.fields import Settings
 from tests.unit.test_records import FINISHED, steps, write_run
 
 SEATS = ("p-rank0-1", "p-worker-1")
@@ -41,6 +43,14 @@ def test_a_start_knows_what_it_has_begun_and_nothing_of_another_start(run_folder
     begun = attempts.begun_before()
     assert begun
     assert (begun.seats, len(begun.attempts)) == (others, 1)
+
+
+def test_an_attempt_that_cannot_be_noted_ends_with_a_line(run_folder: Path) -> None:
+    """With no right to write, say; the tests may be root's, who has it always."""
+    (run_folder / f".{ATTEMPTS}.new").mkdir()
+    identity = Identity(0, SEATS, SEATS[0], SEATS[0], "127.0.0.1", "127.0.0.1", "127.0.0.1", 0.0)
+    with pytest.raises(WriteError, match=r"rank 0: results/mine/.attempts.jsonl.new cannot be written: "):
+        rank._at_the_head(Settings(), "mine", identity, []).__enter__()
 
 
 def test_where_nobody_has_prepared_a_start_there_is_none(run_folder: Path) -> None:
