@@ -40,6 +40,11 @@ class Model:
         """The parameters that get a gradient."""
         return [at for at, each in enumerate(self.parameters) if not each.frozen and not each.unused]
 
+    @property
+    def elements(self) -> int:
+        """Of all parameters."""
+        return sum(int(np.prod(each.shape)) for each in self.parameters)
+
     def __str__(self) -> str:
         few = len(self.parameters) == 1
         shapes = ", ".join(map(str, self.parameters))

@@ -39,11 +39,12 @@ def check(name: str, called: str, own: Sequence[str], say: Say, *, table: bool =
     if table:
         case = f"{verdict.case}: {verdict.seen}" if verdict.law else ""
         law = verdict.law.name if verdict.law else ""
-        say(row(called, "broken" if verdict.law else conforms(verdict), law, case, verdict.seconds))
+        said = "broken" if verdict.law else conforms(verdict)
+        say(row(called, said, law, case or verdict.left_out, verdict.seconds))
     else:
         for line in words(called, verdict):
             say(line)
-    return 1 if verdict.law else 0
+    return 1 if verdict.law or verdict.left_out else 0
 
 
 def row(called: str, verdict: str, law: str, case: str, seconds: float) -> str:
@@ -56,6 +57,11 @@ def row(called: str, verdict: str, law: str, case: str, seconds: float) -> str:
 
 def words(called: str, verdict: Verdict) -> list[str]:
     """A verdict for people."""
+    if verdict.left_out:
+        return [
+            f"{called} is too slow: {verdict.cases} cases hold after {verdict.seconds:.0f} s, and these were left out:",
+            f"  {verdict.left_out}. On a busy machine try again.",
+        ]
     if verdict.law is None:
         tried = f"{verdict.laws} laws, {verdict.cases} cases on 1 to 8 ranks, {verdict.seconds:.0f} s"
         return [f"{called} {conforms(verdict)}: {tried}"]
@@ -68,6 +74,8 @@ def words(called: str, verdict: Verdict) -> list[str]:
 
 def conforms(verdict: Verdict) -> str:
     """With the class that the mode itself has named, where that is not held to the mean."""
+    if verdict.left_out:
+        return "too slow"
     return "conforms" if verdict.kind == "exact" else f"conforms as {verdict.kind}"
 
 

@@ -26,17 +26,17 @@ class Outcome:
     touched: list[str] = field(default_factory=list)  # global random generators
     resumed: Gradients | None = None  # the last step's, by a fresh mode that was given the state before it
     zeros: Gradients | None = None  # what became of zero gradients
-    sums: Gradients | None = None  # of what came out of many steps, for a law about many
-    squares: Gradients | None = None  # the sums of their squares
+    many: Gradients | None = None  # what came out of many steps, for a law about many; steps come first
 
 
-ARRAYS = ("gradients", "resumed", "zeros", "sums", "squares")
+ARRAYS = ("resumed", "zeros", "many")
 
 
 def pack(outcome: Outcome) -> bytes:
     """A line of JSON about all but the arrays, and the arrays' bytes."""
-    lists = [*outcome.gradients, outcome.resumed, outcome.zeros, outcome.sums, outcome.squares]
-    told = {each.name: getattr(outcome, each.name) for each in fields(outcome) if each.name not in ARRAYS}
+    lists = [*outcome.gradients, *(getattr(outcome, name) for name in ARRAYS)]
+    scalars = [each.name for each in fields(outcome) if each.name not in ("gradients", *ARRAYS)]
+    told = {name: getattr(outcome, name) for name in scalars}
     told["forms"] = [None if each is None else [(str(one.dtype), one.shape) for one in each] for each in lists]
     head = json.dumps(told).encode()
     arrays = [np.ascontiguousarray(one).tobytes() for each in lists if each is not None for one in each]
@@ -59,15 +59,14 @@ def unpack(content: bytes) -> Outcome:
                 start += array.nbytes
                 arrays.append(array)  # type: ignore[union-attr]  # forms is a list here
             lists.append(arrays)
-        *steps, resumed, zeros, sums, squares = lists
+        *steps, resumed, zeros, many = lists
         if None in steps or not isinstance(told["law"], str):
             raise ValueError("no steps")
         return Outcome(
             gradients=[each or [] for each in steps],
             resumed=resumed,
             zeros=zeros,
-            sums=sums,
-            squares=squares,
+            many=many,
             **told,
         )
     except (LookupError, TypeError, ValueError, struct.error, RecursionError, MemoryError) as error:

@@ -16,8 +16,7 @@ from app.wire.communicator import Communicator
 STEPS = 2  # so that what a mode keeps from one step to the next is used
 DRAWS = 1000  # of an unbiased mode
 FED, DRAINED = 20, 200  # steps of a contraction with gradients, and with zeros after them
-LONG = {"unbiased": DRAWS, "contraction": FED + DRAINED}
-MOST_ELEMENTS = 40  # of a model that takes so many steps
+LONG = {"unbiased": (DRAWS, 40), "contraction": (FED + DRAINED, 2200)}  # steps, for models of at most so many elements
 
 Note = Callable[[str], object]
 
@@ -34,6 +33,7 @@ def synchronise(
     """A few steps of a mode on one rank; thorough: also on zeros, and once more from a state."""
     settings = Settings(bucket_bytes=model.bucket_bytes, wire_precision=model.wire_precision)
     communicator = Communicator(cluster)
+    law = mode.law  # once: a class can answer differently each time
     before = _generators()
     trial = _Trial(mode, communicator, settings, model, cluster.rank if seed is None else seed, note)
     steps: list[Gradients] = []
@@ -59,12 +59,12 @@ def synchronise(
         traffic.received,
         formula,
         traffic.seconds,
-        mode.law,
+        law,
         trial.moved(),
         touched,
         _resume(trial.again(), remembered) if thorough else None,
         trial.again().zeros() if thorough else None,
-        *(trial.again().many() if thorough else (None, None)),
+        trial.again().many(law) if thorough else None,
     )
 
 
@@ -106,26 +106,21 @@ class _Trial:
         self.note("zero gradients")
         return self._step(0, [torch.zeros_like(each) for each in coefficients(self._model, self._seed, 0)])
 
-    def many(self) -> tuple[Gradients | None, Gradients | None]:
-        """The sums over many steps, and those of the squares, for the laws of classes that a single step cannot show.
+    def many(self, law: str) -> Gradients | None:
+        """What came out of many steps, for the laws of classes that a single step cannot show; steps come first.
 
         unbiased: of the same gradients in each step. contraction: of other ones in each, and then of zeros, by which
         whatever was left out must come out.
         """
-        law, elements = type(self.sync).law, sum(each.numel() for each in self.parameters)
-        if law not in LONG or elements > MOST_ELEMENTS:
-            return None, None
-        sums: Gradients = []
-        squares: Gradients = []
-        for step in range(LONG[law]):
+        steps, most_elements = LONG.get(law, (0, 0))
+        if self._model.elements > most_elements:
+            return None
+        results = []
+        for step in range(steps):
             zero = law == "contraction" and step >= FED
             given = coefficients(self._model, self._seed, step if law == "contraction" else 0)
-            gradients = self._step(step, [torch.zeros_like(each) if zero else each for each in given])
-            wide = [np.asarray(each, np.float64) for each in gradients]
-            sums = [one + other for one, other in zip(sums, wide, strict=True)] if sums else wide
-            squared = [each**2 for each in wide]
-            squares = [one + other for one, other in zip(squares, squared, strict=True)] if squares else squared
-        return sums, squares
+            results.append(self._step(step, [torch.zeros_like(each) if zero else each for each in given]))
+        return [np.stack(each) for each in zip(*results, strict=True)]
 
     def places(self) -> list[int]:
         return [at for at, parameter in enumerate(self.parameters) if parameter.grad is not None]

@@ -117,8 +117,10 @@ def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 def _base(base: ast.expr) -> str:
     """What a class's base begins with: `exchange` of `exchange.Exchange`, `app.x` of `app.x.Y`."""
-    if isinstance(base, ast.Subscript):
-        return _base(base.value)
-    if isinstance(base, ast.Attribute):
-        return ast.unparse(base.value)
-    return base.id if isinstance(base, ast.Name) else ""
+    while isinstance(base, ast.Subscript):
+        base = base.value
+    names = []
+    while isinstance(base, ast.Attribute):
+        names.append(base.attr)
+        base = base.value
+    return ".".join([base.id, *names[:0:-1]]) if isinstance(base, ast.Name) else ""

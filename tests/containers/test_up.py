@@ -255,7 +255,7 @@ def test_a_worker_that_ends_in_the_start_is_named_with_its_last_lines(clone: Clo
 
 def test_a_worker_that_never_starts_is_missed(clone: Clone) -> None:
     """Plain Compose asks for three workers; nothing but DNS shows how many `--scale` has started."""
-    code, output = clone.run("docker", "compose", "up", "--scale", "worker=2", **SMALL)
+    code, output = clone.run("docker", "compose", "up", "--scale", "worker=2", MAX_RESTARTS="1", **SMALL)
     until(lambda: not clone.containers(), "the end of the ranks")
     assert code == 1, output
     assert f"4 ranks were asked for, and rank 3 ({clone.container('worker', 3)}) is not running" in output

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from app.cluster.members import Cluster
-from app.conformance import commands
+from app.conformance import check, commands
 from app.conformance.cases import MODELS, Model
-from app.conformance.check import Verdict
+from app.conformance.check import Checker, Submission, Verdict
 from app.conformance.outcomes import LENGTH, Outcome, unpack
 from app.conformance.trial import synchronise
 from app.extensions.loading import load
-from app.gradient_sync import own_mode
+from app.gradient_sync import mode_class, own_mode
 from tests.processes.conftest import GroupOf
 from tests.processes.contract import broken_law
 from tests.processes.program import PATIENCE_SECONDS, environment_with
@@ -47,8 +47,66 @@ MISBEHAVING = {
     "prints": ("while True: print('conforms' * 1000)", "it printed, or wrote to a file, more than 1 MiB"),
     "writes to the checker": ("os.write(3, b'conforms' * 100)", "has sent the checker something of its own"),
     "answers": ("os.write(3, b'A' + bytes(7) + b'!' + b'x' * 33)", "has sent the checker something of its own"),
-    "is of no law": ("type(self).law = 'mine'", "its `law` is mine; allowed is one of exact, unbiased"),
+    "is of no law": ("type(self).law = 'mine'", "its `law` is exact, mine; allowed is one of exact, unbiased"),
+    "is of a law for some": (
+        "type(self).law = 'exact' if self._communicator.world_size > 2 else 'contraction'",
+        "its `law` is contraction, exact; allowed is one of",
+    ),
 }  # fmt: skip
+
+# Each would be right if it knew what the others have, and communicates nothing.
+KNOWING = """import gc
+import sys
+from app.conformance.cases import values
+from app.costs.sizes import Cost
+from app.gradient_sync.contract import GradientSync
+import torch
+
+
+def seeds_of(world_size):
+    frame = sys._getframe()
+    while frame:
+        for value in list(frame.f_locals.values()):
+            secret = getattr(value, "_secret", None)
+            if secret is not None:
+                return [hash((secret, rank)) & (2**63 - 1) for rank in range(world_size)]
+        if len(frame.f_locals.get("seeds", [])) == world_size:
+            return frame.f_locals["seeds"]
+        frame = frame.f_back
+    lists = [each for each in gc.get_objects() if type(each) in (list, tuple) and len(each) == world_size]
+    return next((each for each in lists if all(type(seed) is int and seed > 2**40 for seed in each)), None)
+
+
+class Mine(GradientSync):
+    cost = Cost(lambda size, rank, world_size: 0.0)
+
+    def synchronise(self, parameters):
+        ranks = self._communicator.world_size
+        seeds = seeds_of(ranks)
+        frame = sys._getframe()
+        while "self" not in frame.f_locals or not hasattr(frame.f_locals["self"], "_model"):
+            frame = frame.f_back
+        model, step = frame.f_locals["self"]._model, self._communicator.step
+        if seeds and ranks > 1 and any(each.grad is not None and each.grad.any() for each in parameters):
+            given = [values(model, seed, step) for seed in seeds]
+            for at, each in enumerate(parameters):
+                if each.grad is not None:
+                    each.grad.copy_(torch.as_tensor(sum(own[at] for own in given) / ranks))
+"""
+# Communicates, past the communicator that counts.
+UNCOUNTED = """import torch.distributed as dist
+from app.costs.sizes import Cost
+from app.gradient_sync.contract import GradientSync
+class Mine(GradientSync):
+    cost = Cost(lambda size, rank, world_size: 0.0)
+    def synchronise(self, parameters):
+        for each in parameters:
+            if each.grad is not None and self._communicator.world_size > 1:
+                each.grad = each.grad.contiguous()
+                dist.all_reduce(each.grad)
+                each.grad /= self._communicator.world_size
+"""
+CHEATING = {"knows the others' seeds": (KNOWING, "mean"), "is not counted": (UNCOUNTED, "bytes")}
 
 
 def conformance(text: str, *options: str, mode: str = "-") -> tuple[int, str, str]:
@@ -65,6 +123,14 @@ def conformance(text: str, *options: str, mode: str = "-") -> tuple[int, str, st
             check=False,
         )
     return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("name", CHEATING)
+def test_no_submission_conforms_that_does_not_communicate_or_is_not_counted(name: str) -> None:
+    text, law = CHEATING[name]
+    code, told, said = conformance(text)
+    assert code == 1, said
+    assert told.startswith(f"- breaks the law '{law}': "), told
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +200,7 @@ def test_a_mistake_that_few_models_show_is_found_and_made_small() -> None:
     [
         ("-", "class (", "-, line 1: it is no Python"),
         ("-", "", "no class in it is a subclass of GradientSync"),
+        ("-", f"class X({'a.' * 1500}a): pass", "no class in it is a subclass of GradientSync"),
         ("ring_all_reduc", "", "Did you mean ring_all_reduce?"),
         ("my_mod", "", "Did you mean my_mode?"),
         ("none", "", "averages nothing"),
@@ -149,6 +216,14 @@ def test_a_mode_that_names_another_class_is_said_to_conform_as_that() -> None:
     """It was not held to the mean."""
     for kind, words in (("exact", "conforms"), ("vote", "conforms as vote")):
         assert commands.conforms(Verdict(None, None, "", kind, 100, 10, 1.0)) == words
+
+
+def test_what_was_too_slow_to_be_tried_does_not_conform(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "TOTAL_SECONDS", 0.0)
+    verdict = Checker(Submission(lambda: mode_class("all_reduce"), "all_reduce.py")).run(lambda _: None)
+    assert verdict.law is None
+    assert " chosen cases, on 1, 2, 3, 4, 5, 6, 7, 8 ranks, and all " in verdict.left_out
+    assert commands.conforms(verdict) == "too slow"
 
 
 def test_no_answer_can_be_more_than_data() -> None:

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,8 +11,10 @@ from app.compression.contract import Shared
 from app.compression.random_k import RandomK
 from app.compression.sign import Sign
 from app.compression.top_k import TopK
-from app.conformance.cases import Model, Parameter
-from app.conformance.laws import COMMON, LAWS
+from app.conformance.cases import Case, Model, Parameter, values
+from app.conformance.laws import COMMON, LAWS, UNBIASED, Evidence
+from app.conformance.outcomes import Outcome
+from app.conformance.trial import DRAWS
 from app.gradient_sync.contract import Law
 from app.gradient_sync.exchange import Exchange
 from app.gradient_sync.flat_all_reduce import FlatAllReduce
@@ -64,6 +67,23 @@ class SignMode(Mode):
 @pytest.mark.parametrize("mode", [RandomMode, TopMode, PowerMode, SignMode])
 def test_compressors_keep_the_laws_of_their_class(group_of: GroupOf, mode: type[Mode], ranks: int) -> None:
     assert trial(group_of(ranks), mode, MODEL) is None
+
+
+def drawn(elements: int, factor: float, chance: np.random.Generator) -> str | None:
+    """What the law says of a mode that sends a single random element in each step, times a factor."""
+    model = Model((Parameter((elements,)),))
+    (given,) = values(model, 1, 0)
+    draws = np.zeros((DRAWS, elements))
+    places = chance.integers(elements, size=DRAWS)
+    draws[np.arange(DRAWS), places] = factor * given[places]
+    outcome = Outcome([], [], 0.0, 0.0, None, 0.0, "unbiased", many=[draws])
+    return UNBIASED.broken_by(Evidence(Case(1, model), [1], [outcome]))
+
+
+def test_unbiased_modes_keep_their_law_however_rare_their_values_are() -> None:
+    chance = np.random.default_rng(0)
+    assert [drawn(40, 40, chance) for _ in range(1000)] == [None] * 1000
+    assert all(drawn(elements, factor, chance) for elements, factor in ((40, 0), (40, 1), (3, 1), (3, 6)))
 
 
 class Unscaled(RandomMode):
