@@ -36,7 +36,7 @@ check_against_engine() {
 check_data_folder() {
     local folder
     folder=$(setting DATA_FOLDER)
-    [[ -d ${folder/#\~/$HOME} ]] || refuse "DATA_FOLDER=$(shown "$folder"): there is no such folder. Name one that exists, or unset it to use data/."
+    [[ -d ${folder/#\~/"$HOME"} ]] || refuse "DATA_FOLDER=$(shown "$folder"): there is no such folder. Name one that exists, or unset it to use data/."
 }
 
 # Runs a command of the image on every rank, after another one that runs once: 'prepare', or 'check' if the ranks need

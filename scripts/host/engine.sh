@@ -101,14 +101,14 @@ packages_for() {
 }
 
 install_packages() {
-    local part=$1 distribution packages
+    local part=$1 distribution packages names
     distribution=$(distribution)
     packages=$(packages_for "$part" "$distribution") || explain_installation
     can_be_root || explain_installation "as root: apt-get install $packages"
     say "Installing Docker's $part from the packages of ${distribution^}: $packages"
     [[ $distribution != 'debian 12' ]] || add_trixie_source
-    # shellcheck disable=SC2086
-    quietly install_from_distribution $packages || fail "the packages could not be installed; the reason stands above."
+    read -r -a names <<<"$packages"
+    quietly install_from_distribution "${names[@]}" || fail "the packages could not be installed; the reason stands above."
 }
 
 install_from_distribution() {

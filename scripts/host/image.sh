@@ -51,11 +51,11 @@ number_of_sources() {
 
 # Removes an image that no checkout uses any longer. The engine keeps one that a container still runs.
 release_image() {
-    local tags
-    tags=$(docker image inspect --format '{{range .RepoTags}}{{println .}}{{end}}' "$1" 2>/dev/null) || return 0
+    local tags names
+    tags=$(docker image inspect --format '{{join .RepoTags "\n"}}' "$1" 2>/dev/null) || return 0
     [[ $tags != *lockstep*:of-* ]] || return 0
-    # shellcheck disable=SC2086
-    docker image rm ${tags:-$1} >/dev/null 2>&1 || true
+    mapfile -t names <<<"${tags:-$1}"
+    docker image rm "${names[@]}" >/dev/null 2>&1 || true
 }
 
 # Takes this checkout's tag from an image.

@@ -25,20 +25,20 @@ quietly() {
     }
 }
 
-AT_EXIT=() # commands
+AT_EXIT=() # commands, quoted
 AT_EXIT_OF='' # the shell that they belong to
 
 # Lets a command run when this shell ends, after an error or Ctrl-C as well. What a subshell inherits is not its own.
 at_exit() {
     [[ $AT_EXIT_OF == "$BASHPID" ]] || AT_EXIT=()
     AT_EXIT_OF=$BASHPID
-    AT_EXIT+=("$*")
+    AT_EXIT+=("$(printf '%q ' "$@")")
     trap do_the_last EXIT
 }
 
 do_the_last() {
     local each
-    for each in "${AT_EXIT[@]}"; do $each; done
+    for each in "${AT_EXIT[@]}"; do eval "$each"; done
 }
 
 # Leaves the name of a new file, which this script's end removes, in a variable.

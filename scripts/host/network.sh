@@ -31,9 +31,9 @@ owner_of() {
 
 # One line per subnet in use: the subnet, and who uses it.
 taken_subnets() {
-    local project=$1
-    # shellcheck disable=SC2046
-    docker network inspect $(docker network ls --quiet) --format \
+    local project=$1 networks
+    mapfile -t networks < <(docker network ls --quiet)
+    docker network inspect "${networks[@]}" --format \
         '{{$n := .}}{{range .IPAM.Config}}{{.Subnet}} {{index $n.Labels "com.docker.compose.project"}}! the Docker network {{$n.Name}}{{"\n"}}{{end}}' |
         sed -n "/ $project! /d; s/ [^ ]*! / /p"
     # Docker accepts a subnet that the host already routes, and hides that route. Bridges are Docker's own.

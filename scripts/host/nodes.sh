@@ -189,7 +189,8 @@ prepare_nodes() {
         attend on_all forget_run '' || true
         exit "$((code == 2 ? 2 : 1))"
     }
-    read -r RUN goes_on < <(on 0 prepared_run) || fail "${HOSTS[0]} does not say which run it has prepared. Start again."
+    read -r RUN goes_on < <(on 0 prepared_run) || true
+    [[ $RUN =~ ^[A-Za-z0-9][A-Za-z0-9._-]*$ ]] || fail "${HOSTS[0]} does not say which run it has prepared. Start again."
     if [[ $goes_on != true && -e results/$RUN ]]; then
         attend on 0 forget_run "$RUN" || true
         refuse_taken "$RUN"

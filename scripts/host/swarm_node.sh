@@ -114,20 +114,18 @@ leave_swarm() {
 }
 
 # All that the Swarm itself says passes over the experiment network.
-own_addresses() {
-    echo --listen-addr "$ADDRESS:$SWARM_PORT" --advertise-addr "$ADDRESS" --data-path-addr "$ADDRESS"
+swarm_at_own_address() {
+    quietly docker swarm "$1" --listen-addr "$ADDRESS:$SWARM_PORT" --advertise-addr "$ADDRESS" --data-path-addr "$ADDRESS" "${@:2}"
 }
 
 found_swarm() {
-    # shellcheck disable=SC2046
-    quietly docker swarm init $(own_addresses) --default-addr-pool "$SWARM_POOL"
+    swarm_at_own_address init --default-addr-pool "$SWARM_POOL"
     note_swarm
     docker swarm join-token --quiet worker
 }
 
 join_swarm() {
-    # shellcheck disable=SC2046
-    quietly docker swarm join $(own_addresses) --token "$1" "$FIRST_ADDRESS:$SWARM_PORT"
+    swarm_at_own_address join --token "$1" "$FIRST_ADDRESS:$SWARM_PORT"
     note_swarm
 }
 
@@ -347,13 +345,13 @@ clear_all() {
 # Every container of this project, once the Swarm has let its rank save its state; looks again, because the Swarm may
 # still be starting one.
 clear_containers() {
-    local found attempt deadline=$((SECONDS + STOP_SECONDS))
+    local found containers attempt deadline=$((SECONDS + STOP_SECONDS))
     until [[ ! $(rank_containers --filter status=running) ]] || ((SECONDS >= deadline)); do sleep "$LOOK_SECONDS"; done
     for attempt in 1 2 3; do
         found=$(docker ps --all --quiet --filter "label=com.docker.stack.namespace=$PROJECT")
         [[ $found ]] || return 0
-        # shellcheck disable=SC2086
-        docker rm --force $found >/dev/null 2>&1 || ((attempt < 3))
+        mapfile -t containers <<<"$found"
+        docker rm --force "${containers[@]}" >/dev/null 2>&1 || ((attempt < 3))
     done
 }
 

@@ -1,6 +1,7 @@
 """The scripts' own decisions, each function called in a real bash."""
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,10 +15,10 @@ PARTS = "; ".join(
 )
 
 
-def bash(command: str, **environment: str) -> tuple[int, str]:
+def bash(command: str, cwd: str | Path = ROOT, **environment: str) -> tuple[int, str]:
     result = subprocess.run(
         ["bash", "-c", f"{PARTS}; {command}"],
-        cwd=ROOT,
+        cwd=cwd,
         env={"PATH": "/usr/bin:/bin", **environment},
         capture_output=True,
         text=True,
@@ -129,6 +130,20 @@ def test_a_start_makes_the_folder_of_results_again_if_it_was_deleted(tmp_path: P
     code, output = bash(f"CLAIM={tmp_path}/results/claim; take_claim")
     assert code == 1
     assert "results/ cannot be written by" in output
+
+
+@pytest.mark.parametrize("name", ["x y", "x *", 'x\' "y" $HOME `y`'])
+def test_what_a_script_removes_at_its_end_has_exactly_the_name_that_it_made(tmp_path: Path, name: str) -> None:
+    """Whatever the paths of the checkout, the home and the temporary files hold."""
+    for bystander in ("x", "y", "home", "x y/z", name):
+        (tmp_path / bystander).mkdir(parents=True, exist_ok=True)
+    shutil.copytree(ROOT / "scripts/host", tmp_path / name / "scripts/host")
+    before = set(tmp_path.rglob("*"))
+    claims = "name_project; CLAIM=$PWD/results/claim; take_claim; at_exit release_project"
+    makes = 'temporary_file made; mkdir "$TMPDIR/folder y"; at_exit rm -rf "$TMPDIR/folder y"; [[ -e $made ]]'
+    place = str(tmp_path / name)
+    assert bash(f"{claims}; {makes}", cwd=place, TMPDIR=place, HOME=place) == (0, "")
+    assert set(tmp_path.rglob("*")) == before | {tmp_path / name / "results"}
 
 
 def test_world_size_must_agree_with_workers() -> None:
