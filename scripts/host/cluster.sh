@@ -82,7 +82,7 @@ run_floor() {
 run_ranks() {
     local code
     export RANK_COMMAND=$2
-    touch -h "$CLAIM" # what this run writes is newer
+    touch "$CLAIM" # what this run writes is newer
     begin_once "$1"
     start --no-start worker rank0 # most of what it takes to start them, while `prepare` is at work
     end_once
@@ -263,7 +263,7 @@ attend() {
 # Starts a command as its own process group (set -m), which can be ended with all its children.
 begin() {
     set -m
-    "$@" &
+    "$@" 9>&- &
     ATTENDED=$!
     set +m
 }

@@ -14,7 +14,7 @@ docker() {
         sudo --preserve-env docker "$@"
     else
         command docker "$@"
-    fi
+    fi 9>&- # take_claim's lock
 }
 
 # Asks the engine once for all that is to be known of it: a program of Docker takes a tenth of a second to answer.

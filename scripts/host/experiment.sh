@@ -77,7 +77,7 @@ tell_while_running() {
     while kill -0 "$ATTENDED" 2>/dev/null; do
         steps=$(grep --count '"kind": "step"' "$records" 2>/dev/null) || steps=0
         printf '\r    %d s, step %d ' $((SECONDS - began)) "$steps" >&2
-        sleep "$REFRESH_SECONDS" & # only to look again; a signal ends the wait at once
+        sleep "$REFRESH_SECONDS" 9>&- & # only to look again; a signal ends the wait at once
         wait $! || true
     done
     printf '\r\033[K' >&2

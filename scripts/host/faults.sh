@@ -64,7 +64,7 @@ make_recovery() {
     UNDER_WAY=()
     for each in "${KILLS[@]}"; do
         read -r rank seconds steps file <<<"$each"
-        kill_at "$rank" "$seconds" "$steps" "$file" >>"$NOTES/injected.log" 2>&1 &
+        kill_at "$rank" "$seconds" "$steps" "$file" >>"$NOTES/injected.log" 2>&1 9>&- &
         UNDER_WAY+=($!)
     done
     await_last_ends "$RECOVER" "${CONTAINERS[@]}"
@@ -138,7 +138,7 @@ inject_all() {
     UNDER_WAY=()
     for fault in "${FAULTS[@]}"; do
         read -r kind rank rest <<<"$fault"
-        { "inject_$kind" "$rank" "$rest" >>"$NOTES/injected.log" 2>&1 || note missed "$kind rank $rank"; } &
+        { "inject_$kind" "$rank" "$rest" >>"$NOTES/injected.log" 2>&1 || note missed "$kind rank $rank"; } 9>&- &
         UNDER_WAY+=($!)
     done
     wait "${UNDER_WAY[@]}"
@@ -215,7 +215,7 @@ await_ends() {
     shift
     (($#)) || return 0
     begin docker wait "$@" >/dev/null
-    sleep "$patience" &
+    sleep "$patience" 9>&- &
     alarm=$!
     wait -n "$ATTENDED" "$alarm" || true
     {
@@ -245,7 +245,7 @@ now() { echo "${EPOCHREALTIME:-$(date +%s)}"; }
 
 # A signal ends this wait at once.
 await_moment() {
-    sleep "$1" &
+    sleep "$1" 9>&- &
     wait $!
 }
 

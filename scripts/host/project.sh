@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # The Compose project of this user and this checkout: its name, who else uses the machine, and who may start a run.
 
-CLAIM='' # the file that says which process has a run of this project in progress
+CLAIM='' # the file that is locked, on descriptor 9, while this script has a run of its project in progress
 
 # Names it by user and place, so that it is nobody else's: containers, network and volume all carry this name.
 name_project() {
@@ -42,6 +42,7 @@ claim_project() {
 release_project() {
     [[ ! $CLAIM ]] || rm -f "$CLAIM"
     CLAIM=''
+    exec 9>&-
 }
 
 # The IDs of this project's containers that run, or of all; Docker answers faster than Compose would.
@@ -57,17 +58,22 @@ in_progress() {
     echo "project $1 has a run in progress. Wait for it, or end it with scripts/down, or use another project: COMPOSE_PROJECT_NAME=other $0"
 }
 
-# Of several scripts that make the same link at once, one succeeds. The link names the process, because one that was
-# killed leaves it behind.
+# The kernel releases the lock when this script ends, even by SIGKILL: its children do not inherit the descriptor.
+# Where there is no flock, as on macOS, the file itself is the claim, and a killed script leaves it behind.
 take_claim() {
-    local holder
     mkdir -p "${CLAIM%/*}" 2>/dev/null || true # somebody may have deleted results/
-    ln -s "$$" "$CLAIM" 2>/dev/null && return
-    holder=$(readlink "$CLAIM") || fail "results/ cannot be written by $(id -un). Give it to the user who runs this."
-    # A zombie (Z) has been killed, and nobody has waited for it yet.
-    ! ps -p "$holder" -o stat= -o args= 2>/dev/null | grep -q '^[^Z].*\(bash\|scripts/\)' || return 1
-    rm -f "$CLAIM"
-    ln -s "$$" "$CLAIM" 2>/dev/null
+    while true; do
+        if ! command -v flock >/dev/null; then
+            (set -o noclobber && : >"$CLAIM") 2>/dev/null && return
+            [[ ! -e $CLAIM ]] || { warn "If the script that made $CLAIM was killed, remove this file." && return 1; }
+        elif { exec 9>>"$CLAIM" || exec 9<"$CLAIM"; } 2>/dev/null; then
+            flock -n 9 || return 1
+            [[ /dev/fd/9 -ef $CLAIM ]] || continue # its holder has removed it since it was opened here
+            [[ ! -w $CLAIM ]] || return 0
+            rm -f "$CLAIM" 2>/dev/null && continue # of another user, whose script was killed
+        fi
+        fail "results/ cannot be written by $(id -un). Give it to the user who runs this."
+    done
 }
 
 # Other clusters that run on this engine now, PROJECT:USER:CONTAINERS,...

@@ -197,8 +197,8 @@ one_shot() {
 check_settings() { one_shot --network none "$IMAGE" check "--variables=$1"; }
 
 prepare() {
-    exec 9>"$FOLDER/lock"
-    flock --wait "$START_PATIENCE_SECONDS" 9 || fail "another process prepares data in $FOLDER. Wait for it."
+    exec 8>"$FOLDER/lock" # which docker inherits: it may go on with this after the connection has ended
+    flock --wait "$START_PATIENCE_SECONDS" 8 || fail "another process prepares data in $FOLDER. Wait for it."
     local only=()
     ((NUMBER == 0)) || only=(--only-data)
     one_shot --network bridge "$IMAGE" prepare "${only[@]}"

@@ -30,7 +30,7 @@ close_transport() {
     rm -rf "$WORK"
 }
 
-reach() { "${TRANSPORT[@]}" "$@"; }
+reach() { "${TRANSPORT[@]}" "$@" 9>&-; }
 
 # A function of swarm_node.sh on one node, by its number.
 on() {

@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from app.settings import environment, explanations, texts
 
 ROOT = Path(__file__).parents[2]
+ROUNDS = 20
 PARTS = "; ".join(
     f". scripts/host/{part}.sh" for part in ("messages", "engine", "settings", "project", "image", "network")
 )
@@ -117,10 +119,69 @@ def test_equal_sources_have_one_number_and_others_another(tmp_path: Path) -> Non
     assert bash(here) != first
 
 
-def test_the_claim_of_a_process_that_was_killed_holds_nobody_up(tmp_path: Path) -> None:
-    (tmp_path / "claim").symlink_to("999999999")
-    assert bash(f"CLAIM={tmp_path}/claim; take_claim") == (0, "")
-    assert (tmp_path / "claim").readlink() != Path("999999999")
+def test_a_script_that_was_killed_holds_nobody_up_even_if_what_it_started_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "docker").write_text("#!/bin/sh\necho started; exec cat\n")
+    (tmp_path / "docker").chmod(0o755)
+    claim = f"CLAIM={tmp_path}/claim; take_claim"
+    with subprocess.Popen(
+        ["bash", "-c", f"{PARTS}; . scripts/host/cluster.sh; {claim}; begin cat; docker"],
+        cwd=ROOT,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert bash(claim) == (1, "")
+        holder.kill()
+        holder.wait()
+        assert bash(claim) == (0, "")
+
+
+def test_of_two_starts_at_once_upon_the_claim_of_a_killed_one_one_begins(tmp_path: Path) -> None:
+    start = f"{PARTS}; CLAIM={tmp_path}/claim; read -r; take_claim && echo began || echo refused; read -r"
+    for _ in range(ROUNDS):  # each leaves the claim as a killed script does
+        pair = [
+            subprocess.Popen(["bash", "-c", start], cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            for _ in range(2)
+        ]
+        for each in pair:
+            assert each.stdin is not None
+            each.stdin.write("\n")
+            each.stdin.flush()
+        answers = [each.stdout.readline() for each in pair if each.stdout is not None]
+        for each in pair:
+            each.communicate()
+        assert sorted(answers) == ["began\n", "refused\n"]
+
+
+def test_a_claim_is_never_taken_from_one_that_releases_it_while_another_waits(tmp_path: Path) -> None:
+    turn = "if take_claim; then mkdir alone && rmdir alone || echo two; release_project; fi"
+    loop = f"cd {tmp_path}; for ((turn = 0; turn < 60; turn++)); do CLAIM=./claim; {turn}; done"
+    starts = [subprocess.Popen(["bash", "-c", f"{PARTS}; {loop}"], cwd=ROOT, stdout=subprocess.PIPE) for _ in range(4)]
+    assert {each.communicate()[0] for each in starts} == {b""}
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_flock_a_claim_stands_until_it_is_released_or_removed_by_hand(tmp_path: Path) -> None:
+    claim = f"command() {{ [[ $2 != flock ]]; }}; CLAIM={tmp_path}/claim; take_claim"
+    assert [bash(each)[0] for each in (f"{claim}; release_project", claim, claim)] == [0, 0, 1]
+    (tmp_path / "claim").unlink()
+    assert bash(claim) == (0, "")
+
+
+def test_down_removes_the_containers_of_a_run_in_progress_and_only_the_claim_of_a_killed_script(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    (tmp_path / "docker").write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked; echo 27 4\n')
+    (tmp_path / "docker").chmod(0o755)
+    there = partial(bash, cwd=tmp_path, PATH=f"{tmp_path}:/usr/bin:/bin", COMPOSE_PROJECT_NAME="x")
+    claim = "CLAIM=results/.claim-x; take_claim"
+    assert there(claim) == (0, "")
+    assert there("scripts/down")[0] == 0
+    assert not (tmp_path / "results/.claim-x").exists()
+    code, output = there(f"{claim}; scripts/down; ({claim}); echo $?")
+    assert (code, output.splitlines()[-1]) == (0, "1"), output
+    assert (tmp_path / "asked").read_text().count("down --remove-orphans") == 2
 
 
 def test_a_start_makes_the_folder_of_results_again_if_it_was_deleted(tmp_path: Path) -> None:
