@@ -42,7 +42,7 @@ def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps, 
     also = f", COMPRESSION={settings.compression}" if settings.compression != "none" else ""
     also += f", SYNC_EVERY={settings.sync_every}" if settings.sync_every else ""
     goes_on = f" (it goes on at step {newest_commit(RESULTS / run)}; RESUME=never begins a new run)" if going_on else ""
-    say(
+    say(  # find_run in scripts/host/cluster.sh takes the run's name from this line
         f"results/{run}: {settings.model} on {source_of(settings.dataset_name).title}, SYNC_MODE={settings.sync_mode}"
         f"{also}{goes_on}"
     )

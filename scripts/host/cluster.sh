@@ -5,6 +5,7 @@ LOOK_SECONDS=0.1
 MOST_TOLD=3  # workers that died, of those that a failed run names
 LAST_LINES=8 # of a dead worker's output
 END_LOOKS=100 # tenths of a second that an interrupted command has to end
+RUN_FOLDER='' # of the run in progress, once `prepare` has named it
 
 # Everything before the image: NAME=value arguments, the settings that Compose consumes, the engine.
 ready_cluster() {
@@ -87,6 +88,7 @@ run_ranks() {
     start --no-start worker rank0 # most of what it takes to start them, while `prepare` is at work
     end_once
     start --no-recreate worker rank0
+    find_run
     attend follow "$(container_of rank0)" || true
     code=$(hopeless)
     [[ ! $code ]] || quietly docker compose --progress quiet stop # or else Docker would try again
@@ -104,6 +106,7 @@ run_once() {
 
 begin_once() {
     export PREPARE_COMMAND=$1
+    RUN_FOLDER=''
     trap 'end_early 130' INT
     trap 'end_early 143' TERM HUP
 
@@ -141,6 +144,13 @@ choose_restarts() {
 }
 
 show_once() { docker logs --follow "$1"; }
+
+# From the last line of `prepare`. Other projects of this checkout have their runs in the same folder.
+find_run() {
+    local run
+    run=$(docker logs "$(container_of prepare)" 2>/dev/null | sed -nE 's|^results/([A-Za-z0-9][A-Za-z0-9._-]*): .*|\1|p' | tail -n 1) || true
+    RUN_FOLDER=${run:+${RESULTS_FOLDER:-results}/$run}
+}
 
 start() {
     local log found=0
@@ -220,10 +230,10 @@ lines_of() {
     done
 }
 
-# The exit code of an attempt that ended in a way that would come again, if there was one.
+# The exit code of the last attempt of this start, if that was a deterministic failure.
 hopeless() {
-    find "${RESULTS_FOLDER:-results}" -mindepth 2 -maxdepth 2 -name attempts.jsonl -newer "$CLAIM" -exec \
-        sed -n 's/.*"exit_code": \([0-9]*\), "comes_again": true.*/\1/p' {} + 2>/dev/null || true
+    find "$RUN_FOLDER" -maxdepth 1 -name attempts.jsonl -newer "$CLAIM" -exec tail -n 1 {} + 2>/dev/null |
+        sed -n 's/.*"exit_code": \([0-9]*\), "comes_again": true.*/\1/p' || true
 }
 
 # Once a container has ended, or runs again after so many restarts: its state, how often it was started again, and when.
@@ -275,20 +285,23 @@ end_early() {
     end_attended
     if claimed; then
         say 'Stopping the containers' || true # whoever reads this may have gone
-        remove_containers
-        remove_empty_runs
-        tell_if_it_may_go_on || true
+        end_run
     fi
     exit "$code"
 }
 
+# `prepare` is stopped first: it may just be about to name the run.
+end_run() {
+    [[ $RUN_FOLDER ]] || { docker stop "$(container_of prepare)" >/dev/null 2>&1 || true; find_run; }
+    remove_containers
+    remove_empty_run
+    tell_if_it_may_go_on || true
+}
+
 # Where this run has saved a state.
 tell_if_it_may_go_on() {
-    local saved
-    [[ $(given RESUME) != never ]] || return 0
-    saved=$(find "${RESULTS_FOLDER:-results}" -path '*/checkpoint/step-*/commit.json' -newer "$CLAIM" -print -quit 2>/dev/null)
-    [[ ! $saved ]] || grep -qs '"complete": true' "${saved%/checkpoint/*}/summary.json" ||
-        say 'The state is saved: the same command goes on with this run.'
+    [[ $(given RESUME) == never || ! $(find "$RUN_FOLDER" -path '*/checkpoint/step-*/commit.json' -print -quit 2>/dev/null) ]] ||
+        grep -qs '"complete": true' "$RUN_FOLDER/summary.json" || say 'The state is saved: the same command resumes this run.'
 }
 
 # With all its children. It may have something to tidy up.
@@ -307,7 +320,7 @@ end_attended() {
 tell_who_died() {
     local rank0_ended records ended code container name output how told=0
     rank0_ended=$(docker inspect --format '{{.State.FinishedAt}}' "$(container_of rank0)")
-    records=$(find "${RESULTS_FOLDER:-results}" -mindepth 2 -maxdepth 2 -name 'rank-*.jsonl' -size +0 -newer "$CLAIM" 2>/dev/null) || true
+    records=$(find "$RUN_FOLDER" -maxdepth 1 -name 'rank-*.jsonl' -size +0 -newer "$CLAIM" 2>/dev/null) || true
     while read -r ended code container name; do
         output=$(docker logs --tail "$LAST_LINES" "$container" 2>&1)
         if ((code > 128)); then
@@ -350,9 +363,7 @@ remove_containers() {
 remove_key() { docker volume rm --force "$(project_name)_key" >/dev/null 2>&1 || true; }
 
 # A run that ended before its first record has left a folder with nothing in it.
-remove_empty_runs() {
-    find "${RESULTS_FOLDER:-results}" -mindepth 1 -maxdepth 1 -type d -empty -newer "$CLAIM" -exec rmdir {} + 2>/dev/null || true
-}
+remove_empty_run() { rmdir "$RUN_FOLDER" 2>/dev/null || true; }
 
 containers_left() { docker ps --all --quiet --filter "label=com.docker.compose.project=$(project_name)"; }
 
@@ -374,7 +385,7 @@ explain_failure() {
     fi
     # Rank 0 itself may have been killed, and the others may have written more since it gave up.
     of_image --volumes-from "$(container_of rank0)" "$LOCKSTEP_IMAGE" report || true
-    remove_empty_runs
+    remove_empty_run
     [[ $(hopeless) ]] || tell_if_it_may_go_on
     say "Rank 0 ended with exit code $code. All ranks' output: docker compose --project-name $(project_name) logs. To remove the containers: scripts/down"
     exit "$code"

@@ -288,12 +288,8 @@ end_ranks() {
     fi
 }
 
-tell_if_it_may_go_on() { :; } # end_ranks has told it
-
 # What end_early of cluster.sh does here, also in the midst of what has no limit or another one.
-remove_containers() { [[ ! ${STARTED:-} ]] || LIMIT=$USUAL_LIMIT end_ranks; }
-
-remove_empty_runs() { :; }
+end_run() { [[ ! ${STARTED:-} ]] || LIMIT=$USUAL_LIMIT end_ranks; }
 
 run_on_nodes() {
     ready_images

@@ -207,6 +207,34 @@ def test_what_a_script_removes_at_its_end_has_exactly_the_name_that_it_made(tmp_
     assert set(tmp_path.rglob("*")) == before | {tmp_path / name / "results"}
 
 
+def test_a_run_is_judged_by_its_own_records_and_not_by_those_of_another_project(tmp_path: Path) -> None:
+    """Of another project, theirs/ diverged after it had saved a state, and named/ has just been opened."""
+    shutil.copytree(ROOT / "scripts/host", tmp_path / "scripts/host")
+    engine = """
+        docker() { case $* in
+            ps*) echo container ;;
+            wait*) echo 0; mkdir -p results/{mine,named,theirs/checkpoint/step-1}
+                echo '{"exit_code": 1, "comes_again": true}' | tee results/theirs/{attempts,rank-0}.jsonl >/dev/null
+                touch results/{mine,named,theirs/checkpoint/step-1/commit.json} ;;
+            *logs*--tail*) echo 'no luck here' ;;
+            logs*) echo 'results/mine: LeNet-5' ;;
+            *inspect*RestartCount*) echo 'exited 0 now' ;;
+            *inspect*.Id*) echo '2026-01-01 3 id worker-1' ;;
+            *inspect*FinishedAt*) echo '2026-01-02' ;;
+            *inspect*ExitCode*) echo "$RANK0" ;;
+            *inspect*Status*) echo exited ;;
+        esac; }"""
+    run = f". scripts/host/cluster.sh; {engine}; name_project; CLAIM=results/claim; take_claim; run_ranks prepare train"
+    start = partial(bash, f"set -euo pipefail; {run}", cwd=tmp_path, LOCKSTEP_IMAGE="x")
+    code, output = start(RANK0="0")
+    assert code == 0, output
+    code, output = start(RANK0="1")
+    assert code == 1
+    assert "worker-1 ended before rank 0, with exit code 3. Its last lines:\n    no luck here" in output
+    assert "The state is saved" not in output
+    assert {path.name for path in (tmp_path / "results").iterdir()} == {"claim", "named", "theirs"}
+
+
 def test_world_size_must_agree_with_workers() -> None:
     code, output = bash("check_compose_settings", WORKERS="1", WORLD_SIZE="4")
     assert code == 2
