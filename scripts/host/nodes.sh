@@ -151,7 +151,7 @@ ready_nodes() {
 
 # The first node builds the image from these sources, unless it has it, and hands it to those that lack it.
 ready_images() {
-    local revision lacking port
+    local revision lacking port sum
     revision=$(git describe --always --dirty 2>/dev/null) || revision=''
     COPYFILE_DISABLE=1 tar -cf - --exclude __pycache__ .dockerignore app docker scripts/host >"$WORK/sources.tar"
     attend send_sources || fail "the sources could not be sent to ${HOSTS[0]}; the reason stands above."
@@ -162,8 +162,8 @@ ready_images() {
     if [[ $lacking ]]; then
         say "Sending the image from ${HOSTS[0]} to $(for each in $lacking; do echo "${HOSTS[each]}"; done | paste -sd , - | sed 's/,/, /g')"
         LIMIT=$LONG attend on 0 serve_image >"$WORK/port" || fail "${HOSTS[0]} could not offer the image; the reason stands above."
-        port=$(tail -n 1 "$WORK/port")
-        ONLY=$lacking LIMIT=$LONG must_on_all 'these nodes did not get the image' load_image "$port"
+        read -r port sum < <(tail -n 1 "$WORK/port")
+        ONLY=$lacking LIMIT=$LONG must_on_all 'these nodes did not get the image' load_image "$port" "$sum"
         attend on 0 stop_serving_image
     fi
     must_on_all 'these nodes could not name the image' keep_image

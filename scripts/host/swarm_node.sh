@@ -148,13 +148,14 @@ make_image() {
 has_image() { image_id "$IMAGE" >/dev/null; }
 
 # To the other nodes, over the experiment network. It is not compressed: on such a network that would take longer than
-# to send it.
+# to send it. Prints the port and the file's SHA-256, which goes to them by SSH: others on that network could alter the file.
 serve_image() {
-    local share=$FOLDER/share port='' deadline=$((SECONDS + START_PATIENCE_SECONDS))
+    local share=$FOLDER/share port='' sum deadline=$((SECONDS + START_PATIENCE_SECONDS))
     mkdir -p "$share"
     chmod 755 "$share"
     docker save --output "$share/image.tar" "$IMAGE"
     as_root chmod 644 "$share/image.tar"
+    read -r sum _ < <("${CHECKSUM[@]}" "$share/image.tar")
     stop_serving_image keep
     docker run --detach --name "$PROJECT-image" --network host --read-only --cap-drop ALL --user 65534:65534 \
         --security-opt no-new-privileges --volume "$share:/share:ro" --workdir /share --entrypoint python3 \
@@ -164,7 +165,7 @@ serve_image() {
         sleep 0.1
         port=$(docker logs "$PROJECT-image" 2>&1 | sed -n 's/^Serving HTTP .* port \([0-9]*\).*/\1/p')
     done
-    echo "$port"
+    echo "$port $sum"
 }
 
 stop_serving_image() {
@@ -173,14 +174,17 @@ stop_serving_image() {
 }
 
 load_image() {
-    local port=$1 line
+    local port=$1 sum=$2 file=$FOLDER/image.tar arrived line
     exec 3<>"/dev/tcp/$FIRST_ADDRESS/$port" || fail "the first node does not answer at $FIRST_ADDRESS:$port. Does a firewall stand between them?"
     printf 'GET /image.tar HTTP/1.0\r\n\r\n' >&3
     read -r line <&3
     [[ $line == *' 200 '* ]] || fail "the first node does not hand out the image: $line"
     while IFS= read -r line <&3 && [[ $line != $'\r' ]]; do :; done
-    quietly docker load <&3
-    has_image || fail "the image did not arrive whole. Start again."
+    at_exit rm -f "$file"
+    arrived=$(tee "$file" <&3 | "${CHECKSUM[@]}")
+    [[ ${arrived%% *} == "$sum" ]] ||
+        fail "the image that arrived from $FIRST_ADDRESS:$port was cut short or altered, and was not loaded: its SHA-256 is ${arrived%% *}, not $sum. Start again. If this repeats, check who else uses the experiment network."
+    quietly docker load --input "$file"
 }
 
 keep_image() { use_image "$IMAGE" "lockstep:of-$PROJECT"; }
