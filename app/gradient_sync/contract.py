@@ -33,7 +33,8 @@ class GradientSync(ABC):
 
     After `synchronise`, every rank holds bitwise the same gradients: the mean over the ranks within rounding, unless
     its `law` is another one. (Only `none` promises nothing.) Every byte goes through the communicator.
-    A parameter has a gradient on all ranks or on none; one without is left alone.
+    A parameter has a gradient on all ranks or on none; one without is left alone. A gradient may have any layout in
+    memory: the optimiser copies one that differs from its parameter's.
 
     A simple mode has a `cost` and a `synchronise`, and nothing else; an `Exchange` can average more than gradients.
     """
@@ -104,6 +105,18 @@ def gradients_of(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:
         if parameter.grad is not None:
             parameter.grad = parameter.grad.contiguous()
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+
+def align_gradients(parameters: Sequence[nn.Parameter]) -> None:
+    """Give each gradient its parameter's layout: PyTorch's fused SGD pairs their elements by place in memory."""
+    for parameter in parameters:
+        if parameter.grad is not None and not _have_one_layout(parameter, parameter.grad):
+            parameter.grad = torch.empty_like(parameter).copy_(parameter.grad)
+
+
+def _have_one_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
+    strides = zip(one.shape, one.stride(), other.stride(), strict=True)
+    return one.stride() == other.stride() or all(size == 1 or left == right for size, left, right in strides)
 
 
 def mean_of(everyones: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -63,10 +63,10 @@ class Ddp(GradientSync):
         buffers = list(replica.buffers())
         for dtype in dict.fromkeys(buffer.dtype for buffer in buffers):
             same = [buffer for buffer in buffers if buffer.dtype == dtype]
-            flat = torch.cat([buffer.view(-1) for buffer in same])
+            flat = torch.cat([buffer.reshape(-1) for buffer in same])
             self._apart.broadcast(flat)
             for buffer, part in zip(same, torch.split(flat, [buffer.numel() for buffer in same]), strict=True):
-                buffer.view(-1).copy_(part)
+                buffer.copy_(part.view_as(buffer))
 
     def _average(self, state: None, bucket: GradBucket) -> Averaged:
         """DDP's own recipe, divide and then sum: the results match DDP's to the bit.

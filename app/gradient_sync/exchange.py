@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from app.costs.schedules import Schedule
-from app.gradient_sync.contract import GradientSync, gradients_of, learned_of
+from app.gradient_sync.contract import GradientSync, align_gradients, learned_of
 from app.gradient_sync.gradient_buffer import GradientBuffer
 from app.settings.fields import Settings
 from app.wire.communicator import Communicator
@@ -72,6 +72,7 @@ class OneByOne(Exchange):
         return model
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
-        """In the same order on all ranks."""
-        for gradient in gradients_of(parameters):
-            self.average(gradient.view(-1))
+        """In the same order on all ranks, each as a vector in the order of its elements in memory."""
+        align_gradients(parameters)
+        for gradient in (each.grad for each in parameters if each.grad is not None):
+            self.average(gradient.as_strided((gradient.numel(),), (1,)))

@@ -91,6 +91,13 @@ def build(
     model = make(batch_norm)
     if not isinstance(model, nn.Module):
         raise ExtensionError(f"{path_of(name)}: build(batch_norm) returns {type(model).__name__}, and no nn.Module.")
+    for parameter_name, parameter in model.named_parameters():
+        if torch.empty_like(parameter, device="meta").stride() != parameter.stride():
+            raise ExtensionError(
+                f"{path_of(name)}: parameter {parameter_name} of shape {tuple(parameter.shape)} has strides "
+                f"{parameter.stride()}: its elements overlap in memory or have gaps between them. "
+                "Call clone() on the tensor before nn.Parameter(...)."
+            )
     return model.to(dtype)
 
 

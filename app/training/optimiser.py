@@ -8,6 +8,7 @@ from typing import Self
 import torch
 from torch import nn
 
+from app.gradient_sync.contract import align_gradients
 from app.settings.fields import ScheduleName, Settings
 
 
@@ -88,6 +89,7 @@ class Optimiser:
 
     def step(self, step: int) -> Update:
         """Clip the gradient, if asked to, and move the parameters."""
+        align_gradients(self._parameters)
         rate, norm = self._schedule.rate(step), None
         if self._clip is not None:
             norm = float(nn.utils.clip_grad_norm_(self._parameters, self._clip))

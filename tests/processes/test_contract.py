@@ -1,5 +1,6 @@
 """The contract of every registered mode, on real Gloo groups of one to five processes."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -7,16 +8,19 @@ import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from torch import nn
 
-from app import gradient_sync
+from app import cadence, gradient_sync
 from app.cluster.members import Cluster
-from app.conformance.cases import MODELS, Model, Parameter, Weighted, coefficients
+from app.conformance.cases import MODELS, Gradients, Model, Parameter, Weighted, coefficients
 from app.conformance.trial import STEPS, synchronise
 from app.costs.bandwidth import all_reduce_share
 from app.gradient_sync import mode_class
+from app.gradient_sync.contract import GradientSync, gradients_of
 from app.gradient_sync.ring_all_reduce import RingAllReduce
 from app.modes import ANY_WIRE_PRECISION, MODES
 from app.settings.fields import Settings, WirePrecision
+from app.training.optimiser import Optimiser, Schedule, cosine
 from app.wire.communicator import Communicator
 from tests.processes.conftest import GroupOf
 from tests.processes.contract import check, check_mode
@@ -82,6 +86,60 @@ def test_a_parameter_without_a_gradient_holds_nobody_up(group_of: GroupOf, mode:
     parts = (Parameter((3, 5)), Parameter((20,), unused=True), Parameter((11,)))
     model = Model(parts, bucket_bytes=1)
     check(group_of(3).run(synchronise, mode_class(mode), model), model)
+
+
+class AssignsContiguousGradients(GradientSync):
+    """As a user may write it."""
+
+    def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
+        for gradient in gradients_of(parameters):
+            self._communicator.all_reduce(gradient)
+            gradient /= self._communicator.world_size
+
+
+RATE = 0.5
+STRIDED = MODELS["not contiguous"]
+
+
+def parameters_after_a_step(
+    cluster: Cluster, values: dict[str, object], mode: type[GradientSync] | None = None
+) -> Gradients:
+    """From zeros, of a kernel in channels_last and a matrix that lies transposed in memory."""
+    settings = Settings(precision="fp64", momentum=0, weight_decay=0, **values)  # type: ignore[arg-type]
+    communicator = Communicator(cluster)
+    sync = mode(communicator, settings) if mode else cadence.create(settings, communicator)
+    model = Weighted(STRIDED)
+    model.register_buffer("statistics", torch.zeros(2, 3, 5, 7))  # which ddp sends
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    parameters = list(model.parameters())
+    assert not any(parameter.is_contiguous() for parameter in parameters)
+    replica = sync.attach(model)
+    replica(*coefficients(STRIDED, cluster.rank, 0)).backward()
+    sync.synchronise(parameters)
+    Optimiser(parameters, settings, Schedule(RATE, 0, 1, cosine)).step(0)
+    if sync.moves_parameters:
+        sync.move_parameters()
+    return [parameter.detach().numpy().copy() for parameter in parameters]
+
+
+@pytest.mark.parametrize(
+    ("values", "mode"),
+    [
+        *(({"sync_mode": mode}, None) for mode in SYNCHRONISING),
+        ({"compression": "random_k", "compression_ratio": 1.0}, None),
+        ({"sync_every": 1}, None),
+        ({}, AssignsContiguousGradients),
+    ],
+    ids=str,
+)
+def test_whatever_its_layout_a_parameter_moves_against_the_mean_gradient(
+    group_of: GroupOf, values: dict[str, object], mode: type[GradientSync] | None
+) -> None:
+    """PyTorch's fused SGD would pair elements by their place in memory, and not by their index."""
+    everyones = [coefficients(STRIDED, rank, 0) for rank in range(3)]
+    for moved in group_of(3).run(parameters_after_a_step, values, mode):
+        for own, gradients in zip(moved, zip(*everyones, strict=True), strict=True):
+            np.testing.assert_allclose(own, -RATE * torch.stack(gradients).mean(0).numpy(), rtol=1e-12)
 
 
 PARAMETER = st.builds(

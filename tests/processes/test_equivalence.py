@@ -7,8 +7,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+import torch
+from torch import nn
 
 from app.cluster.members import Cluster
 from app.datasets import SOURCES, shapes
@@ -17,6 +20,8 @@ from app.modes import MODES
 from app.run.rank import take_part
 from app.settings.fields import Settings
 from app.summary import numbers, run_records
+from app.training import models
+from app.training.batch_norm import BatchNorm
 from tests.processes.conftest import GroupOf
 from tests.processes.test_faults import AS_THE_RING
 
@@ -65,17 +70,34 @@ def train(cluster: Cluster, folder: Path, values: dict[str, Any]) -> None:
     take_part(settings, cluster, dataset_for(settings.model), folder, lambda _: None)
 
 
+def strided(batch_norm: BatchNorm) -> nn.Module:
+    """LeNet-5 with kernels in channels_last, and matrices that lie transposed in memory."""
+    model = models.LeNet5(batch_norm)
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    for layer in model.classifier:
+        if isinstance(layer, nn.Linear):
+            layer.weight = nn.Parameter(layer.weight.detach().T.contiguous().T)
+    return model
+
+
+def train_strided(cluster: Cluster, folder: Path, values: dict[str, Any]) -> None:
+    with patch.dict(models.MODELS, lenet5=strided):
+        train(cluster, folder, values)
+
+
 @pytest.fixture(scope="module")
 def run_on(group_of: GroupOf, tmp_path_factory: pytest.TempPathFactory) -> RunOn:
     """The summary of a run on so many ranks; what was run before is not run again."""
     known: dict[tuple[object, ...], Run] = {}
 
-    def run(world_size: int, base: dict[str, Any], again: int = 0, **settings: object) -> Run:
+    def run(
+        world_size: int, base: dict[str, Any], again: int = 0, body: Callable[..., None] = train, **settings: object
+    ) -> Run:
         values = {**base, **settings}
-        key = (world_size, again, *sorted(values.items()))
+        key = (world_size, again, body, *sorted(values.items()))
         if key not in known:
             folder = tmp_path_factory.mktemp("run")
-            group_of(world_size).run(train, folder, values)
+            group_of(world_size).run(body, folder, values)
             known[key] = asdict(numbers.summarise(run_records.read(folder)))
             assert known[key]["complete"]
             assert known[key]["replicas_identical"]
@@ -94,6 +116,13 @@ def test_lenet_5_in_fp64(run_on: RunOn, mode: str, world_size: int) -> None:
     run = run_on(world_size, LENET5, precision="fp64", sync_mode=mode, max_steps=steps)
     assert len(run["losses"]) == steps
     assert run["losses"] == pytest.approx(alone["losses"][:steps], rel=1e-9)
+
+
+@pytest.mark.parametrize("mode", DISTINCT)
+def test_parameters_of_any_layout_in_fp64(run_on: RunOn, mode: str) -> None:
+    alone = run_on(1, LENET5, precision="fp64", sync_mode="all_reduce")
+    run = run_on(2, LENET5, body=train_strided, precision="fp64", sync_mode=mode, max_steps=4)
+    assert run["losses"] == pytest.approx(alone["losses"][:4], rel=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from app.extensions.loading import blamed, load
 from app.gradient_sync import mode_class
 from app.machine.source import source_sha256
 from app.settings import environment
+from app.training import models
 from tests.solutions import EXAMPLES, SCHEDULED, SOLUTIONS, on_the_page, solved
 
 BOMB = "raise SystemExit('it was run')\n"
@@ -118,6 +119,25 @@ def test_a_loaded_file_has_one_mode_that_is_whole(folder: Path) -> None:
     (folder / "part.py").write_text(MODE + "class Part(GradientSync): ...\n")
     with pytest.raises(ExtensionError, match=r"extensions/part\.py: Part does not define synchronise"):
         mode_class("part")
+
+
+ONE_PARAMETER = """
+import torch
+def build(batch_norm):
+    net = torch.nn.Module()
+    net.odd = torch.nn.Parameter({})
+    return net
+"""
+
+
+def test_a_parameter_whose_elements_overlap_or_have_gaps_is_refused(folder: Path) -> None:
+    for number, tensor in enumerate(("zeros(1, 1).expand(3, 2)", "zeros(6, 1)[::2]", "zeros(4, 3)[:, :2]")):
+        bad, good = f"bad_{number}", f"good_{number}"
+        (folder / f"{bad}.py").write_text(ONE_PARAMETER.format(f"torch.{tensor}"))
+        with pytest.raises(ExtensionError, match=rf"extensions/{bad}\.py: parameter odd .* strides"):
+            models.build(bad, seed=1)
+        (folder / f"{good}.py").write_text(ONE_PARAMETER.format(f"torch.{tensor}.clone().T"))
+        models.build(good, seed=1)
 
 
 def test_an_error_names_the_file_and_the_line_that_it_has_passed_through_last(folder: Path) -> None:
