@@ -81,6 +81,8 @@ class BucketedAllReduce(GradientSync):
         self._started.append(self._wire.start(self._buckets[len(self._started)].values))
 
     def _finish(self) -> None:
+        if len(self._started) < len(self._buckets):
+            self._buffer.take_all()
         while len(self._started) < len(self._buckets):
             self._start_next()
         for bucket, averaged in zip(self._buckets, self._started, strict=True):

@@ -31,9 +31,11 @@ class GradientBuffer:
             parameter.grad = place
 
     def take_all(self) -> bool:
-        """Take what no hook has taken; return whether there is any gradient."""
+        """Take what no hook has taken, zeros for a missing gradient; return whether there is any gradient."""
         for parameter, place in self._places.items():
-            if parameter.grad is not place:
+            if parameter.grad is None:
+                place.zero_()  # or an earlier step's gradient would be sent again
+            elif parameter.grad is not place:
                 self.take(parameter)
         return any(parameter.grad is not None for parameter in self._places)
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
@@ -140,6 +141,56 @@ def test_whatever_its_layout_a_parameter_moves_against_the_mean_gradient(
     for moved in group_of(3).run(parameters_after_a_step, values, mode):
         for own, gradients in zip(moved, zip(*everyones, strict=True), strict=True):
             np.testing.assert_allclose(own, -RATE * torch.stack(gradients).mean(0).numpy(), rtol=1e-12)
+
+
+class Conditional(nn.Module):
+    """Its second parameter has a gradient only if it is used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.always, self.sometimes = nn.Parameter(torch.zeros(9)), nn.Parameter(torch.zeros(5))
+
+    def forward(self, values: torch.Tensor, weight: float | None) -> torch.Tensor:
+        loss = (self.always * values[:9]).sum()
+        return loss if weight is None else loss + weight * (self.sometimes * values[9:]).sum()
+
+
+def second_step(
+    cluster: Cluster, values: dict[str, object], weight: float | None
+) -> tuple[npt.NDArray[np.float32], bool, float | None]:
+    """In which the second parameter has this weight: the first one's gradient, whether the second one has any."""
+    settings = Settings(bucket_bytes=1, log_every=1, **values)  # type: ignore[arg-type]
+    communicator = Communicator(cluster)
+    sync = cadence.create(settings, communicator)
+    model = Conditional()
+    replica = sync.attach(model)
+    for step in range(2):
+        model.zero_grad()
+        communicator.begin_step(step)
+        random = torch.Generator().manual_seed(10 * step + cluster.rank)
+        replica(torch.randn(14, generator=random), weight if step else 100.0).backward()
+        sync.synchronise(list(model.parameters()))
+    assert model.always.grad is not None
+    return model.always.grad.numpy().copy(), model.sometimes.grad is not None, communicator.traffic.rounding_error
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"compression": "top_k", "compression_ratio": 0.2},
+        {"compression": "sign"},
+        {"sync_mode": "bucketed_all_reduce", "wire_precision": "bf16"},
+    ],
+    ids=str,
+)
+def test_a_gradient_that_is_missing_counts_as_zeros_whatever_an_earlier_step_had(
+    group_of: GroupOf, values: dict[str, object]
+) -> None:
+    missing, zero = (group_of(3).run(second_step, values, weight) for weight in (None, 0.0))
+    for (one, has_any, error), (other, _, expected) in zip(missing, zero, strict=True):
+        assert np.array_equal(one, other)
+        assert error == expected
+        assert not has_any
 
 
 PARAMETER = st.builds(
