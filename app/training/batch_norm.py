@@ -8,6 +8,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import batch_norm
 
+from app.errors import SettingError
 from app.wire.communicator import Communicator
 
 BatchNorm = Callable[[int], nn.Module]  # makes a layer for this many channels
@@ -21,6 +22,8 @@ class LocalBatchNorm2d(nn.BatchNorm2d):
         if len(values) == 0:
             # Nothing to normalise, but weight and bias must get gradients (of zero), as on the other ranks.
             return values * self.weight.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)
+        if self.training and values.numel() == self.num_features:
+            raise _too_few("local", "this rank's part of the batch", "Set BATCH_NORM=synchronised, or raise")
         return super().forward(values)
 
 
@@ -44,6 +47,8 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
             return super().forward(values)
         values = values.to(self.weight.dtype)  # bfloat16, which some layers return, is too coarse for statistics
         mean, variance, count = global_statistics(values.detach(), self._communicator)
+        if count == 1:  # on all ranks at once
+            raise _too_few("synchronised", "the global batch", "Raise")
         self._update_running(mean, variance, count)
         normalised: torch.Tensor = _Normalise.apply(  # type: ignore[no-untyped-call]
             values, self.weight, self.bias, mean, variance, count, self.eps, self._communicator
@@ -58,6 +63,14 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
         self.num_batches_tracked += 1
         self.running_mean.lerp_(mean, momentum)
         self.running_var.lerp_(variance * (count / (count - 1)), momentum)
+
+
+def _too_few(setting: str, batch: str, remedy: str) -> SettingError:
+    return SettingError(
+        f"BATCH_NORM={setting}: {batch} has one value per channel at a layer, which has no variance. Needed: at least "
+        f"2, from several images or several pixels. {remedy} GLOBAL_BATCH_SIZE (or BATCH_SIZE_PER_RANK). If only the "
+        "last batch of an epoch is this small, change TRAIN_SAMPLES."
+    )
 
 
 def global_statistics(values: torch.Tensor, communicator: Communicator) -> tuple[torch.Tensor, torch.Tensor, int]:

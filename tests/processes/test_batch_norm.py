@@ -10,6 +10,7 @@ from torch import nn
 
 from app.cluster.members import Cluster
 from app.costs.bandwidth import all_reduce_share
+from app.errors import SettingError
 from app.training.batch_norm import LocalBatchNorm2d, SynchronisedBatchNorm2d
 from app.wire.communicator import Communicator
 from tests.processes.conftest import GroupOf
@@ -99,6 +100,29 @@ def test_it_is_one_process_with_the_whole_batch(group_of: GroupOf, parts: tuple[
             assert np.array_equal(got, first)
         statistics = (world_size - 1) * (2 * CHANNELS + 1) * 8
         assert outcome.sent == pytest.approx(statistics + all_reduce_share(2 * CHANNELS * 8, world_size))
+
+
+def refusal(cluster: Cluster) -> SettingError | None:
+    """Of a single value per channel, which rank 0 has; the same ranks can go on."""
+    layer = SynchronisedBatchNorm2d(CHANNELS, Communicator(cluster))
+    layer(torch.ones(1, CHANNELS, 1, 2)[: 1 - cluster.rank])
+    try:
+        layer(torch.ones(1, CHANNELS, 1, 1)[: 1 - cluster.rank])
+    except SettingError as error:
+        return error
+    return None
+
+
+def test_one_value_per_channel_is_refused_on_all_ranks_at_once(group_of: GroupOf) -> None:
+    for error in group_of(2).run(refusal):
+        assert error is not None
+        assert error.comes_again
+        assert "BATCH_NORM=synchronised" in str(error)
+    layer = LocalBatchNorm2d(CHANNELS)
+    layer(torch.ones(1, CHANNELS, 1, 2))
+    with pytest.raises(SettingError, match="BATCH_NORM=local"):
+        layer(torch.ones(1, CHANNELS, 1, 1))
+    layer.eval()(torch.ones(1, CHANNELS, 1, 1))
 
 
 def test_a_local_layer_without_images_keeps_its_statistics_and_has_gradients_of_zero() -> None:
