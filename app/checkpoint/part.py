@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from app.checkpoint.state import Label, State
-from app.errors import DamagedError
+from app.errors import DamagedError, ExtensionError
 from app.machine.durable import seal, sha256, unseal, write_durably
 
 TENSORS, NUMBERS = ".safetensors", ".json"
@@ -20,8 +20,15 @@ TYPES = {
     torch.float32: "F32",
     torch.float16: "F16",
     torch.bfloat16: "BF16",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
     torch.int64: "I64",
     torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint64: "U64",
+    torch.uint32: "U32",
+    torch.uint16: "U16",
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
@@ -40,15 +47,26 @@ def write(folder: Path, label: Label, state: State) -> str:
 
 def as_safetensors(tensors: Mapping[str, torch.Tensor]) -> Iterator[bytes | memoryview]:
     """A safetensors file in pieces that share the tensors' memory: its own writer copies them all, twice."""
+    yield header_of(tensors)
+    for tensor in tensors.values():
+        yield memoryview(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy())
+
+
+def header_of(tensors: Mapping[str, torch.Tensor]) -> bytes:
+    """The beginning of a safetensors file; raises ExtensionError if the format cannot hold one of the tensors."""
     header, end = {}, 0
     for name, tensor in tensors.items():
+        dtype = getattr(tensor, "dtype", type(tensor))  # a module's extra state may be any object
+        if dtype not in TYPES or tensor.layout != torch.strided:
+            raise ExtensionError(
+                f"{name} is {dtype if dtype not in TYPES else tensor.layout}, which a checkpoint cannot hold. Allowed: "
+                f"dense tensors of {', '.join(map(str, TYPES))}. Change it, or set CHECKPOINT_EVERY=0 to save nothing."
+            )
         begin, end = end, end + tensor.nbytes
         header[name] = {"dtype": TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    yield len(text).to_bytes(8, "little") + text
-    for tensor in tensors.values():
-        yield memoryview(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy())
+    return len(text).to_bytes(8, "little") + text
 
 
 def checksum(folder: Path, label: Label) -> str:

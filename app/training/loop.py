@@ -119,6 +119,8 @@ def train(
     job: Job, recorder: Recorder, clock: RunClock, saving: Saving | None = None, going_on: GoingOn = ANEW
 ) -> Finished:
     """Train to the end of the plan, with an evaluation after each epoch, and save the state now and then."""
+    if saving:
+        state.check(job.model)
     plan = job.plan
     steps = Steps(job)
     meter = StepMeter(job.cluster, clock, job.communicator, job.statistics, job.sync)

@@ -2,7 +2,8 @@
 
 import hashlib
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import chain, pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -91,14 +92,24 @@ def build(
     model = make(batch_norm)
     if not isinstance(model, nn.Module):
         raise ExtensionError(f"{path_of(name)}: build(batch_norm) returns {type(model).__name__}, and no nn.Module.")
-    for parameter_name, parameter in model.named_parameters():
+    _check_tensors(model, path_of(name))
+    return model.to(dtype)
+
+
+def _check_tensors(model: nn.Module, path: Path) -> None:
+    for name, parameter in model.named_parameters():
         if torch.empty_like(parameter, device="meta").stride() != parameter.stride():
             raise ExtensionError(
-                f"{path_of(name)}: parameter {parameter_name} of shape {tuple(parameter.shape)} has strides "
-                f"{parameter.stride()}: its elements overlap in memory or have gaps between them. "
-                "Call clone() on the tensor before nn.Parameter(...)."
+                f"{path}: parameter {name} of shape {tuple(parameter.shape)} has strides {parameter.stride()}: its "
+                "elements overlap in memory or have gaps between them. Call clone() on the tensor before "
+                "nn.Parameter(...)."
             )
-    return model.to(dtype)
+    for name, tensor in chain(model.named_parameters(), model.named_buffers()):
+        if tensor.is_complex():  # PyTorch would discard the imaginary part
+            raise ExtensionError(
+                f"{path}: {name} is {tensor.dtype}. Allowed: real numbers, in the type that PRECISION sets. Keep the "
+                "real and the imaginary part apart, as torch.view_as_real(...) has them."
+            )
 
 
 def parameters_sha256(model: nn.Module) -> str:

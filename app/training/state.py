@@ -7,19 +7,25 @@ import numpy as np
 import torch
 from torch import nn
 
+from app.checkpoint import part
 from app.checkpoint.state import State
 from app.errors import LockstepError
 from app.gradient_sync.contract import GradientSync
 from app.training.optimiser import Optimiser
 
-MODEL, MOMENTUM, MODE = "model/", "momentum/", "mode/"
+MODEL, BUFFER, MOMENTUM, MODE = "model/", "buffer/", "momentum/", "mode/"
 TORCH_RANDOM, NUMPY_RANDOM, PYTHON_RANDOM = "random/torch", "random/numpy", "random/python"
+
+
+def check(model: nn.Module) -> None:
+    """Refuse a model that a checkpoint cannot hold, before the first step and not at the first save."""
+    part.header_of(_tensors_of(model))
 
 
 def take(model: nn.Module, optimiser: Optimiser, sync: GradientSync) -> State:
     """Everything that the next step depends on, besides the settings; it shares the training's memory."""
     names = {parameter: name for name, parameter in model.named_parameters()}
-    tensors = {f"{MODEL}{name}": tensor for name, tensor in model.state_dict().items()}
+    tensors = _tensors_of(model)
     tensors |= {f"{MOMENTUM}{names[parameter]}": momentum for parameter, momentum in optimiser.momenta()}
     tensors |= {f"{MODE}{name}": tensor for name, tensor in sync.state().items()}
     algorithm, keys, *place = cast("tuple[Any, ...]", np.random.get_state(legacy=True))
@@ -30,13 +36,17 @@ def take(model: nn.Module, optimiser: Optimiser, sync: GradientSync) -> State:
 def give_back(state: State, model: nn.Module, optimiser: Optimiser, sync: GradientSync) -> None:
     """Restore what `take` has taken, from a training with the same settings."""
     own, given = model.state_dict(), _part(state, MODEL)
+    buffers = dict(model.named_buffers())
     parameters = dict(model.named_parameters())
     momenta = _part(state, MOMENTUM)
     if {name: tensor.shape for name, tensor in own.items()} != {name: tensor.shape for name, tensor in given.items()}:
         raise LockstepError("the checkpoint is of another model. Start a new run: RESUME=never.")
     with torch.no_grad():
         for name, tensor in own.items():
-            tensor.copy_(given[name])
+            _fill(tensor, given[name])
+        for name, tensor in _part(state, BUFFER).items():
+            if (buffer := buffers.get(name)) is not None and buffer.shape == tensor.shape:
+                _fill(buffer, tensor)
         for name, momentum in momenta.items():
             optimiser.remember(parameters[name], momentum)
     sync.load_state(_part(state, MODE))
@@ -44,6 +54,19 @@ def give_back(state: State, model: nn.Module, optimiser: Optimiser, sync: Gradie
     np.random.set_state((algorithm, state.tensors[NUMPY_RANDOM].numpy().astype(np.uint32), *place))
     torch.set_rng_state(state.tensors[TORCH_RANDOM])
     random.setstate(_tuples(state.numbers[PYTHON_RANDOM]))
+
+
+def _tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Also the buffers that PyTorch leaves out (persistent=False): the next step may depend on them."""
+    saved, buffers = model.state_dict(), dict(model.named_buffers())
+    tensors = {f"{MODEL}{name}": tensor for name, tensor in saved.items()}
+    return tensors | {f"{BUFFER}{name}": buffers[name] for name in buffers if name not in saved}
+
+
+def _fill(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    """Copy the values, also into an expanded tensor, whose elements share memory."""
+    own = tuple(slice(None if stride else 1) for stride in tensor.stride())
+    tensor[own].copy_(values[own])
 
 
 def _part(state: State, beginning: str) -> dict[str, torch.Tensor]:

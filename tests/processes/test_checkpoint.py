@@ -15,14 +15,14 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import _TYPES, load_file
 from torch import nn
 
 from app.checkpoint import keeper, part
 from app.checkpoint.keeper import Keeper
-from app.checkpoint.state import State
+from app.checkpoint.state import Label, State
 from app.cluster.members import Cluster
-from app.errors import LockstepError, UnequalRanksError
+from app.errors import ExtensionError, LockstepError, UnequalRanksError
 from app.gradient_sync.none import NoSync
 from app.machine.durable import write_durably
 from app.modes import MODES
@@ -30,7 +30,8 @@ from app.records import places
 from app.run.rank import take_part
 from app.settings.fields import Settings
 from app.summary import numbers, run_records
-from app.training import state
+from app.training import models, state
+from app.training.batch_norm import BatchNorm
 from app.training.optimiser import Optimiser, Schedule, cosine
 from app.wire.communicator import Communicator
 from tests.processes import group
@@ -389,15 +390,78 @@ def test_of_a_run_under_way_the_two_newest_states_are_kept_and_of_a_finished_one
     assert {path.name for path in (tmp_path / "run" / places.STATES).iterdir()} == {"step-5", "finished"}
 
 
-@pytest.mark.parametrize("dtype", part.TYPES, ids=str)
+@pytest.mark.parametrize("dtype", dict.fromkeys([*part.TYPES, *_TYPES.values()]), ids=str)
 def test_the_library_reads_what_is_written(tmp_path: Path, dtype: torch.dtype) -> None:
     tensors = {"a": (torch.arange(6.0).view(2, 3) - 2).to(dtype), "none": torch.empty(0), "one": torch.tensor(3.5)}
     write_durably(tmp_path / "file", *part.as_safetensors({**tensors, "turned": tensors["a"].T}))
     read = load_file(tmp_path / "file")
-    for name, tensor in tensors.items():
-        assert read[name].dtype == tensor.dtype
-        assert torch.equal(read[name], tensor)
-    assert torch.equal(read["turned"], tensors["a"].T)
+    for name, tensor in {**tensors, "turned": tensors["a"].T}.items():
+        assert (read[name].dtype, read[name].shape) == (tensor.dtype, tensor.shape)
+        bits = (each.contiguous().view(-1).view(torch.uint8) for each in (read[name], tensor))
+        assert torch.equal(*bits)
+
+
+class Odd(nn.Module):
+    """Tensors of every kind that a state can have."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.layer, self.tied = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.tied.weight = self.layer.weight
+        nn.init.constant_(self.layer.weight, value)
+        kinds = {
+            "scalar": torch.tensor(value),
+            "empty": torch.empty(0, 3),
+            "turned": torch.full((2, 3), value).T,
+            "sliced": torch.full((6,), value)[::2],
+            "expanded": torch.full((1, 2), value).expand(3, 2),
+            **{str(dtype).replace(".", "_"): torch.full((3,), value).to(dtype) for dtype in part.TYPES},
+        }
+        for name, tensor in kinds.items():
+            self.register_buffer(name, tensor)
+        self.register_buffer("left_out", torch.full((2,), value), persistent=False)
+
+
+def test_tensors_of_every_kind_are_saved_and_restored(tmp_path: Path) -> None:
+    sync = NoSync(cast("Communicator", None), Settings())
+    saved, restored = Odd(3.0), Odd(5.0)
+    optimisers = [
+        Optimiser(list(each.parameters()), Settings(), Schedule(0.1, 0, 1, cosine)) for each in (saved, restored)
+    ]
+    taken = state.take(saved, optimisers[0], sync)
+    state.check(saved)
+    part.write(tmp_path, Label("run", 0, 1, 0, 1), taken)
+    state.give_back(part.read(tmp_path, 0), restored, optimisers[1], sync)
+    for (name, one), other in zip(saved.named_buffers(), restored.buffers(), strict=True):
+        assert torch.equal(one.double(), other.double()), name
+    assert torch.equal(saved.layer.weight, restored.tied.weight)
+
+
+def with_sparse_buffer(batch_norm: BatchNorm) -> nn.Module:
+    model = models.LeNet5(batch_norm)
+    model.register_buffer("odd", torch.zeros(2).to_sparse())
+    return model
+
+
+def refusal_of_sparse_buffer(cluster: Cluster, folder: Path, values: dict[str, Any]) -> str:
+    try:
+        with patch.dict(models.MODELS, lenet5=with_sparse_buffer):
+            train(cluster, folder, values, 0)
+    except ExtensionError as error:
+        return str(error)
+    return ""
+
+
+def test_what_cannot_be_saved_is_refused_before_the_first_step(group_of: GroupOf, tmp_path: Path) -> None:
+    values = BASE | {"sync_mode": "all_reduce", "max_steps": 1}
+    for told in group_of(2).run(refusal_of_sparse_buffer, tmp_path / "saved", values):
+        assert told.startswith("model/odd is torch.sparse_coo")
+    assert not run_records.read(tmp_path / "saved").ranks[0].steps
+    unsaved = values | {"checkpoint_every": 0}
+    assert group_of(2).run(refusal_of_sparse_buffer, tmp_path / "run", unsaved) == ["", ""]
+    for odd in (torch.zeros(1, dtype=torch.complex64), {"extra": "state"}):
+        with pytest.raises(ExtensionError, match="a checkpoint cannot hold"):
+            part.header_of({"odd": odd})  # type: ignore[dict-item]
 
 
 def test_nothing_is_saved_where_nothing_is_asked(group_of: GroupOf, tmp_path: Path) -> None:

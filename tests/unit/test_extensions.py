@@ -140,6 +140,13 @@ def test_a_parameter_whose_elements_overlap_or_have_gaps_is_refused(folder: Path
         models.build(good, seed=1)
 
 
+def test_a_complex_tensor_is_refused(folder: Path) -> None:
+    """PyTorch would keep the real part alone."""
+    (folder / "imaginary.py").write_text(ONE_PARAMETER.format("torch.zeros(2, dtype=torch.complex64)"))
+    with pytest.raises(ExtensionError, match=r"extensions/imaginary\.py: odd is torch\.complex64"):
+        models.build("imaginary", seed=1)
+
+
 def test_an_error_names_the_file_and_the_line_that_it_has_passed_through_last(folder: Path) -> None:
     (folder / "fails.py").write_text("def fail():\n    return {}['x']\n\ndef pass_on(error):\n    raise error\n")
     words = r"rank 1: extensions/fails\.py, line 2, in fail: KeyError: 'x'"
