@@ -1,7 +1,7 @@
 """A script in a process of its own, as `python3 script.py` would run it: it works in turns and sleeps between them."""
 
 import os
-import select
+import selectors
 import signal
 import sys
 import time
@@ -83,6 +83,9 @@ class Child:
         for end in (reads_orders, writes_answers, errors):
             os.close(end)
         self._ending = os.pidfd_open(self._pid)
+        self._selector = selectors.DefaultSelector()
+        for each in (self._answers, self._ending):
+            self._selector.register(each, selectors.EVENT_READ)
         self._came = b""
         self._code: int | None = None
 
@@ -100,7 +103,7 @@ class Child:
             if end:
                 self._came = rest
                 return
-            readable, _, _ = select.select([self._answers, self._ending], [], [], LOOK_SECONDS)
+            readable = [key.fd for key, _ in self._selector.select(LOOK_SECONDS)]
             if self._answers in readable and (came := os.read(self._answers, 4096)):
                 self._came += came
             elif readable:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from select import select
+from selectors import EVENT_READ, DefaultSelector
 
 from app.cluster.judgement import ANSWER_SECONDS, Judgement, Verdict
 from app.cluster.stopping import Stopping
@@ -54,6 +54,9 @@ class RollCall:
         self._all_heard = threading.Event()
         self._guarding = True  # until the training ends, or has noticed a loss by itself
         self._bell, self._ear = socket.socketpair()
+        self._selector = DefaultSelector()  # select() fails on descriptors above 1,023
+        for each in (self._datagrams, self._ear):
+            self._selector.register(each, EVENT_READ)
         self.stopping = Stopping(others, self._ring)
 
     def start(self, abandon: Abandon) -> None:
@@ -130,7 +133,8 @@ class RollCall:
     def _listen(self, until: float) -> None:
         """Hear words until then, or until the training rings."""
         while True:
-            readable, _, _ = select([self._datagrams, self._ear], [], [], max(0.0, until - time.monotonic()))
+            events = self._selector.select(max(0.0, until - time.monotonic()))
+            readable = [key.fileobj for key, _ in events]
             if self._datagrams in readable:
                 self._hear()
             if self._ear in readable:

@@ -15,6 +15,7 @@ import pytest
 from app.cluster.identity import identify
 from app.cluster.join import join
 from app.cluster.members import Cluster
+from app.cluster.roll_call import RollCall, listen
 from app.errors import PeerLostError
 from app.machine.interrupt import end_on_signal
 from app.modes import MODES
@@ -123,6 +124,23 @@ def test_a_silent_rank_is_lost_after_the_peer_timeout_and_says_so_when_it_wakes(
         assert "lost rank" not in output
     finally:
         ranks.processes[sleeper].kill()
+
+
+def unheard_above_1023(cluster: Cluster) -> list[list[int]]:
+    """By two roll calls whose descriptors are beyond what select() takes."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    for _ in range(1024):
+        os.open(os.devnull, os.O_RDONLY)
+    sockets = [listen("127.0.0.1") for _ in range(2)]
+    addresses = [each.getsockname() for each in sockets]
+    calls = [RollCall(each, rank, addresses, "password", 60) for rank, each in enumerate(sockets)]
+    for each in calls:
+        each.start(lambda _: None)
+    return [each.unheard(time.monotonic() + group.PATIENCE_SECONDS / 2) for each in calls]
+
+
+def test_a_roll_call_hears_others_in_a_process_with_a_thousand_open_files() -> None:
+    assert run_group(1, unheard_above_1023) == [[[], []]]
 
 
 def hang(cluster: Cluster, outputs: Path) -> None:
