@@ -3,6 +3,7 @@
 import gzip
 import os
 import shutil
+import time
 import urllib.request
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -15,6 +16,7 @@ from app.machine.interrupt import CleanUps
 from app.machine.say import Say
 
 SILENCE_SECONDS = 30.0  # then the next server is tried
+LEAST_BYTES, LEAST_SECONDS = 600_000, 60.0  # a server that sends fewer bytes in this time is given up as well
 CHUNK_BYTES = 2**20
 PROGRESS_BYTES = 20_000_000
 PUBLISHED_BYTES = {  # of each archive, by its MD5: a file of another size need not be read
@@ -109,9 +111,14 @@ def _download(archive: Archive, target: Path, say: Say) -> None:
 def _fetch(url: str, target: Path, say: Say) -> None:
     with urllib.request.urlopen(url, timeout=SILENCE_SECONDS) as answer, target.open("wb") as file:  # noqa: S310
         whole = f" of {int(answer.headers['Content-Length']) / 1e6:.0f}" if answer.headers["Content-Length"] else ""
-        shown = 0
-        while chunk := answer.read(CHUNK_BYTES):
+        shown = counted = 0
+        began = time.monotonic()
+        while chunk := answer.read1(CHUNK_BYTES):  # read() would wait for a whole chunk
             file.write(chunk)
+            if time.monotonic() - began > LEAST_SECONDS:
+                if file.tell() - counted < LEAST_BYTES:
+                    raise TimeoutError(f"sent fewer than {LEAST_BYTES:,} bytes in {LEAST_SECONDS:g} s")
+                counted, began = file.tell(), time.monotonic()
             if file.tell() >= shown + PROGRESS_BYTES:
                 shown = file.tell()
                 say(f"  {shown / 1e6:.0f}{whole} MB")

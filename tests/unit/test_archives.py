@@ -5,7 +5,9 @@ import http.server
 import re
 import tarfile
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 from torchvision.datasets import CIFAR10, MNIST
 
-from app.datasets import prepared
+from app.datasets import archives, prepared
 from app.errors import LockstepError, SettingError
 from app.machine.folders import DATA, PREPARED
 from app.settings.fields import DatasetName
@@ -140,6 +142,41 @@ def test_the_second_mirror_is_tried_where_the_first_fails(
     make("mnist")
     assert len(prepared.load("mnist").train) == TRAIN
     assert {path.name for path in DATA.iterdir()} == {name for name, _ in MNIST.resources}
+
+
+class Drips(http.server.BaseHTTPRequestHandler):
+    """Never silent for long, and never done in time."""
+
+    whole_answers = 0
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "200")
+        self.end_headers()
+        with suppress(ConnectionError):
+            for _ in range(200):
+                self.wfile.write(b"x")
+                time.sleep(0.02)
+            Drips.whole_answers += 1
+
+
+def test_a_server_that_sends_too_slowly_is_given_up_for_the_next(
+    monkeypatch: pytest.MonkeyPatch, served: tuple[Path, str]
+) -> None:
+    folder, address = served
+    content = bytes(100_000)
+    (folder / "archive").write_bytes(content)
+    monkeypatch.setattr(archives, "LEAST_BYTES", 1000)
+    monkeypatch.setattr(archives, "LEAST_SECONDS", 0.5)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Drips) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        urls = (f"http://127.0.0.1:{server.server_port}/archive", f"{address}archive")
+        said: list[str] = []
+        path = archives.obtain(archives.Archive("archive", published.md5(content), urls), said.append, [])
+        server.shutdown()
+    assert said == [f"downloading {url}" for url in urls]
+    assert Drips.whole_answers == 0
+    assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize(
