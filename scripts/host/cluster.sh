@@ -322,6 +322,7 @@ tell_who_died() {
     rank0_ended=$(docker inspect --format '{{.State.FinishedAt}}' "$(container_of rank0)")
     records=$(find "$RUN_FOLDER" -maxdepth 1 -name 'rank-*.jsonl' -size +0 -newer "$CLAIM" 2>/dev/null) || true
     while read -r ended code container name; do
+        ((code != 143)) || [[ ! $(hopeless) ]] || continue # this script has stopped it
         output=$(docker logs --tail "$LAST_LINES" "$container" 2>&1)
         if ((code > 128)); then
             how="was killed by $(name_of_signal $((code - 128)))"

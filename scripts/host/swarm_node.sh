@@ -282,8 +282,8 @@ goes_on_after() {
     ((code != 0 && $(rank_containers | wc -l) <= MAX_RESTARTS)) && [[ ! $(ended_as_any "$run") ]]
 }
 
-# The exit code of an attempt that ended in a way that would come again, if there was one.
-ended_as_any() { sed -n 's/.*"exit_code": \([0-9]*\), "comes_again": true.*/\1/p' "$FOLDER/results/$1/attempts.jsonl" 2>/dev/null | tail -n 1; }
+# The exit code of the last attempt, if that was a deterministic failure.
+ended_as_any() { tail -n 1 "$FOLDER/results/$1/attempts.jsonl" 2>/dev/null | sed -n 's/.*"exit_code": \([0-9]*\), "comes_again": true.*/\1/p'; }
 
 state_of_rank0() { docker inspect --format '{{.State.Status}}' "$(rank_containers | head -n 1)" 2>/dev/null || echo gone; }
 
