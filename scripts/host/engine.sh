@@ -2,6 +2,8 @@
 # A working Docker Engine with Compose and buildx: left untouched if it works, otherwise installed and started.
 
 TRIXIE_PACKAGES='docker.io docker-cli docker-compose docker-buildx'
+TRIXIE_SOURCES=/etc/apt/sources.list.d/lockstep-trixie.sources
+TRIXIE_PINS=/etc/apt/preferences.d/lockstep-trixie
 ENGINE_SOCKET=/var/run/docker.sock
 ENGINE_PATIENCE_SECONDS=60
 LEAST_ENGINE=23.0   # the first that builds with BuildKit by default
@@ -116,32 +118,48 @@ install_from_distribution() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$@"
 }
 
-# Debian 12 has no Compose v2, but trixie's packages run on it. Only these four are ever taken from trixie.
+# Debian 12 has no Compose v2, but trixie's packages run on it. These four come from trixie, with its security updates.
+# Any other package comes from trixie only if bookworm has none of that name, or once bookworm is no longer a source.
 add_trixie_source() {
-    local mirror package
-    [[ ! -e /etc/apt/sources.list.d/lockstep-trixie.sources ]] || return 0
+    local mirror security release='Pin: release o=Debian,n=/^trixie(-security|-updates)?$/'
     mirror=$(debian_mirror)
     [[ $mirror ]] || fail "this machine's package sources name no Debian mirror, so Docker cannot be installed from one."
-    as_root tee /etc/apt/sources.list.d/lockstep-trixie.sources >/dev/null <<-END
-	Types: deb
-	URIs: $mirror
-	Suites: trixie
-	Components: main
-	Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
-	END
+    security=$(security_mirror)
+    [[ $security ]] || warn "this machine's package sources name no archive of Debian's security updates, so Docker gets none."
     {
-        printf 'Package: *\nPin: release n=trixie\nPin-Priority: -1\n'
-        for package in $TRIXIE_PACKAGES; do
-            printf '\nPackage: %s\nPin: release n=trixie\nPin-Priority: 990\n' "$package"
-        done
-    } | as_root tee /etc/apt/preferences.d/lockstep-trixie >/dev/null
+        trixie_source "$mirror" trixie
+        [[ -z $security ]] || trixie_source "$security" trixie-security
+    } | as_root tee "$TRIXIE_SOURCES" >/dev/null
+    # Below bookworm's 500 and above the 100 of installed versions and backports, so that an upgrade to trixie works.
+    printf 'Package: %s\n%s\nPin-Priority: %s\n\n' \
+        '*' "$release" 400 "$TRIXIE_PACKAGES" "$release" 990 | as_root tee "$TRIXIE_PINS" >/dev/null
 }
 
-# The mirror from which this machine installs Debian, even before it has fetched any lists.
-debian_mirror() {
+trixie_source() {
+    printf '%s\n' 'Types: deb' "URIs: $1" "Suites: $2" 'Components: main' \
+        'Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg' ''
+}
+
+# Docker stays installed. Without a terminal nothing is removed, since removing needs root and ends Docker's updates.
+offer_to_remove_trixie_source() {
+    local answer remove=(rm -f "$TRIXIE_SOURCES" "$TRIXIE_PINS")
+    [[ -e $TRIXIE_SOURCES || -e $TRIXIE_PINS ]] || return 0
+    if [[ -t 0 && -t 2 ]]; then
+        read -rp "Remove the package sources from which Docker was installed and is updated? [y/N] " answer || answer=no
+        [[ $answer != [yY]* ]] || as_root "${remove[@]}"
+    else
+        say "Docker stays installed, with its package sources. To remove those: sudo ${remove[*]}"
+    fi
+}
+
+# The mirrors from which this machine installs Debian and its security updates, even before it has fetched any lists.
+debian_mirror() { first_archive '/debian/? main$'; }
+security_mirror() { first_archive '^[^ ]*-security .* main$'; }
+
+first_archive() {
     # shellcheck disable=SC2016
-    apt-get indextargets --no-release-info --format '$(SITE) $(REPO_URI) $(COMPONENT)' 'Created-By: Packages' |
-        awk '$2 ~ /\/debian\/?$/ && $3 == "main" { print $2; exit }'
+    apt-get indextargets --no-release-info --format '$(RELEASE) $(REPO_URI) $(COMPONENT)' 'Created-By: Packages' |
+        awk -v entry="$1" '$0 ~ entry { print $2; exit }'
 }
 
 start_engine() {

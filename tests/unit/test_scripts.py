@@ -1,5 +1,8 @@
 """The scripts' own decisions, each function called in a real bash."""
 
+import hashlib
+import os
+import pty
 import re
 import shutil
 import subprocess
@@ -305,6 +308,76 @@ def test_every_part_has_packages_on_the_distributions_that_are_known(part: str, 
     code, packages = bash(f"packages_for {part} '{distribution}'")
     assert code == 0
     assert "docker" in packages
+
+
+def made_up_suite(archive: Path, suite: str, more: str = "", **versions: int) -> str:
+    """An unsigned suite of Debian in a folder; gives its line for sources.list."""
+    packages = "".join(
+        f"Package: {name}\nVersion: {version}\nArchitecture: amd64\nFilename: {name}\nSize: 1\n\n"
+        for name, version in versions.items()
+    )
+    folder = archive / "dists" / suite / "main/binary-amd64"
+    folder.mkdir(parents=True)
+    (folder / "Packages").write_text(packages)
+    sha256 = hashlib.sha256(packages.encode()).hexdigest()
+    (archive / "dists" / suite / "Release").write_text(
+        f"Origin: Debian\nCodename: {suite}\nSuite: {suite}\nComponents: main\nArchitectures: amd64\n{more}"
+        f"SHA256:\n {sha256} {len(packages)} main/binary-amd64/Packages\n"
+    )
+    return f"deb file:{archive} {suite} main\n"
+
+
+def test_only_docker_comes_from_trixie_until_the_machine_itself_is_upgraded(tmp_path: Path) -> None:
+    """The whole of apt, on archives in folders. An earlier version's pins kept every package from an upgrade."""
+    etc, debian, security = tmp_path / "etc/apt", tmp_path / "debian", tmp_path / "debian-security"
+    later = "NotAutomatic: yes\nButAutomaticUpgrades: yes\n"
+    bookworm = made_up_suite(debian, "bookworm", docker=1, libc=1)
+    bookworm += made_up_suite(security, "bookworm-security", libc=2)
+    trixie = made_up_suite(debian, "trixie", docker=3, libc=3)
+    trixie += made_up_suite(debian, "trixie-updates", libc=4)
+    trixie += made_up_suite(security, "trixie-security", docker=5, libc=5)
+    trixie += made_up_suite(debian, "trixie-backports", later, docker=3, libc=6)
+    for folder in (etc / "sources.list.d", etc / "preferences.d", tmp_path / "var/lib/apt/lists/partial"):
+        folder.mkdir(parents=True)
+    sources, pins = etc / "sources.list.d/lockstep-trixie.sources", etc / "preferences.d/lockstep-trixie"
+    sources.touch()
+    pins.write_text("Package: *\nPin: release n=trixie\nPin-Priority: -1\n")
+    (tmp_path / "status").write_text("Package: libc\nStatus: install ok installed\nVersion: 2\nArchitecture: amd64\n")
+    configuration = tmp_path / "apt.conf"
+    configuration.write_text(
+        f'Dir "{tmp_path}"; Dir::State::status "{tmp_path}/status"; APT::Architecture "amd64"; '
+        'APT::Sandbox::User "root"; Acquire::AllowInsecureRepositories "true";'
+    )
+
+    def candidates(own_sources: str, first: str = "") -> list[str]:
+        (etc / "sources.list").write_text(own_sources)
+        names = f'as_root() {{ "$@"; }}; TRIXIE_SOURCES={sources}; TRIXIE_PINS={pins}; TRIXIE_PACKAGES=docker'
+        command = f"{names}; {first} apt-get update >&2 && apt-cache policy docker libc"
+        code, output = bash(command, APT_CONFIG=str(configuration))
+        assert code == 0, output
+        return re.findall(r"Candidate: (\S+)", output)
+
+    assert candidates(bookworm, "add_trixie_source;") == ["5", "2"]
+    assert candidates(trixie) == ["5", "5"]
+
+
+def test_docker_s_package_sources_are_removed_only_if_somebody_says_so(tmp_path: Path) -> None:
+    files = [tmp_path / "sources", tmp_path / "pins"]
+    for file in files:
+        file.touch()
+    offer = f'as_root() {{ "$@"; }}; TRIXIE_SOURCES={files[0]}; TRIXIE_PINS={files[1]}; offer_to_remove_trixie_source'
+    code, output = bash(f"{offer} </dev/null")
+    assert code == 0
+    assert f"sudo rm -f {files[0]} {files[1]}" in output
+    for answer, kept in (("", True), ("y", False)):
+        ours, theirs = pty.openpty()
+        os.write(ours, f"{answer}\n".encode())
+        command = ["bash", "-c", f"{PARTS}; {offer}"]
+        subprocess.run(command, cwd=ROOT, stdin=theirs, stderr=theirs, check=True, timeout=60)
+        os.close(theirs)
+        os.close(ours)
+        assert [file.exists() for file in files] == [kept, kept]
+    assert bash(offer) == (0, "")
 
 
 @pytest.mark.parametrize(
