@@ -3,6 +3,7 @@
 # A node has folders that no other machine sees. The user's machine and the switch see the files of this one.
 set -euo pipefail
 folder=$1 kind=$2 name=${1##*/}
+ssh_server=$(dirname "${BASH_SOURCE[0]}")/../../.venv/openssh # unpacked by scripts/test; absent if this machine has its own
 
 # What is written to these folders stays in the machine.
 mount --make-rprivate /
@@ -31,6 +32,8 @@ if [[ $kind == node ]]; then
     mount -t tmpfs -o mode=700 root /root
     mount -t tmpfs run /run
     mkdir /run/lock /run/sshd
+    [[ ! -d $ssh_server ]] || mount -t overlay -o "lowerdir=$ssh_server/usr:/usr" usr /usr
+    getent passwd sshd >/dev/null || useradd --system --home-dir /run/sshd --shell /usr/sbin/nologin sshd
     mount -t tmpfs -o mode=1777 tmp /tmp
 fi
 echo ready
