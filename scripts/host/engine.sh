@@ -5,6 +5,7 @@ TRIXIE_PACKAGES='docker.io docker-cli docker-compose docker-buildx'
 TRIXIE_SOURCES=/etc/apt/sources.list.d/lockstep-trixie.sources
 TRIXIE_PINS=/etc/apt/preferences.d/lockstep-trixie
 ENGINE_SOCKET=/var/run/docker.sock
+ENGINE_INIT_SCRIPT=/etc/init.d/docker
 ENGINE_PATIENCE_SECONDS=60
 LEAST_ENGINE=23.0   # the first that builds with BuildKit by default
 LEAST_COMPOSE=2.22  # the first that merges the two documents of compose.yaml
@@ -179,12 +180,13 @@ start_engine() {
     done
 }
 
-# The init script raises limits first, and fails on a machine that may not raise them.
+# The init script raises limits first, and fails on a machine that may not raise them. There it runs without `ulimit`:
+# called directly, since `service` clears the environment.
 start_engine_without_systemd() {
     as_root service docker start >/dev/null 2>&1 && return
-    grep -qs '^ulimit()' /etc/default/docker ||
-        echo 'ulimit() { :; }  # this machine may not raise its limits' | as_root tee -a /etc/default/docker >/dev/null
-    quietly as_root service docker start || fail 'the Docker engine could not be started; the reason stands above.'
+    # shellcheck disable=SC2016
+    quietly as_root env -i PATH="$PATH" sh -c 'ulimit() { :; }; . "$0"' "$ENGINE_INIT_SCRIPT" start ||
+        fail 'the Docker engine could not be started; the reason stands above.'
 }
 
 # They survive a power cut, and the engine mistakes them for those of a running engine.

@@ -395,6 +395,21 @@ def test_elsewhere_it_says_what_to_install(system: str, distribution: str, advic
     assert advice in output
 
 
+def test_an_init_script_that_may_not_raise_limits_starts_the_engine_without_a_change_to_its_settings(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "docker"
+    script.write_text(
+        "#!/bin/sh\nset -e\n"
+        'if [ "$1" = start ]; then ulimit -n not-allowed; "$0" status; fi\n'
+        f'echo "$1${{SETTING:-}}" >>{tmp_path}/calls\n'
+    )
+    script.chmod(0o755)
+    stand_ins = f'as_root() {{ "$@"; }}; service() {{ {script} start; }}; ENGINE_INIT_SCRIPT={script}'
+    assert bash(f"{stand_ins}; start_engine_without_systemd", SETTING="leaks") == (0, "")
+    assert (tmp_path / "calls").read_text().split() == ["status", "start"]
+
+
 @pytest.mark.parametrize(
     ("version", "accepted"),
     [("2.21.0", False), ("v2.9.0", False), ("2.22.0", True), ("2.26.1-4", True), ("v2.40.3", True), ("5.0.0", True)],
