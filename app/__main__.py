@@ -14,7 +14,7 @@ from app.errors import LockstepError, SettingError, StoppedError
 from app.machine.folders import unwritten
 from app.machine.interrupt import end_on_signal, take_the_end
 from app.machine.quick_imports import quick_imports
-from app.machine.say import say, shown
+from app.machine.say import for_terminal, say, shown
 from app.settings import environment, explanations, texts
 from app.settings.fields import Settings
 from app.settings.launchers import OPTIONS
@@ -88,7 +88,8 @@ def main() -> int:
         return stopped.exit_code
     except LockstepError as error:
         take_the_end()
-        print("\n".join([f"error: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr, flush=True)
+        told = "\n".join([f"error: {error}", *getattr(error, "__notes__", [])])
+        print(for_terminal(told), file=sys.stderr, flush=True)
         return error.exit_code
     except OSError as error:
         take_the_end()

@@ -1,7 +1,5 @@
 """The command `conformance`: a built-in mode, or a file from standard input; a verdict in words or as a row."""
 
-import csv
-import io
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -14,7 +12,7 @@ from app.extensions import reading
 from app.extensions.files import path_of
 from app.extensions.loading import load
 from app.gradient_sync import mode_class, own_mode
-from app.machine.say import Say, shown
+from app.machine.say import Say, as_csv, shown
 from app.modes import MODES
 from app.settings.explanations import hint
 
@@ -48,11 +46,8 @@ def check(name: str, called: str, own: Sequence[str], say: Say, *, table: bool =
 
 
 def row(called: str, verdict: str, law: str, case: str, seconds: float) -> str:
-    """A line of the table; a text that a spreadsheet would take for a formula is none."""
-    line = io.StringIO()
-    cells = [f"'{cell}" if cell[:1] in ("=", "+", "-", "@") else cell for cell in (called, verdict, law, case)]
-    csv.writer(line, lineterminator="").writerow([*cells, f"{seconds:.1f}"])
-    return line.getvalue()
+    """A line of the table."""
+    return as_csv([(called, verdict, law, case, f"{seconds:.1f}")]).rstrip("\n")
 
 
 def words(called: str, verdict: Verdict) -> list[str]:

@@ -1,8 +1,11 @@
-"""What numbers in records can be: no clock, disk or network goes beyond, and sums and squares have room."""
+"""What values in records can be: no clock, disk or network exceeds the bounds, and sums and squares have room."""
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
+
+from app.machine.folders import RUN_NAME
+from app.machine.say import escaped
 
 CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False)  # of a record that another version's would not pass for
 
@@ -23,3 +26,6 @@ Seconds = Annotated[float, _SECONDS]
 SecondsOrNull = Annotated[float | None, _SECONDS]
 Elapsed = Annotated[float, _ELAPSED]
 ElapsedOrNull = Annotated[float | None, _ELAPSED]
+
+Text = Annotated[str, AfterValidator(escaped)]  # read from a file that anybody may have written
+RunName = Annotated[str, Field(pattern=f"^{RUN_NAME.pattern}$")]

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from app.machine.folders import replace_file
 from app.machine.interfaces import Carried
-from app.records.bounds import MOST_NUMBER, Count, Number, NumberOrNull, Positive, SecondsOrNull, Speed
+from app.records.bounds import MOST_NUMBER, Count, Number, NumberOrNull, Positive, RunName, SecondsOrNull, Speed, Text
 
 FILE = "manifest.json"
 MOST_BYTES = 2**26  # of the file; a hundred ranks take a thousandth of this
@@ -16,7 +16,7 @@ ALWAYS_SET = ("sync_mode", "model", "dataset")  # what every reader of a run ask
 
 WAYS = ("sent", "received")  # the directions of a link
 
-Setting = bool | int | float | str | None
+Setting = bool | int | float | Text | None
 
 
 @dataclass(frozen=True)
@@ -67,20 +67,20 @@ class Participant:
     """One rank: the machine under it, its share of the bytes, and its link."""
 
     rank: Count
-    name: str
-    address: str
+    name: Text
+    address: Text
     threads: Positive
     cores: Positive
     quota_cpus: NumberOrNull
     fair_share_cpus: Number
     memory_bytes: Count
-    cpu_model: str
-    host_boot_id: str
-    interface: str
+    cpu_model: Text
+    host_boot_id: Text
+    interface: Text
     formula_bytes_sent_per_step: Number
     link: Link | None  # null where LINK_CHECK is off, and for a single rank
-    kernel: str | None = None  # its release; null, as the next two, in older records
-    congestion_control: str | None = None  # of TCP
+    kernel: Text | None = None  # its release; null, as the next two, in older records
+    congestion_control: Text | None = None  # of TCP
     interfaces: list[Carried] | None = None  # those that lead out of the machine, before the first step
 
 
@@ -88,21 +88,21 @@ class Participant:
 class Versions:
     """The software, on rank 0."""
 
-    lockstep: str
-    python: str
-    torch: str
-    numpy: str
-    kernel: str
-    blas: str | None = None  # the libraries that multiply matrices; null in older records
+    lockstep: Text
+    python: Text
+    torch: Text
+    numpy: Text
+    kernel: Text
+    blas: Text | None = None  # the libraries that multiply matrices; null in older records
 
 
 @dataclass(frozen=True)
 class Image:
     """The image that the program runs in, on rank 0."""
 
-    git_revision: str | None
-    source_sha256: str
-    system: str | None
+    git_revision: Text | None
+    source_sha256: Text
+    system: Text | None
 
 
 @dataclass(frozen=True)
@@ -117,23 +117,23 @@ class ModeCost:
 class Manifest:
     """A run: its settings, its ranks, and the software and hardware under it."""
 
-    run: str
-    started_at: str
+    run: RunName
+    started_at: Text
     world_size: Positive
-    settings: dict[str, Setting]  # by name in small letters
+    settings: dict[Text, Setting]  # by name in small letters
     plan: Plan
-    dataset: str
+    dataset: Text
     parameters: Count
     gradient_bytes: Count
     sync_seconds_at_least: NumberOrNull  # null where the links were not measured
     ranks: list[Participant]
-    warnings: list[str]
+    warnings: list[Text]
     versions: Versions
     image: Image
-    given: dict[str, Setting] | None = None  # settings of rank 0 that were not left to their defaults
-    modes: dict[str, ModeCost] | None = None  # by name, all that synchronise; null where the links were not measured
-    layout_cpu_seconds: dict[str, Number] | None = None  # of a small step; null where no memory layout was measured
-    dataset_sha256: str | None = None  # of its arrays, as they were prepared; null in older records
+    given: dict[Text, Setting] | None = None  # settings of rank 0 that were not left to their defaults
+    modes: dict[Text, ModeCost] | None = None  # by name, all that synchronise; null where the links were not measured
+    layout_cpu_seconds: dict[Text, Number] | None = None  # of a small step; null where no memory layout was measured
+    dataset_sha256: Text | None = None  # of its arrays, as they were prepared; null in older records
 
     @classmethod
     def read(cls, run_folder: Path) -> "Manifest":

@@ -1,11 +1,11 @@
 """What a table is: columns, each with its heading, its unit and where its value comes from."""
 
-import csv
-import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeGuard
+
+from app.machine.say import as_csv
 
 Value = str | float | bool | None
 
@@ -74,11 +74,7 @@ class Table:
 
     def csv(self) -> str:
         """All digits; a value that was not measured is an empty field."""
-        target = io.StringIO()
-        writer = csv.writer(target, lineterminator="\n")
-        writer.writerow(column.name for column in self.columns)
-        writer.writerows([["" if value is None else value for value in row] for row in self.rows])
-        return target.getvalue()
+        return as_csv([[column.name for column in self.columns], *self.rows])
 
     def on_page(self) -> Self:
         """Without columns for what was published where nothing was; the file has them in any case."""

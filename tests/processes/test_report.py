@@ -377,8 +377,7 @@ def test_a_rounded_number_is_still_the_same(value: float) -> None:
 
 def test_names_are_shown_and_never_run(place: Path, browser: Browser, tmp_path: Path) -> None:
     folder = shutil.copytree(place / "results/pair", tmp_path / "run")
-    rename(folder, HOSTILE)
-    browser.open(page.write(Run(folder)))
+    browser.open(page.write(renamed(folder, HOSTILE)))
     check_harmless(browser)
     assert browser.title == f"Lockstep: {HOSTILE}"
     lines = browser.text()
@@ -392,9 +391,11 @@ def test_names_are_no_code_in_drawings_either(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names = [f"{HOSTILE} {number}" for number in (1, 2)]
-    for name, source in zip(names, RUNS, strict=True):
-        rename(shutil.copytree(place / "results" / source, tmp_path / name[-1]), name)
-    path = page.write_comparison([Run(tmp_path / name[-1]) for name in names])
+    runs = [
+        renamed(shutil.copytree(place / "results" / source, tmp_path / name[-1]), name)
+        for name, source in zip(names, RUNS, strict=True)
+    ]
+    path = page.write_comparison(runs)
     assert path.parent.parent == Path("results/comparisons")
     browser.open(path, NARROW)
     check_harmless(browser)
@@ -412,20 +413,24 @@ def test_long_names_find_room(
     length: int, place: Path, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for number in ("1", "2"):
-        rename(shutil.copytree(place / "results/pair", tmp_path / number), number * length)
-    browser.open(page.write_comparison([Run(tmp_path / number) for number in ("1", "2")]), NARROW)
+    runs = [
+        renamed(shutil.copytree(place / "results/pair", tmp_path / number), number * length) for number in ("1", "2")
+    ]
+    browser.open(page.write_comparison(runs), NARROW)
     check_drawings(browser.ask(DRAWN))
     check_width(browser, NARROW)
 
 
-def rename(folder: Path, name: str) -> None:
-    """Give a run this name, and let it stand wherever else somebody may put words."""
+def renamed(folder: Path, name: str) -> Run:
+    """A run that is called by this name, which stands wherever else somebody may put words."""
     manifest = content(folder / "manifest.json")
-    manifest["run"] = manifest["settings"]["run_name"] = manifest["dataset"] = name
+    manifest["settings"]["run_name"] = manifest["dataset"] = name
     manifest["ranks"][0] |= {"name": f"name {name}", "cpu_model": f"model {name}"}
     manifest["warnings"].append(f"warning {name}")
     (folder / "manifest.json").write_text(json.dumps(manifest))
+    run = Run(folder)
+    run.called = name
+    return run
 
 
 def check_harmless(browser: Browser) -> None:

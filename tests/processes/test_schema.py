@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, get_args, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -163,7 +163,7 @@ def test_the_fields_are_those_of_the_program(name: str) -> None:
     own = {field.name: hints[field.name] for field in fields(CLASSES[name])}
     assert set(SCHEMA["$defs"][name]["properties"]) == {*own, *(["kind"] if name in records.KINDS else [])}
     for field, hint in own.items():
-        types = get_args(hint) if isinstance(hint, UnionType) else [hint]
+        types = get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint]
         takes = validator(f"{name}/properties/{field}").is_valid
         fraction = takes(0.5) or takes(1.5)  # some are at most 1, a ratio may be at least 1
         assert (field, takes(None), fraction) == (field, NoneType in types, float in types)

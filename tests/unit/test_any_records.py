@@ -1,7 +1,10 @@
 """Whatever stands in a run's files is read, or refused in a line that names the file; and nothing takes long."""
 
 import copy
+import csv
+import io
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.errors import LockstepError
+from app.machine.say import for_terminal
 from app.records import lines as records
 from app.records.lines import Clock, Evaluation, Message, PhaseSeconds, Record, Step, Usage
 from app.records.summary import is_complete
@@ -224,6 +228,29 @@ def test_a_sparse_file_of_a_terabyte_is_refused_at_its_first_line(tmp_path: Path
 def test_a_folder_without_a_manifest_is_no_run(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path)
     assert "is no run" in (read(tmp_path) or "")
+
+
+@pytest.mark.parametrize("name", ["=HYPERLINK(1)", "-a", "a\x1b[2J", "../a", "a/b", "a\n", ""])
+def test_a_run_whose_name_cannot_be_a_folder_s_is_refused(folder: Path, name: str) -> None:
+    (folder / "manifest.json").write_text(json.dumps(MANIFEST | {"run": name}))
+    assert "not a run's: run: " in (read(folder) or "")
+
+
+def test_a_stranger_s_texts_neither_control_the_terminal_nor_become_formulas(folder: Path, tmp_path: Path) -> None:
+    hostile = {"model": "=HYPERLINK(1)", "sync_mode": "\x1b]0;\a\nerror: forged", "dataset": "@a\r"}
+    other = tmp_path / "other\x1b[2J"
+    shutil.copytree(folder, other)
+    for each, settings_of in ((folder, MANIFEST["settings"]), (other, MANIFEST["settings"] | hostile)):
+        (each / "manifest.json").write_text(json.dumps(MANIFEST | {"settings": settings_of}))
+        write(each, 0, RECORDS)
+    told: list[str] = []
+    compare([str(folder), str(other)], told.append)
+    printed = for_terminal("\n".join(told))
+    assert all(line.isprintable() for line in printed.split("\n"))
+    assert printed.count("error: forged") == printed.count(r"\nerror: forged") > 0
+    cells = [cell for row in csv.reader(io.StringIO(comparison.compared([Run(other)]).csv())) for cell in row]
+    assert "'=HYPERLINK(1)" in cells
+    assert all(cell.isprintable() and not cell.startswith(("=", "+", "@")) for cell in cells)
 
 
 def test_a_step_number_that_no_run_has_is_told_and_takes_no_time(folder: Path) -> None:

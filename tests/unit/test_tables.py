@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.machine.say import as_csv, say
 from app.report.series import MOST_POINTS, series, thinned
 from app.report.sorting import places
 from app.report.table import DIGITS, MEGABYTES, MISSING, PERCENT, SECONDS, TEXT, Column, Table, Unit
@@ -73,6 +74,16 @@ def test_all_columns_of_a_table_share_a_unit_because_they_are_compared() -> None
 def test_the_file_keeps_all_digits() -> None:
     value = 0.1 + 0.2
     assert table([value, 25e9], unit=SECONDS).csv().splitlines() == ["column_0", repr(value), "25000000000.0"]
+
+
+@pytest.mark.parametrize("formula", ["=1+1", "+1", "-1", "@sum"])
+def test_a_text_in_the_file_is_no_formula_and_a_number_stays_one(formula: str) -> None:
+    assert as_csv([(formula, -1.5, None, "a\n\x1b")]) == f"'{formula},-1.5,,a\\n\\x1b\n"
+
+
+def test_what_a_command_prints_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    say("a\x1b[2J\nb\r")
+    assert capsys.readouterr().out == "a\\x1b[2J\nb\\r\n"
 
 
 @given(st.integers(1, 3000))
