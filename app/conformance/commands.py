@@ -26,7 +26,7 @@ def check(name: str, called: str, own: Sequence[str], say: Say, *, table: bool =
     """The exit code: 0 if the mode conforms, 1 if not; a SettingError for what is no mode at all."""
     keep_out_of_reach()
     called = called or name
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         try:
             submission = _of_input(Path(folder), called) if name == STANDARD_INPUT else _built_in(name, own)
         except SettingError as error:

@@ -42,9 +42,11 @@ def keep_out_of_reach() -> None:
     """For the checker: what runs as the same user can neither trace it, write into its output nor interrupt it."""
     ctypes.CDLL(None).prctl(*NOT_DUMPABLE)
     if os.getpid() == 1:
-        # The kernel spares the first process of a container all signals from inside for which it has no handler.
+        # The kernel spares a container's first process all signals from inside for which it has no handler. Ranks must
+        # go on ignoring SIGXFSZ and SIGPIPE: an error says more than the end of the process.
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-            signal.signal(number, signal.SIG_DFL)
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
 
 
 def end_all_others() -> None:

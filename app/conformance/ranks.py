@@ -32,6 +32,7 @@ from app.machine.say import escaped
 GRACE_SECONDS = 0.3  # after the first trouble, for the rank that is its cause
 TRACE_SECONDS = 1.0
 MOST_BYTES = 256 << 20  # of an answer
+MOST_NOTES = 100_000  # in a trial, which has one for each step
 MOST_SAID = 400  # characters of what a rank says
 
 
@@ -122,7 +123,7 @@ class _Rank:
     output: int  # a file in memory that takes all it prints
     file: str
     place: str = ""  # where it said it was, last
-    notes: int = 0  # how often it said so
+    notes: int = 0  # how often it said so since it was asked
     answer: bytes | None = None
     trouble: str = ""  # what it did
     detail: str = ""  # and what it said
@@ -147,7 +148,7 @@ class _Rank:
         return self.channel.fileno()
 
     def ask(self, request: Request) -> None:
-        self.answer, self.place = None, ""
+        self.answer, self.place, self.notes = None, "", 0
         with suppress(OSError):  # its end is noticed when it does not answer
             self.channel.sendall(framed(ANSWER, pickle.dumps(request)))
 
@@ -187,6 +188,8 @@ class _Rank:
         words = escaped(payload[:MOST_SAID].decode(errors="replace"))
         if kind == NOTE:
             self.place, self.notes = f"in {words}", self.notes + 1
+            if self.notes > MOST_NOTES:
+                raise ValueError(self.notes)
         else:
             told = json.loads(payload)
             self.was_left = bool(told["was_left"])

@@ -74,11 +74,23 @@ class Killer(AllReduce):
         os._exit(0)
 """
 
+PRINTER = """import os
+import signal
+from app.gradient_sync.all_reduce import AllReduce
+class Printer(AllReduce):
+    def average(self, values):
+        for number in signal.valid_signals():
+            os.kill(1, number)
+        while True:
+            print("submission,conforms,,,")
+"""
+
 
 def test_a_folder_of_submissions_becomes_a_table_whatever_they_do(used_clone: Clone) -> None:
     put(used_clone, "submissions/anna/my_mode.py", (ROOT / "examples/part_2b.py").read_text())
     put(used_clone, 'submissions/=bob, "b".py', KILLER)
     put(used_clone, "submissions/carol.py", "nothing = 0\n")
+    put(used_clone, "submissions/dora.py", PRINTER)
     code, output = used_clone.run("bash", "-c", "scripts/conformance --all submissions > table.csv")
     assert code == 1, output
     header, *rows = csv.reader(io.StringIO((used_clone.folder / "table.csv").read_text()))
@@ -86,8 +98,10 @@ def test_a_folder_of_submissions_becomes_a_table_whatever_they_do(used_clone: Cl
     assert [row[:3] for row in rows] == [
         ['\'=bob, "b".py', "broken", "ends"],
         ["carol.py", "refused", ""],
+        ["dora.py", "broken", "ends"],
         ["anna/my_mode.py", "broken", "ends"],
     ]
-    assert "TODO 1: sum up this gradient" in rows[2][3]
+    assert "more than 1 MiB" in rows[2][3]
+    assert "TODO 1: sum up this gradient" in rows[3][3]
     assert used_clone.run("scripts/conformance", "--all", "nowhere")[0] == 2
     assert "lockstep-conformance" not in used_clone.run("docker", "ps", "--all", "--format", "{{.Names}}")[1]

@@ -47,6 +47,8 @@ MISBEHAVING = {
     "prints": ("while True: print('conforms' * 1000)", "it printed, or wrote to a file, more than 1 MiB"),
     "writes to the checker": ("os.write(3, b'conforms' * 100)", "has sent the checker something of its own"),
     "answers": ("os.write(3, b'A' + bytes(7) + b'!' + b'x' * 33)", "has sent the checker something of its own"),
+    "talks": ("while True: os.write(3, (b'N' + bytes(8)) * 1000)", "has sent the checker something of its own"),
+    "looks into the checker": ("open(f'/proc/{os.getppid()}/mem', 'rb')", "PermissionError"),
     "is of no law": ("type(self).law = 'mine'", "its `law` is exact, mine; allowed is one of exact, unbiased"),
     "is of a law for some": (
         "type(self).law = 'exact' if self._communicator.world_size > 2 else 'contraction'",
