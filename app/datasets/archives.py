@@ -6,8 +6,10 @@ import shutil
 import time
 import urllib.request
 from dataclasses import dataclass
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread
 
 from app.datasets import faults, lookup
 from app.errors import LockstepError, SettingError
@@ -109,7 +111,7 @@ def _download(archive: Archive, target: Path, say: Say) -> None:
 
 
 def _fetch(url: str, target: Path, say: Say) -> None:
-    with urllib.request.urlopen(url, timeout=SILENCE_SECONDS) as answer, target.open("wb") as file:  # noqa: S310
+    with _ask(url) as answer, target.open("wb") as file:
         whole = f" of {int(answer.headers['Content-Length']) / 1e6:.0f}" if answer.headers["Content-Length"] else ""
         shown = counted = 0
         began = time.monotonic()
@@ -122,3 +124,23 @@ def _fetch(url: str, target: Path, say: Say) -> None:
             if file.tell() >= shown + PROGRESS_BYTES:
                 shown = file.tell()
                 say(f"  {shown / 1e6:.0f}{whole} MB")
+
+
+def _ask(url: str) -> HTTPResponse:
+    """Wait for the headers, of which there may be many: the limit of the socket is for each read alone."""
+    answers = Queue[HTTPResponse | Exception]()
+
+    def ask() -> None:
+        try:
+            answers.put(urllib.request.urlopen(url, timeout=SILENCE_SECONDS))  # noqa: S310
+        except Exception as error:
+            answers.put(error)
+
+    Thread(target=ask, daemon=True).start()
+    try:
+        answer = answers.get(timeout=LEAST_SECONDS)
+    except Empty:
+        raise TimeoutError(f"sent no headers in {LEAST_SECONDS:g} s") from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer

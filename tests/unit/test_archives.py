@@ -145,19 +145,22 @@ def test_the_second_mirror_is_tried_where_the_first_fails(
 
 
 class Drips(http.server.BaseHTTPRequestHandler):
-    """Never silent for long, and never done in time."""
+    """Never silent for long, and never done in time, either with the headers or with what follows."""
 
     whole_answers = 0
 
     def do_GET(self) -> None:
         self.send_response(200)
-        self.send_header("Content-Length", "200")
-        self.end_headers()
+        if self.path == "/headers":
+            self.flush_headers()
+        else:
+            self.send_header("Content-Length", "200")
+            self.end_headers()
         with suppress(ConnectionError):
             for _ in range(200):
                 self.wfile.write(b"x")
                 time.sleep(0.02)
-            Drips.whole_answers += 1
+            Drips.whole_answers += self.path != "/headers"
 
 
 def test_a_server_that_sends_too_slowly_is_given_up_for_the_next(
@@ -170,7 +173,8 @@ def test_a_server_that_sends_too_slowly_is_given_up_for_the_next(
     monkeypatch.setattr(archives, "LEAST_SECONDS", 0.5)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Drips) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        urls = (f"http://127.0.0.1:{server.server_port}/archive", f"{address}archive")
+        own = f"http://127.0.0.1:{server.server_port}"
+        urls = (f"{own}/archive", f"{own}/headers", f"{address}archive")
         said: list[str] = []
         path = archives.obtain(archives.Archive("archive", published.md5(content), urls), said.append, [])
         server.shutdown()
