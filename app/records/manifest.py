@@ -103,6 +103,8 @@ class Image:
     git_revision: Text | None
     source_sha256: Text
     system: Text | None
+    packages_sha256: Text | None = None  # of the list of all packages; null, as the next, outside an image or if older
+    package_versions: dict[Text, Text] | None = None  # of those that decide numbers and times
 
 
 @dataclass(frozen=True)

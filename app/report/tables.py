@@ -203,7 +203,8 @@ def _settings(run: Run) -> Table:
     rows: dict[str, Value] = {name.upper(): value for name, value in manifest.settings.items()}
     rows |= {"started": manifest.started_at, "parameters": manifest.parameters, "steps": manifest.plan.steps}
     rows |= {f"version of {name}": value for name, value in vars(manifest.versions).items()}
-    rows |= {f"image: {name}": value for name, value in vars(manifest.image).items()}
+    rows |= {f"image: {name}": value for name, value in vars(manifest.image).items() if name != "package_versions"}
+    rows |= {f"package {name}": value for name, value in (manifest.image.package_versions or {}).items()}
     columns: list[Column[tuple[str, Value]]] = [
         Column("", "name", TEXT, lambda row: row[0]),
         Column("", "value", Unit(EXACT.words, right=False), lambda row: row[1]),

@@ -19,7 +19,7 @@ from app.link.measured import speed_of
 from app.machine import process
 from app.machine.cpus import fair_share
 from app.machine.interfaces import Carried
-from app.machine.source import git_revision, source_sha256
+from app.machine.source import git_revision, package_versions, packages_sha256, source_sha256
 from app.modes import MODES
 from app.records.manifest import Image, Link, Manifest, ModeCost, Participant, Versions
 from app.settings.fields import Settings
@@ -72,7 +72,11 @@ def gather(
             blas=process.blas(),
         ),
         image=Image(
-            git_revision=git_revision(), source_sha256=source_sha256(files.sources(settings.own)), system=_system()
+            git_revision=git_revision(),
+            source_sha256=source_sha256(files.sources(settings.own)),
+            system=_system(),
+            packages_sha256=packages_sha256(),
+            package_versions=package_versions(),
         ),
         given=settings.model_dump(mode="json", include=settings.model_fields_set - OF_ONE_START),
         modes=_modes(settings, size, speeds) if speeds and plain else None,

@@ -29,6 +29,7 @@ def test_any_number_of_workers_and_cores_that_too_many_share_are_said(clone: Clo
     assert len(list((clone.folder / "results/latest").glob("rank-*.jsonl"))) == workers + 1
     manifest = json.loads((clone.folder / "results/latest/manifest.json").read_text())
     assert {rank["congestion_control"] for rank in manifest["ranks"]} == {"reno"}  # whatever the host's is
+    assert manifest["image"]["packages_sha256"]
     assert "Results: results/" in output
     assert clone.containers("--all") == []
 

@@ -3,12 +3,14 @@
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from app.machine import source
 from app.machine.cpus import Machine, fair_share, look, quota_cpus, threads, throttled_seconds
 from app.machine.folders import unwritten
 from app.machine.process import peak_memory_bytes
@@ -140,3 +142,18 @@ def test_a_full_device_is_refused_by_its_own_words() -> None:
     with pytest.raises(OSError, match="No space left") as refused, Path("/dev/full").open("wb", buffering=0) as full:
         full.write(b"x")
     assert "Free some space" in unwritten(refused.value, "/dev/full")
+
+
+def test_the_list_of_packages_that_the_image_is_built_with_has_the_decisive_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert (source.packages_sha256(), source.package_versions()) == (None, None)
+    (command,) = re.findall(r"dpkg-query .* > PACKAGES", (ROOT / "docker/Dockerfile").read_text())
+    subprocess.run(["sh", "-c", command], check=True)
+    before = source.packages_sha256(), source.package_versions()
+    assert set(before[1] or ()) == {*source.DECISIVE}
+    listed = source.PACKAGES.read_text()
+    source.PACKAGES.write_text(re.sub(r"(?<=^python3-torch ).*", "1:0", listed, flags=re.MULTILINE))
+    assert source.packages_sha256() != before[0]
+    assert source.package_versions() == (before[1] or {}) | {"python3-torch": "1:0"}
