@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import HypothesisWarning, NoSuchExample
 
 from app.conformance.cases import MODELS, Case, Model, Parameter
-from app.conformance.confinement import end_all_others
+from app.conformance.confinement import carried, end_all_others
 from app.conformance.forked import Load
 from app.conformance.laws import ENDS, LAWS, Evidence, Law, first_broken
 from app.conformance.ranks import EndedError, Ranks
@@ -158,9 +158,11 @@ class Checker:
                 group = self._group(case.world_size)
                 # Drawn when all ranks have been forked, and never used again: no rank inherits another one's.
                 seeds = [secrets.randbits(63) for _ in range(case.world_size)]
-                outcomes, again = (group.ask(case.model, seeds, thorough=not turn) for turn in range(2))
+                outcomes = group.ask(case.model, seeds, thorough=True)
+                before, again, after = carried(), group.ask(case.model, seeds, thorough=False), carried()
+                passed = None if before is None or after is None else after - before
                 self._class = self._class or outcomes[0].law
-                self._known[case] = first_broken(Evidence(case, seeds, outcomes, again, self._class))
+                self._known[case] = first_broken(Evidence(case, seeds, outcomes, again, self._class, passed))
             except EndedError as error:
                 self._hung = error.hung
                 self._known[case] = (ENDS, str(error))

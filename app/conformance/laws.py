@@ -17,6 +17,8 @@ TOLERANCES: dict[WirePrecision, float] = {"bf16": 4 * 2**-7, "fp16": 4 * 2**-10}
 UNLUCKY = 1e-11  # chance that an unbiased element breaks the law; a check has fewer than 10,000 of them
 MOST_MISSING = 0.5  # of the sum, in the end: a bounded rest may always be on its way
 BYTES_TOLERANCE = 1e-6  # of sums of fractions: the payload itself is exact
+HEADERS = 1.1  # bytes on the loopback device for each byte of payload, at most, in long messages
+SMALL_MESSAGES = 1 << 20  # bytes of everything else that the ranks exchange in a trial, at most
 
 Array = npt.NDArray[np.floating]
 
@@ -30,14 +32,15 @@ class Evidence:
     outcomes: Sequence[Outcome]
     again: Sequence[Outcome] | None = None  # the same trial once more
     named: str | None = None  # the class that the mode has named in earlier cases
+    carried: int | None = None  # bytes that the kernel counted meanwhile; None: others use the loopback device as well
 
     def given(self, step: int) -> list[list[Array]]:
         """Each rank's gradients of a step before the mode had them, by parameter."""
         return [values(self.case.model, seed, step) for seed in self.seeds]
 
     @property
-    def least_bytes(self) -> float:
-        """A rank's own gradients, all of which the exact mean on another rank depends on."""
+    def payload(self) -> float:
+        """Bytes of a rank's own gradients, all of which the exact mean on another rank depends on; 0 for one rank."""
         model = self.case.model
         width = np.dtype(model.precision).itemsize if model.wire_precision == "fp32" else 2
         elements = sum(int(np.prod(model.parameters[at].shape)) for at in model.learned)
@@ -205,11 +208,27 @@ def _bytes(evidence: Evidence) -> str | None:
             return f"rank {rank} sent {outcome.sent:g} bytes in a step, and the mode's `cost` says {outcome.formula:g}"
         if outcome.sent and not outcome.seconds > 0:
             return f"rank {rank} sent {outcome.sent:g} bytes in no time"
-        if outcome.law == "exact" and not unused and outcome.sent < evidence.least_bytes - BYTES_TOLERANCE:
+        if outcome.law == "exact" and not unused and outcome.sent < evidence.payload - BYTES_TOLERANCE:
             return (
                 f"rank {rank} sent {outcome.sent:g} bytes in a step, and its own gradients have "
-                f"{evidence.least_bytes:g}: the others cannot know their part of the mean"
+                f"{evidence.payload:g}: the others cannot know their part of the mean"
             )
+    if evidence.payload and not any(outcome.sent_in_all for outcome in evidence.outcomes):
+        return "no rank has sent anything through the communicator"
+    return _uncounted(evidence)
+
+
+def _uncounted(evidence: Evidence) -> str | None:
+    """What the ranks have counted, compared with the kernel's count. Small messages hide among headers."""
+    if evidence.carried is None or not evidence.again:
+        return None
+    counted = sum(outcome.sent_in_all for outcome in evidence.again)
+    once = (evidence.case.world_size - 1) * evidence.payload  # attach may send the model
+    if not counted <= evidence.carried <= HEADERS * counted + once + SMALL_MESSAGES:
+        return (
+            f"the ranks counted {counted:g} bytes in {STEPS} steps, and the kernel {evidence.carried:g}. "
+            "Send everything through the communicator, and do not change its counts"
+        )
     return None
 
 

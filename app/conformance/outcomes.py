@@ -18,6 +18,7 @@ class Outcome:
     gradients: list[Gradients]  # of each step, of the parameters that have one then
     places: list[list[int]]  # of each step: which parameters those are
     sent: float  # counted, in the last step
+    sent_in_all: float  # counted, in all steps
     received: float
     formula: float | None  # None: the mode states no cost
     seconds: float

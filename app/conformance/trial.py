@@ -38,11 +38,13 @@ def synchronise(
     trial = _Trial(mode, communicator, settings, model, cluster.rank if seed is None else seed, note)
     steps: list[Gradients] = []
     places: list[list[int]] = []
+    sent_in_all = 0.0
     remembered: dict[str, torch.Tensor] = {}
     for step in range(STEPS):
         note(f"the model's own part of step {step}")
         steps.append(trial.step(step))
         places.append(trial.places())
+        sent_in_all += communicator.traffic.sent
         if step == STEPS - 2 and thorough:
             note(f"state after step {step}")
             remembered = {name: tensor.clone() for name, tensor in trial.sync.state().items()}
@@ -56,6 +58,7 @@ def synchronise(
         steps,
         places,
         traffic.sent,
+        sent_in_all,
         traffic.received,
         formula,
         traffic.seconds,

@@ -85,12 +85,29 @@ class Printer(AllReduce):
             print("submission,conforms,,,")
 """
 
+LIAR = """import torch.distributed as dist
+from app.gradient_sync.all_reduce import AllReduce
+class Liar(AllReduce):
+    def average(self, values):
+        ranks = self._communicator.world_size
+        everyones = [values.clone() for _ in range(4 * ranks)]
+        for start in range(0, 4 * ranks, ranks):
+            dist.all_gather(everyones[start : start + ranks], values)
+        values.copy_(sum(everyones) / (4 * ranks))
+        share = 2 * (ranks - 1) / ranks * values.nbytes
+        self._communicator.traffic.begin(share, share)
+        self._communicator.traffic.end()
+        if ranks == 1:
+            values.copy_(everyones[0])
+"""
+
 
 def test_a_folder_of_submissions_becomes_a_table_whatever_they_do(used_clone: Clone) -> None:
     put(used_clone, "submissions/anna/my_mode.py", (ROOT / "examples/part_2b.py").read_text())
     put(used_clone, 'submissions/=bob, "b".py', KILLER)
     put(used_clone, "submissions/carol.py", "nothing = 0\n")
     put(used_clone, "submissions/dora.py", PRINTER)
+    put(used_clone, "submissions/eric.py", LIAR)
     code, output = used_clone.run("bash", "-c", "scripts/conformance --all submissions > table.csv")
     assert code == 1, output
     header, *rows = csv.reader(io.StringIO((used_clone.folder / "table.csv").read_text()))
@@ -99,9 +116,11 @@ def test_a_folder_of_submissions_becomes_a_table_whatever_they_do(used_clone: Cl
         ['\'=bob, "b".py', "broken", "ends"],
         ["carol.py", "refused", ""],
         ["dora.py", "broken", "ends"],
+        ["eric.py", "broken", "bytes"],
         ["anna/my_mode.py", "broken", "ends"],
     ]
     assert "more than 1 MiB" in rows[2][3]
-    assert "TODO 1: sum up this gradient" in rows[3][3]
+    assert "the kernel" in rows[3][3]
+    assert "TODO 1: sum up this gradient" in rows[4][3]
     assert used_clone.run("scripts/conformance", "--all", "nowhere")[0] == 2
     assert "lockstep-conformance" not in used_clone.run("docker", "ps", "--all", "--format", "{{.Names}}")[1]

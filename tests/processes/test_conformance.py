@@ -108,7 +108,11 @@ class Mine(GradientSync):
                 dist.all_reduce(each.grad)
                 each.grad /= self._communicator.world_size
 """
-CHEATING = {"knows the others' seeds": (KNOWING, "mean"), "is not counted": (UNCOUNTED, "bytes")}
+CHEATING = {
+    "knows the others' seeds": (KNOWING, "mean"),
+    "is not counted": (UNCOUNTED, "bytes"),
+    "is not counted, in a class without a mean": (UNCOUNTED.replace("cost =", "law = 'contraction'; cost ="), "bytes"),
+}
 
 
 def conformance(text: str, *options: str, mode: str = "-") -> tuple[int, str, str]:

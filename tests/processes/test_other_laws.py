@@ -76,7 +76,7 @@ def drawn(elements: int, factor: float, chance: np.random.Generator) -> str | No
     draws = np.zeros((DRAWS, elements))
     places = chance.integers(elements, size=DRAWS)
     draws[np.arange(DRAWS), places] = factor * given[places]
-    outcome = Outcome([], [], 0.0, 0.0, None, 0.0, "unbiased", many=[draws])
+    outcome = Outcome([], [], 0.0, 0.0, 0.0, None, 0.0, "unbiased", many=[draws])
     return UNBIASED.broken_by(Evidence(Case(1, model), [1], [outcome]))
 
 
