@@ -17,13 +17,14 @@ from hypothesis.errors import HypothesisWarning, NoSuchExample
 from app.conformance.cases import MODELS, Case, Model, Parameter
 from app.conformance.confinement import carried, end_all_others
 from app.conformance.forked import Load
-from app.conformance.laws import ENDS, LAWS, Evidence, Law, first_broken
+from app.conformance.laws import ENDS, LAWS, MORE_DRAWS, Evidence, Law, first_broken, is_in_doubt
 from app.conformance.ranks import EndedError, Ranks
 from app.errors import JoinError
 
 TOTAL_SECONDS = 160.0
 SHRINK_SECONDS = 15.0
 EXAMPLES = 60
+LEAST_EXAMPLES = 20  # without which a mode is not judged; the others are tried if there is time
 WORLD_SIZES = (2, 1, 3, 4, 5)  # two ranks show most mistakes, and one those of division by N - 1
 LARGE_WORLD_SIZES = (6, 7, 8)
 FORMING_ATTEMPTS = 3
@@ -66,7 +67,6 @@ class Checker:
         self._known: dict[Case, tuple[Law, str] | None] = {}
         self._began = time.monotonic()
         self._hung = False
-        self._skipped = 0  # random cases, for lack of time
         self._class: str | None = None  # as the mode has named it first
 
     def run(self, say: Say) -> Verdict:
@@ -77,13 +77,14 @@ class Checker:
                 if self._seconds() > TOTAL_SECONDS:
                     left = sorted({each.world_size for each in chosen[number:]})
                     some = f"{len(chosen) - number} of {len(chosen)} chosen cases, on {', '.join(map(str, left))} ranks"
-                    return self._verdict(None, f"{some}, and all {EXAMPLES} random ones")
+                    return self._verdict(None, f"{some}, and all {LEAST_EXAMPLES} random ones")
                 if broken := self._try(case):
                     say(f"{broken[0].name}: broken on {case}")
                     return self._verdict(self._smaller((case, *broken)))
             say(f"{len(self._known)} cases hold; trying others")
             found = self._any()
-            return self._verdict(found, f"{self._skipped} of {EXAMPLES} random cases" if self._skipped else "")
+            missing = LEAST_EXAMPLES - (len(self._known) - len(chosen))
+            return self._verdict(found, f"{missing} of {LEAST_EXAMPLES} random cases" if missing > 0 else "")
         finally:
             self._end_groups()
 
@@ -115,7 +116,6 @@ class Checker:
 
         def is_broken(case: Case) -> bool:
             if case not in self._known and (self._seconds() > until or self._hung):
-                self._skipped += not smallest
                 return False
             broken = self._try(case)
             if broken is None or (smallest and broken[0] is not smallest[0][1]):
@@ -162,7 +162,11 @@ class Checker:
                 before, again, after = carried(), group.ask(case.model, seeds, thorough=False), carried()
                 passed = None if before is None or after is None else after - before
                 self._class = self._class or outcomes[0].law
-                self._known[case] = first_broken(Evidence(case, seeds, outcomes, again, self._class, passed))
+                evidence = Evidence(case, seeds, outcomes, again, self._class, passed)
+                self._known[case] = first_broken(evidence)
+                if not self._known[case] and is_in_doubt(evidence):
+                    more = group.ask(case.model, seeds, thorough=True, draws=MORE_DRAWS)
+                    self._known[case] = first_broken(replace(evidence, outcomes=more, draws=MORE_DRAWS))
             except EndedError as error:
                 self._hung = error.hung
                 self._known[case] = (ENDS, str(error))

@@ -43,6 +43,7 @@ class Request:
     model: Model
     seed: int
     thorough: bool
+    draws: int
 
 
 def form(rank: int, world_size: int, port: int) -> Cluster:
@@ -104,6 +105,7 @@ def _serve(channel: socket.socket, number: int, world_size: int, load: Load, fil
                 request.model,
                 request.seed,
                 thorough=request.thorough,
+                draws=request.draws,
                 note=lambda where: tell(NOTE, where.encode()),
             )
             tell(ANSWER, pack(outcome))

@@ -27,6 +27,7 @@ from app.conformance.forked import (
     framed,
 )
 from app.conformance.outcomes import Outcome, unpack
+from app.conformance.trial import DRAWS
 from app.machine.say import escaped
 
 GRACE_SECONDS = 0.3  # after the first trouble, for the rank that is its cause
@@ -57,12 +58,12 @@ class Ranks:
             self.close()
             raise
 
-    def ask(self, model: Model, seeds: Sequence[int], *, thorough: bool) -> list[Outcome]:
+    def ask(self, model: Model, seeds: Sequence[int], *, thorough: bool, draws: int = DRAWS) -> list[Outcome]:
         """Every rank's outcome."""
         for each, seed in zip(self._ranks, seeds, strict=True):
-            each.ask(Request(model, seed, thorough))
+            each.ask(Request(model, seed, thorough, draws))
         outcomes = []
-        for rank, answer in enumerate(self._answers("at its start", CASE_SECONDS)):
+        for rank, answer in enumerate(self._answers("at its start", CASE_SECONDS * draws / DRAWS)):
             try:
                 outcomes.append(unpack(answer))
             except ValueError:

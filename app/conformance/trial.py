@@ -16,7 +16,10 @@ from app.wire.communicator import Communicator
 STEPS = 2  # so that what a mode keeps from one step to the next is used
 DRAWS = 1000  # of an unbiased mode
 FED, DRAINED = 20, 200  # steps of a contraction with gradients, and with zeros after them
-LONG = {"unbiased": (DRAWS, 40), "contraction": (FED + DRAINED, 2200)}  # steps, for models of at most so many elements
+LONG = {
+    "unbiased": 40,
+    "contraction": 2200,
+}  # elements of the largest models on which many steps are taken
 
 Note = Callable[[str], object]
 
@@ -28,6 +31,7 @@ def synchronise(
     seed: int | None = None,
     *,
     thorough: bool = False,
+    draws: int = DRAWS,
     note: Note = lambda _: None,
 ) -> Outcome:
     """A few steps of a mode on one rank; thorough: also on zeros, and once more from a state."""
@@ -67,7 +71,7 @@ def synchronise(
         touched,
         _resume(trial.again(), remembered) if thorough else None,
         trial.again().zeros() if thorough else None,
-        trial.again().many(law) if thorough else None,
+        trial.again().many(law, draws) if thorough else None,
     )
 
 
@@ -109,17 +113,16 @@ class _Trial:
         self.note("zero gradients")
         return self._step(0, [torch.zeros_like(each) for each in coefficients(self._model, self._seed, 0)])
 
-    def many(self, law: str) -> Gradients | None:
+    def many(self, law: str, draws: int) -> Gradients | None:
         """What came out of many steps, for the laws of classes that a single step cannot show; steps come first.
 
         unbiased: of the same gradients in each step. contraction: of other ones in each, and then of zeros, by which
         whatever was left out must come out.
         """
-        steps, most_elements = LONG.get(law, (0, 0))
-        if self._model.elements > most_elements:
+        if self._model.elements > LONG.get(law, 0):
             return None
         results = []
-        for step in range(steps):
+        for step in range(draws if law == "unbiased" else FED + DRAINED):
             zero = law == "contraction" and step >= FED
             given = coefficients(self._model, self._seed, step if law == "contraction" else 0)
             results.append(self._step(step, [torch.zeros_like(each) if zero else each for each in given]))

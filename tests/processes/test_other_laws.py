@@ -12,7 +12,7 @@ from app.compression.random_k import RandomK
 from app.compression.sign import Sign
 from app.compression.top_k import TopK
 from app.conformance.cases import Case, Model, Parameter, values
-from app.conformance.laws import COMMON, LAWS, UNBIASED, Evidence
+from app.conformance.laws import COMMON, LAWS, MORE_DRAWS, UNBIASED, Evidence, is_in_doubt
 from app.conformance.outcomes import Outcome
 from app.conformance.trial import DRAWS
 from app.gradient_sync.contract import Law
@@ -26,6 +26,7 @@ from tests.processes.conftest import GroupOf
 from tests.processes.test_broken_modes import trial
 
 MODEL = Model((Parameter((3, 5)), Parameter((4,), frozen=True), Parameter((7,))))
+SMALL = Model((Parameter((2, 2)), Parameter((1,), frozen=True), Parameter((3,))))  # so that few draws show a bias
 
 
 class Mode(Compressed):
@@ -69,21 +70,32 @@ def test_compressors_keep_the_laws_of_their_class(group_of: GroupOf, mode: type[
     assert trial(group_of(ranks), mode, MODEL) is None
 
 
-def drawn(elements: int, factor: float, chance: np.random.Generator) -> str | None:
-    """What the law says of a mode that sends a single random element in each step, times a factor."""
+def drawn(elements: int, factor: float, chance: np.random.Generator, number: int, noise: float = 0.0) -> Evidence:
+    """A mode that sends a single random element in each step, times a factor, and adds noise to it."""
     model = Model((Parameter((elements,)),))
     (given,) = values(model, 1, 0)
-    draws = np.zeros((DRAWS, elements))
-    places = chance.integers(elements, size=DRAWS)
-    draws[np.arange(DRAWS), places] = factor * given[places]
+    draws = noise * chance.choice([-1.0, 1.0], (number, elements))
+    places = chance.integers(elements, size=number)
+    draws[np.arange(number), places] += factor * given[places]
     outcome = Outcome([], [], 0.0, 0.0, 0.0, None, 0.0, "unbiased", many=[draws])
-    return UNBIASED.broken_by(Evidence(Case(1, model), [1], [outcome]))
+    return Evidence(Case(1, model), [1], [outcome], draws=number)
 
 
 def test_unbiased_modes_keep_their_law_however_rare_their_values_are() -> None:
     chance = np.random.default_rng(0)
-    assert [drawn(40, 40, chance) for _ in range(1000)] == [None] * 1000
-    assert all(drawn(elements, factor, chance) for elements, factor in ((40, 0), (40, 1), (3, 1), (3, 6)))
+    for number, often in ((DRAWS, 300), (MORE_DRAWS, 20)):
+        assert not any(UNBIASED.broken_by(drawn(40, 40, chance, number)) for _ in range(often))
+
+
+@pytest.mark.parametrize(
+    ("elements", "factor", "noise"),
+    [(40, 0, 0), (40, 1, 0), (40, 20, 0), (3, 1, 0), (3, 2.4, 0), (1, 0.9, 0), (1, 1.1, 0), (3, 0, 0.5), (3, 3, 1e6)],
+)
+def test_a_biased_mode_is_caught_with_more_draws_if_not_at_once(elements: int, factor: float, noise: float) -> None:
+    chance = np.random.default_rng(0)
+    few, more = (drawn(elements, factor, chance, number, noise) for number in (DRAWS, MORE_DRAWS))
+    assert UNBIASED.broken_by(few) or is_in_doubt(few)
+    assert UNBIASED.broken_by(more)
 
 
 class Unscaled(RandomMode):
@@ -137,7 +149,7 @@ BROKEN: dict[type[Mode], tuple[str, str]] = {
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda mode: mode.__name__)
 def test_a_broken_one_is_told_which_law_it_breaks(group_of: GroupOf, broken: type[Mode]) -> None:
     law, words = BROKEN[broken]
-    told = trial(group_of(3), broken, MODEL)
+    told = trial(group_of(3), broken, SMALL if law == "unbiased" else MODEL)
     assert told is not None
     assert told.startswith(f"{law}: ")
     assert words in told
