@@ -87,6 +87,8 @@ class Weighted(nn.Module):
         for each in model.parameters:
             zeros = torch.zeros(each.shape[::-1] if each.transposed else each.shape, dtype=dtype)
             value = zeros.permute(tuple(reversed(range(zeros.dim())))) if each.transposed else zeros
+            if value.is_contiguous():  # DistributedDataParallel refuses such a tensor with unusual strides
+                value = torch.zeros(each.shape, dtype=dtype)
             self.parts.append(nn.Parameter(value, requires_grad=not each.frozen))
 
     def forward(self, *coefficients: torch.Tensor) -> torch.Tensor:

@@ -275,3 +275,7 @@ def test_a_mode_of_another_class_may_miss_the_mean_and_must_keep_the_rest(group_
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "none"])
 def test_the_modes_keep_all_laws_even_from_a_state_and_on_zeros(group_of: GroupOf, mode: str, world_size: int) -> None:
     assert trial(group_of(world_size), mode_class(mode), Model(PARTS)) is None
+
+
+def test_a_transposed_column_is_a_case_that_ddp_takes(group_of: GroupOf) -> None:
+    assert trial(group_of(1), mode_class("ddp"), Model((Parameter((2, 1), transposed=True),))) is None
