@@ -75,7 +75,9 @@ def expected(folder: Path) -> dict[str, list[Row]]:
     about = [("started", manifest["started_at"]), ("parameters", manifest["parameters"])]
     about += [("steps", manifest["plan"]["steps"])]
     about += [(f"version of {name}", value) for name, value in manifest["versions"].items()]
-    about += [(f"image: {name}", value) for name, value in manifest["image"].items()]
+    packages = manifest["image"]["package_versions"] or {}
+    about += [(f"image: {name}", value) for name, value in manifest["image"].items() if name != "package_versions"]
+    about += [(f"package {name}", value) for name, value in packages.items()]
     return {
         "times": [*(flat(rank) | name for name, rank, _ in ranks), flat(summary["run"]) | whole],
         "wall_clock": parts_of(summary["wall_clock"]),
