@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.containers.cluster import Clone, docker, status_of_program
-from tests.containers.conftest import MakeClone
 
 WAYS = ("sent", "received")
 
@@ -131,16 +130,3 @@ def test_nonsense_is_refused_before_any_rank_starts(used_clone: Clone, setting: 
     assert told in output
     assert "have joined" not in output
     assert used_clone.containers("--all") == []
-
-
-def test_a_rank_that_was_shaped_as_another_is_refused(make_clone: MakeClone) -> None:
-    """Where a worker's container was removed, the numbers have a gap, and the next worker moves up."""
-    clone = make_clone()
-    small = {"MODEL": "lenet5", "MAX_STEPS": "3"}
-    code, output = clone.run("docker", "compose", "up", "--no-start", **small)
-    assert code == 0, output
-    docker("rm", clone.container("worker", 2))
-    settings = {**small, "LINK_RATE_BY_RANK": "2=400mbit", "WORKERS": "2", "MAX_RESTARTS": "1"}
-    _, output = clone.run("docker", "compose", "up", **settings)
-    assert f"rank 2 is {clone.container('worker', 3)}, but LINK_RATE_BY_RANK has shaped its link as rank 3's" in output
-    assert docker("inspect", "--format", "{{.State.ExitCode}}", clone.container("rank0")).strip() == "2"

@@ -261,3 +261,15 @@ def test_a_worker_that_never_starts_is_missed(clone: Clone) -> None:
     assert code == 1, output
     assert f"4 ranks were asked for, and rank 3 ({clone.container('worker', 3)}) is not running" in output
     assert "have joined" not in output
+
+
+def test_a_gap_in_the_numbers_of_the_workers_is_refused(clone: Clone) -> None:
+    """Where a container was removed by hand, Compose gives its successor another number."""
+    code, output = clone.run("docker", "compose", "up", "--no-start", **SMALL)
+    assert code == 0, output
+    docker("rm", clone.container("worker", 2))
+    code, output = clone.run("docker", "compose", "up", WORKERS="2", MAX_RESTARTS="1", **SMALL)
+    until(lambda: not clone.containers(), "the end of the ranks")
+    assert code == 1, output
+    assert f"4 ranks were asked for, and rank 2 ({clone.container('worker', 2)}) is not running" in output
+    assert "have joined" not in output
