@@ -62,3 +62,9 @@ def test_a_room_says_in_one_sentence_what_lives_there(room: Path) -> None:
     assert "\n" not in sentence
     assert sentence.endswith(".")
     assert sentence.count(". ") == 0
+
+
+def test_every_package_that_the_tests_name_is_pinned_with_its_hashes() -> None:
+    named = (ROOT / "tests/requirements.in").read_text().lower().split()
+    pinned = (ROOT / "tests/requirements.txt").read_text()
+    assert [each for each in named if f"\n{each} \\\n    --hash=sha256:" not in pinned] == []
