@@ -104,7 +104,7 @@ def identify(settings: Settings, seats: tuple[str, ...] = (), is_over: Callable[
     )
 
 
-def missing(identity: Identity, seats: Collection[str]) -> MissingError:
+def missing_error(identity: Identity, seats: Collection[str]) -> MissingError:
     """The error of rank 0 where workers that were asked for are not running."""
     ranks = [rank for rank, seat in enumerate(identity.seats) if seat in seats]
     names = ", ".join(identity.title_of_seat(rank) for rank in ranks)

@@ -11,7 +11,7 @@ from app.cluster import roll_call
 from app.cluster.backends import BACKENDS
 from app.cluster.card import Card, Table, check_agreement, seat
 from app.cluster.compose import not_running, where_to_read
-from app.cluster.identity import LOOPBACK, Identity, missing
+from app.cluster.identity import LOOPBACK, Identity, missing_error
 from app.cluster.members import Cluster, Member
 from app.cluster.registrar import Registrar
 from app.cluster.registration import Registration
@@ -150,18 +150,18 @@ def _assign(settings: Settings, cards: Sequence[Card], attempt: int) -> Table:
 
 def _await_others(registrar: Registrar, settings: Settings, identity: Identity, attempt: int, say: Say) -> None:
     stopped = set(identity.absent)
-    while left := registrar.await_cards(min(identity.deadline, time.monotonic() + REMINDER_SECONDS)):
+    while missing := registrar.await_cards(min(identity.deadline, time.monotonic() + REMINDER_SECONDS)):
         _check_nobody_left(registrar, identity)
         # Docker restarts a container within a second. In later attempts it takes longer, the more often it failed.
-        still = not_running(left) if attempt == 0 else set()
-        if gone := stopped & still:
-            raise missing(identity, gone)
-        stopped = still
-        absent = [identity.title_of_seat(rank) for rank, seat in enumerate(identity.seats) if seat in left]
+        stopped_now = not_running(missing) if attempt == 0 else set()
+        if gone := stopped & stopped_now:
+            raise missing_error(identity, gone)
+        stopped = stopped_now
+        absent = [identity.title_of_seat(rank) for rank, seat in enumerate(identity.seats) if seat in missing]
         if time.monotonic() < identity.deadline:
             say(f"waiting for {', '.join(absent)}")
             continue
-        came = [identity.title_of_seat(rank) for rank, seat in enumerate(identity.seats) if seat not in left]
+        came = [identity.title_of_seat(rank) for rank, seat in enumerate(identity.seats) if seat not in missing]
         raise JoinError(
             f"the group is not complete after JOIN_TIMEOUT={settings.join_timeout:g} s. "
             f"Joined: {', '.join(came)}. Missing: {', '.join(absent)}. The output of the missing ranks says why."

@@ -42,7 +42,7 @@ class Model:
 
     @property
     def elements(self) -> int:
-        """Of all parameters."""
+        """The number of elements of all parameters, frozen ones included."""
         return sum(int(np.prod(each.shape)) for each in self.parameters)
 
     def __str__(self) -> str:

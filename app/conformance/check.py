@@ -170,12 +170,8 @@ class Checker:
             except EndedError as error:
                 self._hung = error.hung
                 self._known[case] = (ENDS, str(error))
-            except (
-                ArithmeticError,
-                LookupError,
-                TypeError,
-                ValueError,
-            ):  # a rank's answer is the submission's to forge
+            except (ArithmeticError, LookupError, TypeError, ValueError):
+                # A submission can forge its ranks' answers.
                 self._known[case] = (ENDS, "a rank has sent the checker something of its own")
             if self._known[case]:
                 self._end_groups()

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from app.conformance.bias import is_biased
 from app.conformance.cases import Case, Gradients, Model, values
 from app.conformance.outcomes import Outcome
-from app.conformance.trial import DRAINED, DRAWS, FED, LONG, STEPS
+from app.conformance.trial import DRAWS, FED, STEPS, steps_of_many
 from app.gradient_sync.contract import Law as LawClass
 from app.settings.fields import WirePrecision
 
 # What is sent in half precision is rounded up to N times, each time by half of what separates 1 from the next number.
 TOLERANCES: dict[WirePrecision, float] = {"bf16": 4 * 2**-7, "fp16": 4 * 2**-10}
-UNLUCKY = 1e-12  # chance that an element of an unbiased mode breaks the law; a check has fewer than 100,000 of them
-STAKES = (0.9, 0.5, 0.2, 0.05, 0.01)  # large ones show a large bias soon, and small ones a small bias later
 STANDARD_ERRORS = 5  # of an average, from which on there are more draws
 MORE_DRAWS = 8 * DRAWS
 MOST_MISSING = 0.5  # of the sum, in the end: a bounded rest may always be on its way
@@ -55,7 +54,7 @@ class Evidence:
 
     @property
     def payload(self) -> float:
-        """Bytes of a rank's own gradients, all of which the exact mean on another rank depends on; 0 for one rank."""
+        """Bytes of one rank's gradients: the least that it sends for the exact mean; 0 for a single rank."""
         model = self.case.model
         width = np.dtype(model.precision).itemsize if model.wire_precision == "fp32" else 2
         elements = sum(int(np.prod(model.parameters[at].shape)) for at in model.learned)
@@ -95,13 +94,11 @@ def first_broken(evidence: Evidence) -> tuple[Law, str] | None:
 
 
 def _reports_all(evidence: Evidence, rank: int) -> bool:
-    """Whether it has taken the many steps that a class other than `exact` is judged by."""
+    """Whether it reports as many steps as its class is judged by: a submission can answer in the mode's place."""
     outcome, model = evidence.outcomes[rank], evidence.case.model
-    if model.elements > LONG.get(outcome.law, 0):
-        return True
-    steps = evidence.draws if outcome.law == "unbiased" else FED + DRAINED
+    steps = steps_of_many(outcome.law, model, evidence.draws)
     expected = [(steps, *model.parameters[at].shape) for at in model.learned]
-    return outcome.many is not None and [each.shape for each in outcome.many] == expected
+    return not steps or [each.shape for each in outcome.many or []] == expected
 
 
 def _form(evidence: Evidence) -> str | None:
@@ -264,22 +261,11 @@ def _unbiased(evidence: Evidence) -> str | None:
     return None
 
 
-def is_biased(draws: Array, mean: Array, most: float, tolerance: float) -> npt.NDArray[np.bool_]:
-    """Whether draws (rows) of an element (column), none of them beyond `most`, have another mean.
-
-    A gambler bets a fixed share of a fortune, 1 at first, on each draw to be above the mean, or below. If the mean is
-    right, all bets are fair, and the fortune reaches F with a probability of at most 1/F, whatever the distribution
-    (Ville's inequality).
-    """
-    away = draws - mean
-    away[np.abs(away) <= tolerance * (1 + np.abs(mean))] = 0  # rounding
-    shares = [sign * stake for stake in STAKES for sign in (1, -1)]
-    fortunes = np.log1p(np.multiply.outer(shares, away / (most + np.abs(mean)))).sum(axis=1)
-    return np.asarray(fortunes.max(axis=0) > np.log(len(shares) / UNLUCKY))
-
-
 def is_in_doubt(evidence: Evidence) -> bool:
-    """Whether more draws may show a bias. It is no proof: for rare values, estimated standard errors are too small."""
+    """Whether an average is off by so much that more draws are worth their time.
+
+    This alone proves no bias: with rare values, the estimated standard error is too small.
+    """
     for draws in (_drawn(each) for each in evidence.outcomes if each.law == "unbiased" and each.many):
         errors = draws.std(axis=0) / math.sqrt(len(draws))
         if np.any(np.abs(draws.mean(axis=0) - evidence.mean) > STANDARD_ERRORS * errors + evidence.tolerance):
@@ -293,8 +279,8 @@ def _drawn(outcome: Outcome) -> Array:
 
 
 def _kept(evidence: Evidence) -> str | None:
-    for rank in range(evidence.case.world_size):
-        for at, applied in zip(evidence.case.model.learned, evidence.outcomes[rank].many or [], strict=False):
+    for rank, outcome in enumerate(evidence.outcomes):
+        for at, applied in zip(evidence.case.model.learned, outcome.many or [], strict=False):
             wanted = np.sum([np.mean([own[at] for own in evidence.given(step)], axis=0) for step in range(FED)], axis=0)
             total = np.asarray(np.sum(applied, axis=0, dtype=np.float64))
             if not np.linalg.norm(total - wanted) <= MOST_MISSING * np.linalg.norm(wanted):

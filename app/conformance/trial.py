@@ -16,10 +16,7 @@ from app.wire.communicator import Communicator
 STEPS = 2  # so that what a mode keeps from one step to the next is used
 DRAWS = 1000  # of an unbiased mode
 FED, DRAINED = 20, 200  # steps of a contraction with gradients, and with zeros after them
-LONG = {
-    "unbiased": 40,
-    "contraction": 2200,
-}  # elements of the largest models on which many steps are taken
+MOST_ELEMENTS = {"unbiased": 40, "contraction": 2200}  # of the largest model that takes many steps
 
 Note = Callable[[str], object]
 
@@ -75,6 +72,13 @@ def synchronise(
     )
 
 
+def steps_of_many(law: str, model: Model, draws: int) -> int:
+    """The number of steps that the law of a class needs; 0 if it needs no more than the usual ones."""
+    if model.elements > MOST_ELEMENTS.get(law, 0):
+        return 0
+    return draws if law == "unbiased" else FED + DRAINED
+
+
 def states_cost(mode: type[GradientSync]) -> bool:
     """Whether it, or a class that it stands on, says what a rank sends."""
     own = mode.__mro__[: mode.__mro__.index(GradientSync)]
@@ -119,14 +123,12 @@ class _Trial:
         unbiased: of the same gradients in each step. contraction: of other ones in each, and then of zeros, by which
         whatever was left out must come out.
         """
-        if self._model.elements > LONG.get(law, 0):
-            return None
         results = []
-        for step in range(draws if law == "unbiased" else FED + DRAINED):
+        for step in range(steps_of_many(law, self._model, draws)):
             zero = law == "contraction" and step >= FED
             given = coefficients(self._model, self._seed, step if law == "contraction" else 0)
             results.append(self._step(step, [torch.zeros_like(each) if zero else each for each in given]))
-        return [np.stack(each) for each in zip(*results, strict=True)]
+        return [np.stack(each) for each in zip(*results, strict=True)] if results else None
 
     def places(self) -> list[int]:
         return [at for at, parameter in enumerate(self.parameters) if parameter.grad is not None]

@@ -127,7 +127,7 @@ def _fetch(url: str, target: Path, say: Say) -> None:
 
 
 def _ask(url: str) -> HTTPResponse:
-    """Wait for the headers, of which there may be many: the limit of the socket is for each read alone."""
+    """Open the URL and read its headers in time: the socket's timeout limits each read, not their sum."""
     answers = Queue[HTTPResponse | Exception]()
 
     def ask() -> None:

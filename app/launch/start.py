@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import asyncssh
 
-from app.cluster.identity import Identity, identify, interface_of, missing
+from app.cluster.identity import Identity, identify, interface_of, missing_error
 from app.errors import JoinError
 from app.launch import key
 from app.launch.door import PORT, is_open, open_door
@@ -65,7 +65,7 @@ async def _start_all(identity: Identity, settings: Settings, command: Sequence[s
 
 async def _run_job(identity: Identity, settings: Settings, program: Program) -> int:
     if identity.absent:  # Docker restarts no rank of an MPI job
-        raise missing(identity, identity.absent)
+        raise missing_error(identity, identity.absent)
     await _insist_on_doors(identity, settings)
     mpirun = await asyncio.create_subprocess_exec(
         *_mpirun(identity), stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,

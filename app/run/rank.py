@@ -28,7 +28,7 @@ from app.machine.interrupt import CleanUps, stopping_on_signal, take_the_end
 from app.machine.say import Say
 from app.records import lines
 from app.records.lines import Finished, Recorder, Step
-from app.records.manifest import FILE, Link, Manifest, Plan
+from app.records.manifest import FILE, Link, Plan
 from app.records.places import ATTEMPTS
 from app.records.summary import Summary, is_complete
 from app.report.conclusion import conclude
@@ -113,8 +113,7 @@ def _at_the_head(settings: Settings, run: str, identity: Identity, clean_ups: Cl
             until_the_end.enter_context(folders.gone_if_empty(folder, clean_ups, ATTEMPTS))
         with _saying_what_cannot_be_written(0):
             if not until_the_end.enter_context(folders.held(folder)):
-                raise LockstepError(f"rank 0: {folder} is in use by another cluster, which goes on with the same run.")
-            resume.check_world_size(folder, len(identity.seats))
+                raise LockstepError(f"rank 0: {folder} is in use by another cluster that has resumed the same run.")
             attempt = attempts.begin(folder, identity.seats)
         yield attempt
 
@@ -324,26 +323,14 @@ def _open_books(job: Job, run_folder: Path, links: Sequence[Link] | None, carrie
     every = [*said, *warnings]
     run = run_folder.name
     if (run_folder / FILE).is_file():  # an attempt before this one has written it
-        warnings += _warn_of_another_platform(job, run_folder)
+        cpu_models = [member.machine.cpu_model for member in job.cluster.members]
+        warnings += resume.warn_of_another_platform(run_folder, cpu_models, job.dataset.sha256)
     else:
         manifest.gather(run, job, links, carried, every).write(run_folder)
     if run_folder.parent == folders.RESULTS:
         folders.point_latest_at(run)
     for line in [*([describe(links)] if links else []), *(f"warning: {warning}" for warning in warnings)]:
         job.say(line)
-
-
-def _warn_of_another_platform(job: Job, run_folder: Path) -> list[str]:
-    """Where a run is resumed on other software, processors or data: said now, and kept for its page."""
-    begun = Manifest.read(run_folder)
-    cpu_models = [member.machine.cpu_model for member in job.cluster.members]
-    differences = resume.platform_differences(begun, cpu_models, job.settings.dataset_name)
-    if not differences:
-        return []
-    warning = f"resumed on another platform, so the results need not be identical: {'; '.join(differences)}"
-    if warning not in begun.warnings:
-        replace(begun, warnings=[*begun.warnings, warning]).write(run_folder)
-    return [warning]
 
 
 def _check_same(cluster: Cluster, what: str, sha256: str | None, remedy: str) -> None:

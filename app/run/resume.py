@@ -1,7 +1,7 @@
 """Which run a command goes on with: the newest unfinished one that is the same in all that matters, if there is one."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from app.machine.source import source_sha256
 from app.records.manifest import FILE, Manifest, Setting
 from app.run.manifest import OF_ONE_START
 from app.settings import environment
-from app.settings.fields import DatasetName, Settings
+from app.settings.fields import Settings
 
 AUTO, NEVER = "auto", "never"
 # These change neither the training nor what its records mean.
@@ -36,11 +36,12 @@ def choose(settings: Settings, say: Say) -> str | None:
     asked = [settings.run_name] if settings.run_name else _newest_first()
     for name in asked:
         if not why_not(RESULTS / name, settings):
-            here = platform_differences(Manifest.read(RESULTS / name), [look().cpu_model], settings.dataset_name)
-            if not here:
+            data = prepared.sha256_of(settings.dataset_name)
+            differences = platform_differences(Manifest.read(RESULTS / name), [look().cpu_model], data)
+            if not differences:
                 return name
             say(
-                f"results/{name} is not resumed, because the results would not be identical: {'; '.join(here)}. "
+                f"results/{name} is not resumed, because the results would not be identical: {'; '.join(differences)}. "
                 f"RESUME={name} resumes it nevertheless."
             )
     return None
@@ -67,26 +68,28 @@ def why_not(folder: Path, settings: Settings) -> str | None:
     return None
 
 
-def platform_differences(manifest: Manifest, cpu_models: Sequence[str], dataset: DatasetName) -> list[str]:
-    """What a run's bits depend on besides its settings and sources, and is not as it was; CPU models are by rank."""
+def warn_of_another_platform(run_folder: Path, cpu_models: Sequence[str], dataset_sha256: str | None) -> list[str]:
+    """The warning, if the platform has changed since the run began; also kept in the manifest, for the page."""
+    begun = Manifest.read(run_folder)
+    differences = platform_differences(begun, cpu_models, dataset_sha256)
+    if not differences:
+        return []
+    warning = f"resumed on another platform, so the results need not be identical: {'; '.join(differences)}"
+    if warning not in begun.warnings:
+        replace(begun, warnings=[*begun.warnings, warning]).write(run_folder)
+    return [warning]
+
+
+def platform_differences(manifest: Manifest, cpu_models: Sequence[str], dataset_sha256: str | None) -> list[str]:
+    """What has changed of that on which a run's bits depend, besides settings and sources; CPU models are by rank."""
     before = [each.cpu_model for each in manifest.ranks[: len(cpu_models)]]
     compared = {
         "PyTorch": (manifest.versions.torch, version("torch")),
         "BLAS": (manifest.versions.blas, process.blas()),
         "CPU": tuple(", ".join(dict.fromkeys(models)) for models in (before, cpu_models)),
-        "data set": (manifest.dataset_sha256, prepared.sha256_of(dataset)),
+        "data set": (manifest.dataset_sha256, dataset_sha256),
     }
     return [f"{what} was {old}, is {new}" for what, (old, new) in compared.items() if old is not None and old != new]
-
-
-def check_world_size(folder: Path, world_size: int) -> None:
-    """Refuse to go on with a run of more or fewer ranks: before rank 0 counts, `--scale` is not visible."""
-    with suppress(OSError, ValueError):
-        if (before := Manifest.read(folder).world_size) != world_size:
-            raise SettingError(
-                f"results/{folder.name} was started with {before} ranks, and {world_size} are asked for now. "
-                f"Start as many as before (WORKERS={before - 1}), or a new run: RESUME=never."
-            )
 
 
 def _newest_first() -> list[str]:
@@ -102,6 +105,7 @@ def _other_settings(manifest: Manifest, settings: Settings) -> Iterator[str]:
     for name in sorted(before):
         if before[name] != now[name]:
             yield f"{name.upper()}={before[name]} there, {now[name]} here"
+    # In `prepare`, WORKERS is unset under `--scale` alone; rank 0 has always counted.
     asked = settings.workers + 1 if "workers" in settings.model_fields_set else None
     world_size = settings.world_size or settings.ranks_started or asked
     if world_size not in (None, manifest.world_size):

@@ -120,7 +120,7 @@ install_from_distribution() {
 }
 
 # Debian 12 has no Compose v2, but trixie's packages run on it. These four come from trixie, with its security updates.
-# Any other package comes from trixie only if bookworm has none of that name, or once bookworm is no longer a source.
+# Other packages come from trixie only if bookworm has no package of that name, or is no longer a source.
 add_trixie_source() {
     local mirror security release='Pin: release o=Debian,n=/^trixie(-security|-updates)?$/'
     mirror=$(debian_mirror)

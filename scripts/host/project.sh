@@ -59,7 +59,7 @@ in_progress() {
 }
 
 # The kernel releases the lock when this script ends, even by SIGKILL: its children do not inherit the descriptor.
-# Where there is no flock, as on macOS, the file itself is the claim, and a killed script leaves it behind.
+# Without flock, as on macOS, the file itself is the claim, and a killed script leaves it behind.
 take_claim() {
     mkdir -p "${CLAIM%/*}" 2>/dev/null || true # somebody may have deleted results/
     while true; do

@@ -53,6 +53,18 @@ def test_an_attempt_that_cannot_be_noted_ends_with_a_line(run_folder: Path) -> N
         rank._at_the_head(Settings(), "mine", identity, []).__enter__()
 
 
+def test_a_start_knows_a_run_that_rank_0_has_opened_in_place_of_the_chosen_one(run_folder: Path) -> None:
+    """Where the chosen one has another number of ranks, which only rank 0 can count."""
+    attempts.begin(folders.RESULTS / "mine", SEATS)
+    folders.hand_over(HandedOver("mine", goes_on=True, start="second"))
+    (folders.RESULTS / "other").mkdir()
+    (folders.RESULTS / "latest").symlink_to("other")
+    attempts.begin(folders.RESULTS / "other", SEATS[:1])
+    begun = attempts.begun_before()
+    assert begun
+    assert (begun.run, begun.seats) == ("other", SEATS[:1])
+
+
 def test_where_nobody_has_prepared_a_start_there_is_none(run_folder: Path) -> None:
     folders.RUN_FILE.unlink()
     assert attempts.begin(run_folder, SEATS) == 0
