@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from app.benchmark import commands as benchmarks
 from app.errors import LockstepError, SettingError, StoppedError
 from app.machine.folders import unwritten
 from app.machine.interrupt import end_on_signal, take_the_end
@@ -18,6 +17,7 @@ from app.machine.say import for_terminal, say, shown
 from app.settings import environment, explanations, texts
 from app.settings.fields import Settings
 from app.settings.launchers import OPTIONS
+from app.tools.benchmark import commands as benchmarks
 
 COMMANDS = {
     "train": "take part in a run, as one of its ranks",
@@ -117,7 +117,7 @@ def _run(arguments: argparse.Namespace) -> int:
             _make_key(settings)
             prepare(settings, _neighbours(arguments.neighbours), say, clean_ups, only_data=arguments.only_data)
         case "mpi":
-            from app.launch.start import start
+            from app.tools.launch.start import start
 
             return start(environment.load(), arguments.command_line)
         case "schedule":
@@ -127,11 +127,11 @@ def _run(arguments: argparse.Namespace) -> int:
         case "doctor":
             clean_ups = end_on_signal()
             with quick_imports():
-                from app.doctor.checkup import check_up
+                from app.tools.doctor.checkup import check_up
 
             return check_up(environment.load(_place(arguments)), say, clean_ups)
         case "shape-link":
-            from app.link import shaping
+            from app.cluster.link import shaping
 
             (shaping.rehearse if arguments.rehearse else shaping.shape_link)(environment.load())
         case "check":
@@ -148,17 +148,17 @@ def _run(arguments: argparse.Namespace) -> int:
                 if following.command == "benchmark":
                     benchmarks.ready(following, settings, say)
         case "report":
-            from app.report.commands import report
+            from app.pages.commands import report
 
             report(arguments.runs, say, arguments.baseline)
         case "compare":
-            from app.report.commands import compare
+            from app.pages.commands import compare
 
             compare(arguments.runs, say, arguments.baseline)
         case "experiment":
             return _experiment(arguments)
         case "calibrate":
-            from app.prediction import commands as predictions
+            from app.tools.prediction import commands as predictions
 
             if arguments.model:
                 return predictions.add_model(arguments.name, arguments.model, say)
@@ -167,7 +167,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 return 0
             return predictions.calibrate(arguments.name, say)
         case "predict":
-            from app.prediction import commands as predictions
+            from app.tools.prediction import commands as predictions
 
             if arguments.lacking:
                 predictions.print_lacking(arguments.cells, say, name=arguments.calibration)
@@ -179,7 +179,7 @@ def _run(arguments: argparse.Namespace) -> int:
             return _faults(arguments)
         case "conformance":
             with quick_imports():
-                from app.conformance import commands as conformance
+                from app.tools.conformance import commands as conformance
 
             own = arguments.own.split(",") if arguments.own else []
             return conformance.check(arguments.mode, arguments.called, own, say, table=arguments.table)
@@ -200,13 +200,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _experiment(arguments: argparse.Namespace) -> int:
-    from app.experiment import commands
+    from app.tools.experiment import commands
 
     match arguments.step:
         case "list":
             commands.list_all(say)
         case "manual":
-            from app.experiment.manual import text
+            from app.tools.experiment.manual import text
 
             print(text(), end="")
         case "plan":
@@ -226,7 +226,7 @@ def _experiment(arguments: argparse.Namespace) -> int:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    from app.prediction import commands
+    from app.tools.prediction import commands
 
     given, quick, model = arguments.set, arguments.quick, arguments.calibration
     match arguments.step:
@@ -242,8 +242,8 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _faults(arguments: argparse.Namespace) -> int:
-    from app.faults import commands
-    from app.faults.stranger import visit
+    from app.tools.faults import commands
+    from app.tools.faults.stranger import visit
 
     match arguments.step:
         case "plan" if arguments.kills is not None:
@@ -281,7 +281,7 @@ def _faults(arguments: argparse.Namespace) -> int:
 def _make_key(settings: Settings) -> None:
     """For ranks that mpirun starts; others need none, and no wait for the library that makes it."""
     if settings.backend == "mpi":
-        from app.launch import key
+        from app.tools.launch import key
 
         key.make_for(settings)
 

@@ -1,6 +1,6 @@
 """The names of the modes and of the compressors: tables that import nothing, so settings can read them too."""
 
-# To add a mode, add its file to app/gradient_sync/ and its line here. The contract suite reads this table.
+# To add a mode, add its file to app/sync/modes/ and its line here. The contract suite reads this table.
 MODES = {
     "none": "NoSync",
     "gather_scatter": "GatherScatter",
@@ -35,7 +35,7 @@ ANY_WIRE_PRECISION = (
     "bucketed_all_reduce",
 )
 
-# To add a compressor, add its file to app/compression/ and its line here, and below if it needs a certain exchange.
+# To add a compressor, add its file to app/sync/compressors/, its line here, and one below if only some exchanges fit.
 COMPRESSORS = {
     "top_k": "TopK",
     "random_k": "RandomK",

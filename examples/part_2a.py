@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from app.costs.patterns import STAR
-from app.gradient_sync.contract import GradientSync, gradients_of
+from app.sync.contract import GradientSync, gradients_of
+from app.sync.schedules.patterns import STAR
 
 
 class Part2a(GradientSync):

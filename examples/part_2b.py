@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from app.costs.patterns import ALL_REDUCE
-from app.gradient_sync.contract import GradientSync, gradients_of
+from app.sync.contract import GradientSync, gradients_of
+from app.sync.schedules.patterns import ALL_REDUCE
 
 
 class Part2b(GradientSync):

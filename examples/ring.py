@@ -15,9 +15,9 @@ A rank that waits for its send before it starts to receive may wait for ever: al
 
 import torch
 
-from app.costs.patterns import RING
-from app.costs.sizes import cut
-from app.gradient_sync.exchange import Exchange
+from app.sync.exchange import Exchange
+from app.sync.schedules.patterns import RING
+from app.sync.schedules.sizes import cut
 
 
 class Ring(Exchange):

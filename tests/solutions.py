@@ -59,8 +59,8 @@ def on_the_page() -> dict[str, str]:
 
 SCHEDULED = '''"""A chain: the sum goes up from rank to rank, and the mean down again."""
 
-from app.costs.schedules import Message, Schedule
-from app.gradient_sync.scheduled import Scheduled
+from app.sync.schedules.schedule import Message, Schedule
+from app.sync.scheduled import Scheduled
 
 
 class Chain(Scheduled):

@@ -7,7 +7,7 @@ from pathlib import Path
 from app.errors import SettingError
 from app.extensions.files import path_of
 
-MODES_ROOM = "app.gradient_sync"
+MODES_ROOM = "app.sync"
 USUAL_CHANNELS = 3
 MOST_BYTES = 1_000_000
 

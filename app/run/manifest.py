@@ -8,14 +8,10 @@ import numpy
 import torch
 
 import app
-from app import gradient_sync
+from app.cluster.link.measured import speed_of
 from app.cluster.members import Cluster
-from app.costs.bandwidth import LinkSpeed
-from app.costs.patterns import NOTHING
-from app.costs.sizes import Cost, Size
+from app.cluster.wire.bandwidth import LinkSpeed
 from app.extensions import files
-from app.gradient_sync.contract import size_of
-from app.link.measured import speed_of
 from app.machine import process
 from app.machine.cpus import fair_share
 from app.machine.interfaces import Carried
@@ -23,6 +19,10 @@ from app.machine.source import git_revision, package_versions, packages_sha256, 
 from app.modes import MODES
 from app.records.manifest import Image, Link, Manifest, ModeCost, Participant, Versions
 from app.settings.fields import Settings
+from app.sync.contract import size_of
+from app.sync.modes import mode_class
+from app.sync.schedules.patterns import NOTHING
+from app.sync.schedules.sizes import Cost, Size
 from app.training import layout_choice
 from app.training.loop import Job
 
@@ -87,7 +87,7 @@ def gather(
 
 def _modes(settings: Settings, size: Size, speeds: Sequence[LinkSpeed]) -> dict[str, ModeCost]:
     """Every mode that synchronises, as a choice for the same gradients on the same links."""
-    classes = {name: gradient_sync.mode_class(name) for name in dict.fromkeys([*MODES, settings.sync_mode])}
+    classes = {name: mode_class(name) for name in dict.fromkeys([*MODES, settings.sync_mode])}
     return {
         name: ModeCost(cost.seconds_at_least(size, speeds), hides=not mode.explicit)
         for name, mode in classes.items()

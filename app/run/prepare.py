@@ -5,8 +5,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from app.checkpoint.keeper import newest_commit
-from app.datasets import prepared, source_of
 from app.errors import ExtensionError, SettingError
 from app.extensions import reading
 from app.machine import folders
@@ -19,6 +17,8 @@ from app.run import resume
 from app.settings import environment
 from app.settings.fields import Settings
 from app.training import layout_choice
+from app.training.checkpoint.keeper import newest_commit
+from app.training.datasets import prepared, source_of
 
 FLOOR_MODE, FLOOR_ENDING = "none", "-floor"  # as scripts/host/cluster.sh sets them
 

@@ -11,40 +11,40 @@ from signal import SIGTERM
 
 import torch
 
-from app.checkpoint.keeper import Found, Keeper
 from app.cluster.identity import Identity, identify
 from app.cluster.join import join
+from app.cluster.link.measured import deviations
+from app.cluster.link.measurement import describe, insist_on, measure_links
 from app.cluster.members import Cluster
 from app.cluster.sharing import oversubscription, unlike
-from app.datasets import prepared
-from app.datasets.prepared import DataSet
+from app.cluster.wire.clock import RunClock
+from app.cluster.wire.communicator import Communicator
 from app.errors import JoinError, LockstepError, StoppedError, UnequalRanksError, WriteError
 from app.extensions.loading import blamed
-from app.link.measured import deviations
-from app.link.measurement import describe, insist_on, measure_links
 from app.machine import folders, interfaces, process
 from app.machine.interfaces import Carried
 from app.machine.interrupt import CleanUps, stopping_on_signal, take_the_end
 from app.machine.say import Say
+from app.pages.conclusion import conclude
 from app.records import lines
 from app.records.lines import Finished, Recorder, Step
 from app.records.manifest import FILE, Link, Plan
 from app.records.places import ATTEMPTS
 from app.records.summary import Summary, is_complete
-from app.report.conclusion import conclude
 from app.run import attempts, health, manifest, resume
 from app.run.attempts import Begun
 from app.run.homecoming import bring_home
 from app.run.prepare import find_or_open_run
 from app.settings.fields import Settings
 from app.training import layout_choice, models
+from app.training.checkpoint.keeper import Found, Keeper
+from app.training.datasets import prepared
+from app.training.datasets.prepared import DataSet
 from app.training.loop import MEMORY_FORMAT, THREADS, GoingOn, Job, make_job, too_few_epochs, train
 from app.training.numerics import slow_bfloat16
 from app.training.saving import Saving
 from app.training.straggler import slowed_on_purpose
 from app.training.usage import UsageSampler
-from app.wire.clock import RunClock
-from app.wire.communicator import Communicator
 
 
 def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:

@@ -5,8 +5,6 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-from app.checkpoint.keeper import is_unfinished, newest_commit
-from app.datasets import prepared
 from app.errors import SettingError
 from app.extensions import files
 from app.machine import folders, process
@@ -18,6 +16,8 @@ from app.records.manifest import FILE, Manifest, Setting
 from app.run.manifest import OF_ONE_START
 from app.settings import environment
 from app.settings.fields import Settings
+from app.training.checkpoint.keeper import is_unfinished, newest_commit
+from app.training.datasets import prepared
 
 AUTO, NEVER = "auto", "never"
 # These change neither the training nor what its records mean.

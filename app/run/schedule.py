@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 
-from app import cadence
-from app.costs import drawing
-from app.costs.bandwidth import LinkSpeed
+from app import sync
+from app.cluster.wire.bandwidth import LinkSpeed
 from app.errors import SettingError
-from app.gradient_sync import mode_class
-from app.gradient_sync.contract import size_of
-from app.gradient_sync.exchange import Exchange
 from app.machine.say import Say
 from app.settings.fields import Settings
 from app.settings.link_rates import read_rate, read_rate_by_rank
+from app.sync.contract import size_of
+from app.sync.exchange import Exchange
+from app.sync.modes import mode_class
+from app.sync.schedules import drawing
 from app.training import models
 from app.training.batch_norm import LocalBatchNorm2d
 from app.training.numerics import DTYPES
@@ -46,7 +46,7 @@ def _lines(settings: Settings) -> Iterator[str]:
 def _costs(settings: Settings, ranks: int) -> Iterator[str]:
     dtype = DTYPES[settings.precision]
     parameters = list(models.build(settings.model, settings.seed, dtype, LocalBatchNorm2d).parameters())
-    size, cost = size_of(parameters, settings.wire_precision), cadence.cost_of(settings, parameters)
+    size, cost = size_of(parameters, settings.wire_precision), sync.cost_of(settings, parameters)
     sent = [cost.bytes_sent(size, rank, ranks) for rank in range(ranks)]
     when = f"each {settings.sync_every} steps" if settings.sync_every else "a step"
     compressed = f", {settings.compression}" if settings.compression != "none" else ""

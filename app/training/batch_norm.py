@@ -8,8 +8,8 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import batch_norm
 
+from app.cluster.wire.communicator import Communicator
 from app.errors import SettingError
-from app.wire.communicator import Communicator
 
 BatchNorm = Callable[[int], nn.Module]  # makes a layer for this many channels
 

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from app.datasets import SIDE, Images
-from app.datasets.prepared import DataSet, Part
+from app.training.datasets import SIDE, Images
+from app.training.datasets.prepared import DataSet, Part
 from app.training.numerics import FP32, Numerics
 
 PADDING = 4

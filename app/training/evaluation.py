@@ -8,11 +8,11 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from app.cluster.members import Cluster
-from app.datasets.prepared import DataSet
+from app.cluster.wire.communicator import Communicator
 from app.records.lines import Evaluation
 from app.training.batches import Indices, load_batch
+from app.training.datasets.prepared import DataSet
 from app.training.numerics import Numerics
-from app.wire.communicator import Communicator
 
 BATCH_PER_RANK = 250
 

@@ -9,11 +9,11 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-from app.datasets.prepared import channels_of
 from app.machine.cpus import look
 from app.machine.folders import PREPARED, check_writable, replace_file
 from app.machine.say import Say
 from app.settings.fields import MemoryFormat, Settings
+from app.training.datasets.prepared import channels_of
 
 Seconds = dict[MemoryFormat, list[float]]  # of CPU for a step, by round
 

@@ -6,11 +6,11 @@ from statistics import median
 import torch
 from torch.nn.functional import cross_entropy
 
-from app.datasets import CLASSES, SIDE
-from app.datasets.prepared import channels_of
 from app.settings.fields import MemoryFormat, Settings
 from app.training import models
 from app.training.convolution import arrange
+from app.training.datasets import CLASSES, SIDE
+from app.training.datasets.prepared import channels_of
 from app.training.layout_choice import Seconds, candidates
 from app.training.numerics import Numerics
 

@@ -11,21 +11,23 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from app import cadence
-from app.checkpoint.keeper import Found
-from app.checkpoint.state import State
+from app import sync as averaging
 from app.cluster.members import Cluster
-from app.costs.bandwidth import CENTRE
-from app.datasets.prepared import DataSet
-from app.gradient_sync.contract import GradientSync
+from app.cluster.wire.bandwidth import CENTRE
+from app.cluster.wire.clock import RunClock
+from app.cluster.wire.communicator import Communicator
 from app.machine.say import Say
 from app.records.lines import Finished, Recorder, Step, training_score
 from app.records.manifest import Plan
 from app.settings.fields import MOST_EPOCHS, MemoryFormat, Settings
+from app.sync.contract import GradientSync
 from app.training import batches, layout_choice, models, state
 from app.training.batch_norm import LocalBatchNorm2d, SynchronisedBatchNorm2d
 from app.training.batches import Augmentation, Indices
+from app.training.checkpoint.keeper import Found
+from app.training.checkpoint.state import State
 from app.training.convolution import arrange
+from app.training.datasets.prepared import DataSet
 from app.training.evaluation import EVALUATIONS
 from app.training.meter import Meter, Outcome, StepMeter
 from app.training.models import parameters_sha256
@@ -33,8 +35,6 @@ from app.training.numerics import Numerics
 from app.training.optimiser import Optimiser, Schedule
 from app.training.saving import Saving
 from app.training.straggler import Pace, pace_of
-from app.wire.clock import RunClock
-from app.wire.communicator import Communicator
 
 
 def make_plan(settings: Settings, samples: int, world_size: int) -> Plan:
@@ -106,7 +106,7 @@ def make_job(
         cluster,
         communicator,
         statistics,
-        cadence.create(settings, communicator),
+        averaging.create(settings, communicator),
         pace_of(settings, cluster.rank, model, statistics),
         model,
         numerics,

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 from app.cluster.members import Cluster
+from app.cluster.wire.clock import RunClock
+from app.cluster.wire.communicator import Communicator, Passage
 from app.errors import DivergedError, LockstepError
-from app.gradient_sync.contract import GradientSync, Overlap
 from app.machine.cpus import CGROUP, Throttling
 from app.machine.scheduler import Threads
 from app.records.lines import Message, Step
 from app.records.spans import covered
+from app.sync.contract import GradientSync, Overlap
 from app.training.counters import Counters, Interface
 from app.training.optimiser import Update
 from app.training.processor import PhaseProcessor
-from app.wire.clock import RunClock
-from app.wire.communicator import Communicator, Passage
 
 
 class PhaseClock:

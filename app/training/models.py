@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from app.datasets import CLASSES
 from app.errors import ExtensionError
 from app.extensions.files import path_of
 from app.extensions.loading import load
 from app.settings.fields import ModelName
 from app.training.batch_norm import BatchNorm, LocalBatchNorm2d
+from app.training.datasets import CLASSES
 
 VGG11_LAYERS = (64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M")
 

@@ -8,8 +8,8 @@ from typing import Self
 import torch
 from torch import nn
 
-from app.gradient_sync.contract import align_gradients
 from app.settings.fields import ScheduleName, Settings
+from app.sync.contract import align_gradients
 
 
 def cosine(progress: float) -> float:

@@ -4,12 +4,12 @@ import math
 import time
 from collections.abc import Callable
 
-from app.checkpoint.keeper import Keeper
-from app.checkpoint.state import State
 from app.cluster.members import Cluster
+from app.cluster.wire.clock import RunClock
 from app.errors import LockstepError, StoppedError
 from app.records.lines import Checkpoint, Recorder
-from app.wire.clock import RunClock
+from app.training.checkpoint.keeper import Keeper
+from app.training.checkpoint.state import State
 
 WORDS_SECONDS = 0.25  # in which a word reaches all ranks, unless it is lost
 AGREE_SECONDS = 10.0

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from app.checkpoint import part
-from app.checkpoint.state import State
 from app.errors import LockstepError
-from app.gradient_sync.contract import GradientSync
+from app.sync.contract import GradientSync
+from app.training.checkpoint import part
+from app.training.checkpoint.state import State
 from app.training.optimiser import Optimiser
 
 MODEL, BUFFER, MOMENTUM, MODE = "model/", "buffer/", "momentum/", "mode/"

@@ -5,8 +5,8 @@ from typing import Protocol
 
 from torch import nn
 
+from app.cluster.wire.communicator import Communicator
 from app.settings.fields import Settings
-from app.wire.communicator import Communicator
 
 
 class Pace(Protocol):

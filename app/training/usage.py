@@ -8,10 +8,10 @@ from typing import Self
 import psutil
 
 from app.cluster.members import Cluster
+from app.cluster.wire.clock import RunClock
 from app.errors import NetworkLostError, WriteError
 from app.records.lines import Recorder, Usage
 from app.training.counters import Counters, Interface
-from app.wire.clock import RunClock
 
 
 class UsageSampler:

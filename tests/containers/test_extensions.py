@@ -65,7 +65,7 @@ def test_conformance_of_a_good_mode_and_of_a_bad_one(used_clone: Clone) -> None:
 
 
 KILLER = """import os
-from app.gradient_sync.all_reduce import AllReduce
+from app.sync.modes.all_reduce import AllReduce
 class Killer(AllReduce):
     def average(self, values):
         print("submission,conforms,,,")
@@ -76,7 +76,7 @@ class Killer(AllReduce):
 
 PRINTER = """import os
 import signal
-from app.gradient_sync.all_reduce import AllReduce
+from app.sync.modes.all_reduce import AllReduce
 class Printer(AllReduce):
     def average(self, values):
         for number in signal.valid_signals():
@@ -86,7 +86,7 @@ class Printer(AllReduce):
 """
 
 LIAR = """import torch.distributed as dist
-from app.gradient_sync.all_reduce import AllReduce
+from app.sync.modes.all_reduce import AllReduce
 class Liar(AllReduce):
     def average(self, values):
         ranks = self._communicator.world_size

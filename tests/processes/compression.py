@@ -10,14 +10,14 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from app import gradient_sync
 from app.cluster.members import Cluster
-from app.compression.compressed import RESIDUAL, Compressed
-from app.compression.contract import Compressor
-from app.gradient_sync.contract import size_of
-from app.gradient_sync.exchange import Exchange
+from app.cluster.wire.communicator import Communicator
 from app.settings.fields import Settings
-from app.wire.communicator import Communicator
+from app.sync import modes
+from app.sync.compressors.compressed import RESIDUAL, Compressed
+from app.sync.compressors.contract import Compressor
+from app.sync.contract import size_of
+from app.sync.exchange import Exchange
 
 Vector = npt.NDArray[np.float64]
 Vectors = Callable[[int, int], Vector]  # a rank's, in a step
@@ -94,7 +94,7 @@ def _make(
     kind: type[Compressor] | None,
     around: type[Compressed],
 ) -> Exchange:
-    mode = gradient_sync.create(settings, communicator)
+    mode = modes.create(settings, communicator)
     assert isinstance(mode, Exchange)
     exchange = around(mode, communicator, settings)
     if kind:

@@ -1,12 +1,12 @@
-"""The laws of app/conformance, on the groups of the tests."""
+"""The laws of app/tools/conformance, on the groups of the tests."""
 
 from collections.abc import Sequence
 
-from app.conformance.cases import Case, Model
-from app.conformance.laws import Evidence, first_broken
-from app.conformance.outcomes import Outcome
-from app.conformance.trial import synchronise
-from app.gradient_sync.contract import GradientSync
+from app.sync.contract import GradientSync
+from app.tools.conformance.cases import Case, Model
+from app.tools.conformance.laws import Evidence, first_broken
+from app.tools.conformance.outcomes import Outcome
+from app.tools.conformance.trial import synchronise
 from tests.processes.group import Group
 
 

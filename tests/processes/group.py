@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from app.conformance.forked import form
+from app.tools.conformance.forked import form
 from tests.processes.program import PATIENCE_SECONDS as PATIENCE_SECONDS
 from tests.processes.program import ROOT as ROOT
 from tests.processes.program import Process, processes, start_as_typed

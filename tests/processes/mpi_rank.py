@@ -11,13 +11,13 @@ import torch
 from app.cluster.identity import identify
 from app.cluster.join import join
 from app.cluster.members import Cluster
-from app.conformance.cases import MODELS
-from app.conformance.outcomes import Outcome
-from app.conformance.trial import synchronise
-from app.gradient_sync import mode_class
+from app.cluster.wire.communicator import Communicator
 from app.modes import MODES
 from app.settings.fields import Settings
-from app.wire.communicator import Communicator
+from app.sync.modes import mode_class
+from app.tools.conformance.cases import MODELS
+from app.tools.conformance.outcomes import Outcome
+from app.tools.conformance.trial import synchronise
 
 Case = tuple[str, str]  # mode, model
 CASES: list[Case] = [(mode, model) for mode in MODES if mode != "none" for model in MODELS]

@@ -24,12 +24,12 @@ processes.set_forkserver_preload(
     [
         "app.run.rank",
         "app.run.prepare",
-        "app.gradient_sync.ddp",
-        "app.doctor.checkup",
-        "app.benchmark.take_part",
-        "app.report.commands",
-        "app.experiment.commands",
-        "app.conformance.commands",
+        "app.sync.modes.ddp",
+        "app.tools.doctor.checkup",
+        "app.tools.benchmark.take_part",
+        "app.pages.commands",
+        "app.tools.experiment.commands",
+        "app.tools.conformance.commands",
         "torch._dynamo",  # which DistributedDataParallel imports when one is made: 860 modules
         "matplotlib.figure",
         "pytest",

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from app.cluster.members import Cluster
-from app.costs.bandwidth import all_reduce_share
+from app.cluster.wire.bandwidth import all_reduce_share
+from app.cluster.wire.communicator import Communicator
 from app.errors import SettingError
 from app.training.batch_norm import LocalBatchNorm2d, SynchronisedBatchNorm2d
-from app.wire.communicator import Communicator
 from tests.processes.conftest import GroupOf
 
 CHANNELS = 5

@@ -13,14 +13,14 @@ import psutil
 import pytest
 import torch
 
-from app.benchmark import child, course
-from app.benchmark.choice import OPERATION_NAMES
-from app.benchmark.collectives import OPERATIONS
 from app.cluster.members import Cluster
+from app.cluster.wire.communicator import Communicator
 from app.modes import MODES
 from app.settings.fields import Settings
+from app.tools.benchmark import child, course
+from app.tools.benchmark.choice import OPERATION_NAMES
+from app.tools.benchmark.collectives import OPERATIONS
 from app.training import models
-from app.wire.communicator import Communicator
 from tests.processes import group
 from tests.processes.conftest import GroupOf
 from tests.processes.group import Ranks

@@ -8,19 +8,19 @@ import torch
 from torch import nn
 
 from app.cluster.members import Cluster
-from app.conformance.cases import Model, Parameter
-from app.conformance.laws import LAWS
-from app.conformance.outcomes import Outcome
-from app.conformance.trial import synchronise
-from app.costs.patterns import ALL_REDUCE, Cost
-from app.gradient_sync import mode_class
-from app.gradient_sync.all_reduce import AllReduce
-from app.gradient_sync.contract import GradientSync, gradients_of
-from app.gradient_sync.gather_scatter import GatherScatter
-from app.gradient_sync.ring_all_reduce import RingAllReduce
+from app.cluster.wire.communicator import Communicator
 from app.modes import MODES
 from app.settings.fields import Settings
-from app.wire.communicator import Communicator
+from app.sync.contract import GradientSync, gradients_of
+from app.sync.modes import mode_class
+from app.sync.modes.all_reduce import AllReduce
+from app.sync.modes.gather_scatter import GatherScatter
+from app.sync.modes.ring_all_reduce import RingAllReduce
+from app.sync.schedules.patterns import ALL_REDUCE, Cost
+from app.tools.conformance.cases import Model, Parameter
+from app.tools.conformance.laws import LAWS
+from app.tools.conformance.outcomes import Outcome
+from app.tools.conformance.trial import synchronise
 from tests.processes.conftest import GroupOf
 from tests.processes.contract import broken_law
 from tests.processes.group import Group

@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import nn
 
-from app import cadence
-from app.cadence.periodic import Periodic
+from app.analysis import numbers, run_records
 from app.cluster.members import Cluster
-from app.gradient_sync.contract import size_of
-from app.gradient_sync.exchange import Exchange
+from app.cluster.wire.communicator import Communicator
 from app.modes import EXCHANGES
 from app.settings.fields import Settings
-from app.summary import numbers, run_records
-from app.wire.communicator import Communicator
+from app.sync import create
+from app.sync.contract import size_of
+from app.sync.exchange import Exchange
+from app.sync.periodic import Periodic
 from tests.processes.conftest import GroupOf
 from tests.processes.test_equivalence import LENET5, train
 
@@ -69,7 +69,7 @@ def steps(
     sgd = torch.optim.SGD(learned, lr=RATE, momentum=MOMENTUM, weight_decay=decay)
 
     def make() -> Periodic:
-        sync = cadence.create(settings, communicator)
+        sync = create(settings, communicator)
         assert isinstance(sync, Periodic)
         made = kind(sync._exchange, communicator, settings)
         made.attach(net)

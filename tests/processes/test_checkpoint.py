@@ -18,22 +18,22 @@ import torch
 from safetensors.torch import _TYPES, load_file
 from torch import nn
 
-from app.checkpoint import keeper, part
-from app.checkpoint.keeper import Keeper
-from app.checkpoint.state import Label, State
+from app.analysis import numbers, run_records
 from app.cluster.members import Cluster
+from app.cluster.wire.communicator import Communicator
 from app.errors import ExtensionError, LockstepError, UnequalRanksError
-from app.gradient_sync.none import NoSync
 from app.machine.durable import write_durably
 from app.modes import MODES
 from app.records import places
 from app.run.rank import take_part
 from app.settings.fields import Settings
-from app.summary import numbers, run_records
+from app.sync.modes.none import NoSync
 from app.training import models, state
 from app.training.batch_norm import BatchNorm
+from app.training.checkpoint import keeper, part
+from app.training.checkpoint.keeper import Keeper
+from app.training.checkpoint.state import Label, State
 from app.training.optimiser import Optimiser, Schedule, cosine
-from app.wire.communicator import Communicator
 from tests.processes import group
 from tests.processes.conftest import GroupOf
 from tests.processes.test_faults import AS_THE_RING

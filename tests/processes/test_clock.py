@@ -5,11 +5,11 @@ from unittest.mock import patch
 
 import pytest
 
+from app.analysis.run_records import RankRecords
 from app.cluster.members import Cluster
+from app.cluster.wire.clock import RunClock
+from app.cluster.wire.communicator import Communicator
 from app.records.lines import Clock
-from app.summary.run_records import RankRecords
-from app.wire.clock import RunClock
-from app.wire.communicator import Communicator
 from tests.processes.conftest import GroupOf
 
 SKEWED = 1

@@ -11,21 +11,21 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from app.cluster.members import Cluster
-from app.compression import compressor_class
-from app.compression.bits import Bits, pack, unpack
-from app.compression.compressed import Compressed
-from app.compression.contract import Compressor, Shared
-from app.compression.matrices import orthogonalise
-from app.compression.power_sgd import PowerSgd
-from app.compression.random_k import RandomK
-from app.compression.sign import Sign
-from app.compression.top_k import TopK
-from app.conformance.cases import Model, Parameter, Weighted, coefficients
-from app.gradient_sync.all_reduce import AllReduce
-from app.gradient_sync.exchange import Exchange
+from app.cluster.wire.communicator import Communicator
 from app.modes import COMPRESSORS, EXCHANGES, FITS
 from app.settings.fields import Settings
-from app.wire.communicator import Communicator
+from app.sync.compressors import compressor_class
+from app.sync.compressors.bits import Bits, pack, unpack
+from app.sync.compressors.compressed import Compressed
+from app.sync.compressors.contract import Compressor, Shared
+from app.sync.compressors.matrices import orthogonalise
+from app.sync.compressors.power_sgd import PowerSgd
+from app.sync.compressors.random_k import RandomK
+from app.sync.compressors.sign import Sign
+from app.sync.compressors.top_k import TopK
+from app.sync.exchange import Exchange
+from app.sync.modes.all_reduce import AllReduce
+from app.tools.conformance.cases import Model, Parameter, Weighted, coefficients
 from tests.processes.compression import (
     ELEMENTS,
     SHAPES,

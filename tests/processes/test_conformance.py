@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from app.cluster.members import Cluster
-from app.conformance import check, commands
-from app.conformance.cases import MODELS, Model
-from app.conformance.check import Checker, Submission, Verdict
-from app.conformance.outcomes import LENGTH, Outcome, unpack
-from app.conformance.trial import synchronise
 from app.extensions.loading import load
-from app.gradient_sync import mode_class, own_mode
+from app.sync.modes import mode_class, own_mode
+from app.tools.conformance import check, commands
+from app.tools.conformance.cases import MODELS, Model
+from app.tools.conformance.check import Checker, Submission, Verdict
+from app.tools.conformance.outcomes import LENGTH, Outcome, unpack
+from app.tools.conformance.trial import synchronise
 from tests.processes.conftest import GroupOf
 from tests.processes.contract import broken_law
 from tests.processes.program import PATIENCE_SECONDS, environment_with
@@ -24,7 +24,7 @@ from tests.solutions import EXAMPLES, SCHEDULED, SOLUTIONS, on_the_page, solved
 
 HEAD = """import os
 import time
-from app.gradient_sync.all_reduce import AllReduce
+from app.sync.modes.all_reduce import AllReduce
 class Mine(AllReduce):
     def average(self, values):
         print("mine conforms: 13 laws")
@@ -59,9 +59,9 @@ MISBEHAVING = {
 # Each would be right if it knew what the others have, and communicates nothing.
 KNOWING = """import gc
 import sys
-from app.conformance.cases import values
-from app.costs.sizes import Cost
-from app.gradient_sync.contract import GradientSync
+from app.tools.conformance.cases import values
+from app.sync.schedules.sizes import Cost
+from app.sync.contract import GradientSync
 import torch
 
 
@@ -97,8 +97,8 @@ class Mine(GradientSync):
 """
 # Communicates, past the communicator that counts.
 UNCOUNTED = """import torch.distributed as dist
-from app.costs.sizes import Cost
-from app.gradient_sync.contract import GradientSync
+from app.sync.schedules.sizes import Cost
+from app.sync.contract import GradientSync
 class Mine(GradientSync):
     cost = Cost(lambda size, rank, world_size: 0.0)
     def synchronise(self, parameters):

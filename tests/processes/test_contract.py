@@ -11,18 +11,18 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from app import cadence, gradient_sync
 from app.cluster.members import Cluster
-from app.conformance.cases import MODELS, Gradients, Model, Parameter, Weighted, coefficients
-from app.conformance.trial import STEPS, synchronise
-from app.costs.bandwidth import all_reduce_share
-from app.gradient_sync import mode_class
-from app.gradient_sync.contract import GradientSync, gradients_of
-from app.gradient_sync.ring_all_reduce import RingAllReduce
+from app.cluster.wire.bandwidth import all_reduce_share
+from app.cluster.wire.communicator import Communicator
 from app.modes import ANY_WIRE_PRECISION, MODES
 from app.settings.fields import Settings, WirePrecision
+from app.sync import create, modes
+from app.sync.contract import GradientSync, gradients_of
+from app.sync.modes import mode_class
+from app.sync.modes.ring_all_reduce import RingAllReduce
+from app.tools.conformance.cases import MODELS, Gradients, Model, Parameter, Weighted, coefficients
+from app.tools.conformance.trial import STEPS, synchronise
 from app.training.optimiser import Optimiser, Schedule, cosine
-from app.wire.communicator import Communicator
 from tests.processes.conftest import GroupOf
 from tests.processes.contract import check, check_mode
 from tests.processes.test_faults import AS_THE_RING
@@ -108,7 +108,7 @@ def parameters_after_a_step(
     """From zeros, of a kernel in channels_last and a matrix that lies transposed in memory."""
     settings = Settings(precision="fp64", momentum=0, weight_decay=0, **values)  # type: ignore[arg-type]
     communicator = Communicator(cluster)
-    sync = mode(communicator, settings) if mode else cadence.create(settings, communicator)
+    sync = mode(communicator, settings) if mode else create(settings, communicator)
     model = Weighted(STRIDED)
     model.register_buffer("statistics", torch.zeros(2, 3, 5, 7))  # which ddp sends
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -161,7 +161,7 @@ def second_step(
     """In which the second parameter has this weight: the first one's gradient, whether the second one has any."""
     settings = Settings(bucket_bytes=1, log_every=1, **values)  # type: ignore[arg-type]
     communicator = Communicator(cluster)
-    sync = cadence.create(settings, communicator)
+    sync = create(settings, communicator)
     model = Conditional()
     replica = sync.attach(model)
     for step in range(2):
@@ -296,7 +296,7 @@ def test_none_sends_nothing_and_changes_nothing(group_of: GroupOf) -> None:
 
 def test_the_file_of_a_mode_is_named_as_its_setting() -> None:
     for name in MODES:
-        assert mode_class(name).__module__ == f"{gradient_sync.__name__}.{name}"
+        assert mode_class(name).__module__ == f"{modes.__name__}.{name}"
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from app.cluster.members import Cluster
-from app.doctor.checkup import examine
-from app.doctor.findings import find
-from app.doctor.programs import PROGRAMS
-from app.wire.communicator import Communicator, Transfer
+from app.cluster.wire.communicator import Communicator, Transfer
+from app.tools.doctor.checkup import examine
+from app.tools.doctor.findings import find
+from app.tools.doctor.programs import PROGRAMS
 from tests.processes import group
 from tests.processes.conftest import GroupOf
 from tests.processes.group import Ranks, RanksAsTyped, run_group

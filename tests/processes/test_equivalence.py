@@ -13,15 +13,15 @@ import pytest
 import torch
 from torch import nn
 
+from app.analysis import numbers, run_records
 from app.cluster.members import Cluster
-from app.datasets import SOURCES, shapes
-from app.datasets.prepared import DataSet, Part
 from app.modes import MODES
 from app.run.rank import take_part
 from app.settings.fields import Settings
-from app.summary import numbers, run_records
 from app.training import models
 from app.training.batch_norm import BatchNorm
+from app.training.datasets import SOURCES, shapes
+from app.training.datasets.prepared import DataSet, Part
 from tests.processes.conftest import GroupOf
 from tests.processes.test_faults import AS_THE_RING
 

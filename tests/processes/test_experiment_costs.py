@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.experiment import page
-from app.experiment.plan import grid
-from app.experiment.plan.trials import Plan
-from app.experiment.reading.results import Results
-from app.experiment.views import measures
-from app.experiment.views.view import Section
-from app.summary import run_records
-from app.summary.numbers import summarise
-from app.summary.run import Run
+from app.analysis import run_records
+from app.analysis.numbers import summarise
+from app.analysis.run import Run
+from app.tools.experiment import page
+from app.tools.experiment.plan import grid
+from app.tools.experiment.plan.trials import Plan
+from app.tools.experiment.reading.results import Results
+from app.tools.experiment.views import measures
+from app.tools.experiment.views.view import Section
 from tests.processes.experiments import carry_out, put_grid
 
 BATCH, STEPS, BLOCK = 16, 30, 12

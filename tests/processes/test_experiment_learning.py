@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from app.experiment import page
-from app.experiment.plan import grid as grids
-from app.experiment.plan.trials import Plan, trials
-from app.experiment.reading.results import Results
-from app.experiment.views import VIEWS
-from app.experiment.views.view import Section
-from app.experiment.views.words import missing_sentences
-from app.summary import run_records
-from app.summary.numbers import summarise
+from app.analysis import run_records
+from app.analysis.numbers import summarise
+from app.tools.experiment import page
+from app.tools.experiment.plan import grid as grids
+from app.tools.experiment.plan.trials import Plan, trials
+from app.tools.experiment.reading.results import Results
+from app.tools.experiment.views import VIEWS
+from app.tools.experiment.views.view import Section
+from app.tools.experiment.views.words import missing_sentences
 from tests.processes.experiments import carry_out, put_grid
 
 GRID = """

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from app.checkpoint.keeper import newest_commit
+from app.training.checkpoint.keeper import newest_commit
 from tests.processes.group import Ranks, Value, start, wait
 from tests.solutions import on_the_page, solved
 

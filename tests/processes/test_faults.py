@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from app.analysis import run_records
 from app.cluster.identity import identify
 from app.cluster.join import join
 from app.cluster.members import Cluster
@@ -20,12 +21,11 @@ from app.errors import PeerLostError
 from app.machine.interrupt import end_on_signal
 from app.modes import MODES
 from app.settings.fields import Settings
-from app.summary import run_records
 from tests.processes import group
 from tests.processes.group import Ranks, run_group
 from tests.processes.program import processes
 
-# These run their rounds as ring_all_reduce does (app/gradient_sync/rounds.py).
+# These run their rounds as ring_all_reduce does (app/sync/rounds.py).
 AS_THE_RING = {
     "tree",
     "recursive_doubling",

@@ -12,14 +12,14 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
+from app.analysis.run_records import read
 from app.cluster.members import Cluster
-from app.gradient_sync.ddp import Ddp
+from app.cluster.wire.communicator import Communicator
 from app.records.lines import Step
 from app.settings.fields import Settings
-from app.summary.run_records import read
+from app.sync.modes.ddp import Ddp
 from app.training import models
 from app.training.numerics import DTYPES
-from app.wire.communicator import Communicator
 from tests.processes import group
 from tests.processes.conftest import GroupOf
 from tests.processes.test_training import TrainOn, train_on  # noqa: F401  # a fixture

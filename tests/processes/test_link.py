@@ -7,10 +7,10 @@ from unittest.mock import patch
 
 import pytest
 
+from app.cluster.link import measurement
 from app.cluster.members import Cluster
-from app.link import measurement
+from app.cluster.wire.communicator import Communicator
 from app.settings.fields import Settings
-from app.wire.communicator import Communicator
 from tests.processes import group
 from tests.processes.conftest import GroupOf
 from tests.processes.group import Ranks, Value

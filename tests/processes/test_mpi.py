@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from app.conformance.cases import MODELS
-from app.launch.start import TOLERANT
+from app.tools.conformance.cases import MODELS
+from app.tools.launch.start import TOLERANT
 from tests.processes.contract import check
 from tests.processes.group import PATIENCE_SECONDS, ROOT, free_port
 from tests.processes.mpi_rank import CASES, Case, Seen

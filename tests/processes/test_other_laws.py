@@ -6,22 +6,22 @@ import numpy as np
 import pytest
 import torch
 
-from app.compression.compressed import Compressed
-from app.compression.contract import Shared
-from app.compression.random_k import RandomK
-from app.compression.sign import Sign
-from app.compression.top_k import TopK
-from app.conformance.cases import Case, Model, Parameter, values
-from app.conformance.laws import COMMON, LAWS, MORE_DRAWS, UNBIASED, Evidence, is_in_doubt
-from app.conformance.outcomes import Outcome
-from app.conformance.trial import DRAWS
-from app.gradient_sync.contract import Law
-from app.gradient_sync.exchange import Exchange
-from app.gradient_sync.flat_all_reduce import FlatAllReduce
-from app.gradient_sync.gathered_all_reduce import GatheredAllReduce
-from app.gradient_sync.parameter_server import ParameterServer
+from app.cluster.wire.communicator import Communicator
 from app.settings.fields import Settings
-from app.wire.communicator import Communicator
+from app.sync.compressors.compressed import Compressed
+from app.sync.compressors.contract import Shared
+from app.sync.compressors.random_k import RandomK
+from app.sync.compressors.sign import Sign
+from app.sync.compressors.top_k import TopK
+from app.sync.contract import Law
+from app.sync.exchange import Exchange
+from app.sync.modes.flat_all_reduce import FlatAllReduce
+from app.sync.modes.gathered_all_reduce import GatheredAllReduce
+from app.sync.modes.parameter_server import ParameterServer
+from app.tools.conformance.cases import Case, Model, Parameter, values
+from app.tools.conformance.laws import COMMON, LAWS, MORE_DRAWS, UNBIASED, Evidence, is_in_doubt
+from app.tools.conformance.outcomes import Outcome
+from app.tools.conformance.trial import DRAWS
 from tests.processes.conftest import GroupOf
 from tests.processes.test_broken_modes import trial
 

@@ -18,13 +18,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from app.analysis import run_records
+from app.analysis.run import Run
+from app.pages import drawings, page, table, theme
+from app.pages.series import MOST_POINTS
 from app.records import lines as records
 from app.records.lines import Message, Record, Step, Usage
 from app.records.summary import PHASES
-from app.report import drawings, page, table, theme
-from app.report.series import MOST_POINTS
-from app.summary import run_records
-from app.summary.run import Run
 from tests.processes import group
 from tests.processes.browser import NARROW, WIDE, Browser
 

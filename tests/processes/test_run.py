@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from app.analysis import run_records
 from app.modes import MODES
-from app.summary import run_records
 from tests.processes import group
 
 

@@ -11,13 +11,13 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import pytest
 from jsonschema import Draft202012Validator
 
+from app.analysis import bound
 from app.machine import interfaces
 from app.modes import MODES
+from app.pages.conclusion import conclude
 from app.records import lines as records
 from app.records import manifest as manifests
 from app.records import summary as summaries
-from app.report.conclusion import conclude
-from app.summary import bound
 from tests.processes import group
 from tests.processes.group import ROOT, Ranks, Value
 from tests.processes.test_faults import run_until

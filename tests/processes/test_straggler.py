@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from app.cluster.wire.communicator import Communicator
 from app.records.lines import Step, read
 from app.training.straggler import Slowed
-from app.wire.communicator import Communicator
 from tests.processes import group
 from tests.processes.group import Value
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from app.analysis.run import Run
+from app.pages import trace
+from app.pages.pieces import UNDIVIDED
 from app.records import lines
 from app.records.lines import Step
 from app.records.summary import PHASES
-from app.report import trace
-from app.report.pieces import UNDIVIDED
-from app.summary.run import Run
 from tests import traces
 from tests.processes import group
 from tests.processes.group import Ranks

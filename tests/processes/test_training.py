@@ -11,16 +11,16 @@ from unittest.mock import patch
 import pytest
 import torch
 
+from app.analysis import numbers, run_records
 from app.cluster.members import Cluster
-from app.datasets import SOURCES, prepared, shapes
-from app.datasets.prepared import DataSet, Part
 from app.machine.folders import DATA, PREPARED
 from app.modes import MODES
 from app.run.rank import take_part
 from app.settings.fields import DatasetName, ModelName, Settings
-from app.summary import numbers, run_records
 from app.training import batches
 from app.training.convolution import LAYOUTS
+from app.training.datasets import SOURCES, prepared, shapes
+from app.training.datasets.prepared import DataSet, Part
 from tests import published
 from tests.processes import group
 from tests.processes.conftest import GroupOf

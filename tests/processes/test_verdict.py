@@ -14,12 +14,12 @@ import pytest
 import torch
 from torch import nn
 
+from app.analysis import run_records
+from app.analysis.run import Run
 from app.cluster.members import Cluster
 from app.modes import MODES
 from app.records import lines as records
 from app.records.lines import Step
-from app.summary import run_records
-from app.summary.run import Run
 from app.training.numerics import Numerics
 from tests.processes.conftest import GroupOf
 from tests.processes.test_training import train

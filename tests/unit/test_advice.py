@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from app.analysis import verdict
 from app.modes import MODES
 from app.records.manifest import Manifest
 from app.records.summary import Advice, Summary
 from app.settings.fields import Settings
-from app.summary import verdict
 from tests import runs
 from tests.unit.test_verdict import bandwidth, on_cpus
 

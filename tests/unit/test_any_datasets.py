@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from app.datasets import faults, prepared
 from app.errors import DamagedError, LockstepError
 from app.machine import folders
+from app.training.datasets import faults, prepared
 from tests import published
 
 MOST_MEMORY = 2**25

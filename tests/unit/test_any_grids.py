@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from app.errors import SettingError
-from app.experiment.page import views_of
-from app.experiment.plan import grid
-from app.experiment.plan.trials import ASKED, OUTCOMES, PLAN, Plan, folder_of, trials
+from app.tools.experiment.page import views_of
+from app.tools.experiment.plan import grid
+from app.tools.experiment.plan.trials import ASKED, OUTCOMES, PLAN, Plan, folder_of, trials
 from tests.unit.test_experiment_grid import SOUND
 
 LINES = SOUND.splitlines()

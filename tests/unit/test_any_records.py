@@ -14,14 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.analysis.run import Run, find
 from app.errors import LockstepError
 from app.machine.say import for_terminal
+from app.pages import comparison, tables
+from app.pages.commands import compare
 from app.records import lines as records
 from app.records.lines import Clock, Evaluation, Message, PhaseSeconds, Record, Step, Usage
 from app.records.summary import is_complete
-from app.report import comparison, tables
-from app.report.commands import compare
-from app.summary.run import Run, find
 from tests import runs
 from tests.unit.test_records import FINISHED, STEP, steps
 

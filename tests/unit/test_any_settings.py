@@ -12,8 +12,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from app.cluster.link import shaping
 from app.errors import SettingError
-from app.link import shaping
 from app.settings import environment, explanations, kinds
 from app.settings.fields import CONSUMED_BY_COMPOSE, SEED_LIMIT, Settings
 from app.settings.links import Asked

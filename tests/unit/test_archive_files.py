@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from torchvision.datasets import CIFAR10, MNIST
 
-from app.datasets import SOURCES, archives, lookup, prepared
 from app.errors import SettingError
 from app.machine.folders import DATA, PREPARED
+from app.training.datasets import SOURCES, archives, lookup, prepared
 from tests import published
 
 OWN = DATA / str(CIFAR10.filename)

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.costs.bandwidth import LinkSpeed, all_reduce_seconds, all_reduce_share, gather_seconds, scatter_seconds
-from app.costs.patterns import Cost, Size
-from app.gradient_sync import mode_class
+from app.cluster.wire.bandwidth import LinkSpeed, all_reduce_seconds, all_reduce_share, gather_seconds, scatter_seconds
 from app.modes import MODES
 from app.settings.fields import Settings
+from app.sync.modes import mode_class
+from app.sync.schedules.patterns import Cost, Size
 
 SIZE = 1000
 GRADIENTS = Size(elements=2400, bytes=9600)

@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from app.analysis.baseline import ENOUGH_STEPS, SPEED, Difference, batches, compare, difference, estimate
+from app.analysis.run import Run
 from app.errors import LockstepError
+from app.pages import commands
+from app.pages.baseline import Against
+from app.pages.comparison import headline
+from app.pages.table import Table
 from app.records.lines import Finished, Recorder
-from app.report import commands
-from app.report.baseline import Against
-from app.report.comparison import headline
-from app.report.table import Table
-from app.summary.baseline import ENOUGH_STEPS, SPEED, Difference, batches, compare, difference, estimate
-from app.summary.run import Run
 from tests import runs
 from tests.unit.test_records import STEP
 

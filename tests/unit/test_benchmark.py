@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from app.benchmark import kept, setups, table
-from app.benchmark.ratios import CONFIDENCE, Middle, values_outside
-from app.benchmark.setups import Setup
 from app.errors import SettingError
 from app.modes import MODES
 from app.settings.fields import Settings
+from app.tools.benchmark import kept, setups, table
+from app.tools.benchmark.ratios import CONFIDENCE, Middle, values_outside
+from app.tools.benchmark.setups import Setup
 
 
 @pytest.mark.parametrize(("rounds", "outside"), [(1, None), (4, None), (5, 0), (7, 0), (8, 1), (11, 2), (30, 10)])

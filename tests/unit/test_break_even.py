@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.experiment.reading.break_even import EVERYWHERE, NOWHERE, break_even
-from app.experiment.reading.statistics import Blocks
-from app.experiment.views.break_even import Line
-from app.summary.intervals import Interval
+from app.analysis.intervals import Interval
+from app.tools.experiment.reading.break_even import EVERYWHERE, NOWHERE, break_even
+from app.tools.experiment.reading.statistics import Blocks
+from app.tools.experiment.views.break_even import Line
 
 RATES = [25e6, 100e6, 200e6, 1e9, 10e9]
 SEVERAL = st.lists(st.floats(1e6, 1e11), min_size=2, max_size=8, unique_by=lambda rate: round(math.log(rate), 3))

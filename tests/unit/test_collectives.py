@@ -4,8 +4,8 @@ from argparse import ArgumentParser
 
 import pytest
 
-from app.benchmark.choice import GRADIENTS, OPERATION_NAMES, Choice
-from app.benchmark.collectives import OPERATIONS
+from app.tools.benchmark.choice import GRADIENTS, OPERATION_NAMES, Choice
+from app.tools.benchmark.collectives import OPERATIONS
 
 
 def chosen(*words: str) -> Choice:

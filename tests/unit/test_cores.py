@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from app.analysis import neighbours
+from app.analysis.run import Run
+from app.pages.cores import hosts_of
+from app.pages.drawing import Missing
 from app.records.lines import Clock, Record, Recorder
-from app.report.cores import hosts_of
-from app.report.drawing import Missing
-from app.summary import neighbours
-from app.summary.run import Run
 from tests import runs
 from tests.unit.test_trace import USAGE
 

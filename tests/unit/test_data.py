@@ -8,14 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.datasets import SOURCES, digits, prepared, shapes
-from app.datasets.prepared import DataSet, Part
 from app.errors import LockstepError, SettingError
 from app.machine.folders import PREPARED
 from app.settings.fields import DatasetName, MemoryFormat, ModelName, Settings
 from app.training import batches
 from app.training.batches import Augmentation
 from app.training.convolution import LAYOUTS
+from app.training.datasets import SOURCES, digits, prepared, shapes
+from app.training.datasets.prepared import DataSet, Part
 from app.training.numerics import Numerics
 
 

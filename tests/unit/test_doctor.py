@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from app.cluster.members import Member
-from app.doctor import facts as facts_of_this_machine
-from app.doctor.facts import Facts
-from app.doctor.findings import Examination, find, verdict
-from app.doctor.pairs import PairFigures
-from app.doctor.programs import PROGRAMS, Outcome
-from app.doctor.report import write
+from app.cluster.wire.clock import Difference
 from app.machine.cpus import Machine, memory_limit_bytes
-from app.wire.clock import Difference
+from app.tools.doctor import facts as facts_of_this_machine
+from app.tools.doctor.facts import Facts
+from app.tools.doctor.findings import Examination, find, verdict
+from app.tools.doctor.pairs import PairFigures
+from app.tools.doctor.programs import PROGRAMS, Outcome
+from app.tools.doctor.report import write
 
 FACTS = Facts(1500, 64 * 2**20, 64 * 2**20, None, 32 * 2**30, "2.6.0", "0.1.0", "ab" * 32, {})
 GOOD = PairFigures(latency_seconds=2e-4, quickest_latency_seconds=1e-4, bytes_per_second=1e9, wrong_elements=0)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from app.costs import drawing
-from app.costs.exchanges import ring
-from app.costs.schedules import Message, Schedule
+from app.sync.schedules import drawing
+from app.sync.schedules.collectives import ring
+from app.sync.schedules.schedule import Message, Schedule
 from tests.unit.test_schedules import ELEMENTS, SCHEDULED, schedule_of
 
 PAGE = (Path(__file__).parents[2] / "docs/algorithms.md").read_text()

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from app.experiment.plan import grid
-from app.experiment.plan.trials import Plan, Trial
-from app.experiment.reading.results import Results
 from app.machine import folders
-from app.prediction import calibration, drift, verification
-from app.prediction.calibration import Calibration, Fit
-from app.prediction.drift import (
+from app.records.lines import PhaseSeconds, Recorder
+from app.tools.experiment.plan import grid
+from app.tools.experiment.plan.trials import Plan, Trial
+from app.tools.experiment.reading.results import Results
+from app.tools.prediction import calibration, drift, verification
+from app.tools.prediction.calibration import Calibration, Fit
+from app.tools.prediction.drift import (
     ANCHOR,
     ASIDE,
     MOST_APART,
@@ -23,8 +24,7 @@ from app.prediction.drift import (
     put_aside_of_calibration,
     timed,
 )
-from app.prediction.observed import Observed
-from app.records.lines import PhaseSeconds, Recorder
+from app.tools.prediction.observed import Observed
 from tests import runs
 from tests.unit.test_records import STEP
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app.experiment.plan.estimate import expected_seconds
-from app.experiment.plan.trials import Trial
+from app.tools.experiment.plan.estimate import expected_seconds
+from app.tools.experiment.plan.trials import Trial
 from app.training import models
 
 STEPS, RATE = 100, 1e6 / 8

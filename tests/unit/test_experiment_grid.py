@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from app.datasets import source_of
 from app.errors import SettingError
-from app.experiment import manual
-from app.experiment.page import views_of
-from app.experiment.plan import grid
-from app.experiment.plan.trials import trials
 from app.settings import environment
+from app.tools.experiment import manual
+from app.tools.experiment.page import views_of
+from app.tools.experiment.plan import grid
+from app.tools.experiment.plan.trials import trials
+from app.training.datasets import source_of
 from app.training.loop import make_plan, too_few_epochs
 
 ROOT = Path(__file__).parents[2]

@@ -7,14 +7,14 @@ import pytest
 from app.errors import ExtensionError, LockstepError, SettingError
 from app.extensions import files, reading
 from app.extensions.loading import blamed, load
-from app.gradient_sync import mode_class
 from app.machine.source import source_sha256
 from app.settings import environment
+from app.sync.modes import mode_class
 from app.training import models
 from tests.solutions import EXAMPLES, SCHEDULED, SOLUTIONS, on_the_page, solved
 
 BOMB = "raise SystemExit('it was run')\n"
-MODE = "from app.gradient_sync.contract import GradientSync\n"
+MODE = "from app.sync.contract import GradientSync\n"
 
 
 @pytest.fixture
@@ -83,9 +83,9 @@ def test_what_is_no_mode_is_refused_with_file_and_line_and_is_not_run(folder: Pa
         SCHEDULED,
         on_the_page()["my_mode"],
         MODE + "class A(GradientSync): ...\nclass B(A): ...\n",
-        "from app.gradient_sync import exchange\nclass A(exchange.Exchange): ...\n",
-        "from app.gradient_sync.all_reduce import AllReduce as Base\nclass A(Base): ...\n",
-        "import app.gradient_sync.contract\nclass A(app.gradient_sync.contract.GradientSync): ...\n",
+        "from app.sync.modes import exchange\nclass A(exchange.Exchange): ...\n",
+        "from app.sync.modes.all_reduce import AllReduce as Base\nclass A(Base): ...\n",
+        "import app.sync.contract\nclass A(app.sync.contract.GradientSync): ...\n",
     ],
     ids=range(12),
 )

@@ -7,13 +7,13 @@ from random import Random
 import pytest
 
 from app.errors import SettingError
-from app.faults import commands, kinds, plan, sayings
-from app.faults.judge import NO_EFFECT, OK, WRONG, judge
-from app.faults.kinds import KINDS
-from app.faults.plan import Fault, Moment, Trial
-from app.faults.seen import Left, RankSeen, Seen
-from app.faults.stranger import RUBBISH
 from app.modes import MODES
+from app.tools.faults import commands, kinds, plan, sayings
+from app.tools.faults.judge import NO_EFFECT, OK, WRONG, judge
+from app.tools.faults.kinds import KINDS
+from app.tools.faults.plan import Fault, Moment, Trial
+from app.tools.faults.seen import Left, RankSeen, Seen
+from app.tools.faults.stranger import RUBBISH
 from tests.unit.test_scripts import bash
 
 HOST = ". scripts/host/cluster.sh; . scripts/host/faults.sh"

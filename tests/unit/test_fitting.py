@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from app.analysis.run import Run
 from app.errors import LockstepError
-from app.prediction import fitting
-from app.prediction.observed import Observed
-from app.prediction.simulation import simulate
 from app.records.lines import PhaseSeconds, Recorder
-from app.summary.run import Run
+from app.tools.prediction import fitting
+from app.tools.prediction.observed import Observed
+from app.tools.prediction.simulation import simulate
 from tests import runs
 from tests.unit.test_records import STEP
 

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 APP = ROOT / "app"
-INDENT = " " * 26
+INDENT = " " * 34
 ROOMS = sorted(path.parent for path in APP.rglob("__init__.py"))
 
 
@@ -31,13 +31,13 @@ def lines_of(place: Path) -> Iterator[str]:
     A room with one file per mode, view or data set does not list them: a new one must not need a line here.
     """
     if place.suffix:
-        yield f"{place.relative_to(ROOT)!s:<24}{docstring(place).splitlines()[0]}"
+        yield f"{place.relative_to(ROOT)!s:<32}{docstring(place).splitlines()[0]}"
         return
     sentence = docstring(place / "__init__.py").splitlines()[0]
-    yield f"{f'{place.relative_to(ROOT)}/':<24}{sentence}"
+    yield f"{f'{place.relative_to(ROOT)}/':<32}{sentence}"
     modules = sorted(path.stem for path in place.glob("*.py") if path.stem != "__init__")
     if "one file per" not in sentence:
-        yield from textwrap.wrap(", ".join(modules), 110, initial_indent=INDENT, subsequent_indent=INDENT)
+        yield from textwrap.wrap(", ".join(modules), 112, initial_indent=INDENT, subsequent_indent=INDENT)
     for room in ROOMS:
         if room.parent == place:
             yield from lines_of(room)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from app.errors import SettingError
-from app.faults import commands, kills, recovery
-from app.faults.judge import NO_EFFECT, OK, WRONG
-from app.faults.kills import MOMENTS, Kill, Moment
-from app.faults.seen import Left, RankSeen, Seen
 from app.modes import MODES
 from app.records.lines import Record
+from app.tools.faults import commands, kills, recovery
+from app.tools.faults.judge import NO_EFFECT, OK, WRONG
+from app.tools.faults.kills import MOMENTS, Kill, Moment
+from app.tools.faults.seen import Left, RankSeen, Seen
 from tests.unit.test_faults import HOST
 from tests.unit.test_records import FINISHED, MANIFEST, steps, write_run
 from tests.unit.test_scripts import bash

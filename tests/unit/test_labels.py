@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.report import theme
-from app.report.labels import name_lines
+from app.pages import theme
+from app.pages.labels import name_lines
 
 
 @pytest.mark.parametrize(

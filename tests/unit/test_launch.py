@@ -13,11 +13,11 @@ import pytest
 
 from app.cluster.identity import Identity
 from app.errors import JoinError, SettingError
-from app.launch import key, program, start
-from app.launch.door import open_door
-from app.launch.program import Program
-from app.launch.reach import reach
 from app.settings.fields import Settings
+from app.tools.launch import key, program, start
+from app.tools.launch.door import open_door
+from app.tools.launch.program import Program
+from app.tools.launch.reach import reach
 
 HERE = "127.0.0.1"
 COMPOSE = {"backend": "mpi", "master_addr": "rank0"}
@@ -80,7 +80,7 @@ async def take_the_place(folder: Path, environment: dict[str, str]) -> tuple[int
     (folder / "app.py").write_text(code)
     async with Program([]) as waiting:
         stand_in = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "app.launch.stand_in", str(program.SOCKET), env=os.environ | environment
+            sys.executable, "-m", "app.tools.launch.stand_in", str(program.SOCKET), env=os.environ | environment
         )
         assert await waiting.has_place(asyncio.get_running_loop().time() + 60)
         os.chdir(folder)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.cluster.link import shaping
+from app.cluster.link.measured import Flow, Star, deviations, links_of, payload_rate
+from app.cluster.link.measurement import describe
 from app.errors import SettingError
-from app.link import shaping
-from app.link.measured import Flow, Star, deviations, links_of, payload_rate
-from app.link.measurement import describe
 from app.records.manifest import Link
 from app.settings import environment, link_rates
 from app.settings.fields import Settings

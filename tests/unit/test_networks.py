@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
+from app.analysis import networks
+from app.analysis.run_records import RankRecords, RunRecords
+from app.cluster.link.emulation import emulating
 from app.cluster.members import Member
 from app.cluster.sharing import unlike
-from app.link.emulation import emulating
 from app.machine.cpus import Machine
 from app.machine.interfaces import Carried
 from app.records.lines import Finished
 from app.settings import link_rates
-from app.summary import networks
-from app.summary.run_records import RankRecords, RunRecords
 from tests.runs import MANIFEST, manifest, participant
 
 MEGABYTE = 1_000_000

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from app.report import theme
-from app.report.textures import HATCHES
+from app.pages import theme
+from app.pages.textures import HATCHES
 
 Array = npt.NDArray[np.float64]
 

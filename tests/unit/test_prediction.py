@@ -13,26 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import SettingError
-from app.experiment.plan import grid
 from app.machine import folders
-from app.prediction import ablations, calibration, cells, commands, limits
-from app.prediction.calibration import Calibration, Line, Passing
-from app.prediction.drift import ANCHOR, reference
-from app.prediction.forecast import Forecast
-from app.prediction.least_squares import line_through, non_negative
-from app.prediction.setup import setup_of, shapes_of
-from app.prediction.simulation import simulate
-from app.prediction.traffic import buckets, traffic
-from app.prediction.verification import (
-    PREDICTIONS,
-    Checked,
-    Measured,
-    folder_of,
-    interleaved,
-    score,
-    seal,
-)
 from app.settings import environment
+from app.tools.experiment.plan import grid
+from app.tools.prediction import ablations, calibration, cells, commands, limits
+from app.tools.prediction.calibration import Calibration, Line, Passing
+from app.tools.prediction.drift import ANCHOR, reference
+from app.tools.prediction.forecast import Forecast
+from app.tools.prediction.least_squares import line_through, non_negative
+from app.tools.prediction.setup import setup_of, shapes_of
+from app.tools.prediction.simulation import simulate
+from app.tools.prediction.traffic import buckets, traffic
+from app.tools.prediction.verification import PREDICTIONS, Checked, Measured, folder_of, interleaved, score, seal
 
 ROOT = Path(__file__).parents[2]
 CORES = 2

@@ -16,20 +16,20 @@ import numpy as np
 import pytest
 
 from app import modes
-from app.experiment.plan import grid
-from app.experiment.plan.trials import Plan
-from app.prediction import calibration, cells, tables
-from app.prediction.forecast import Forecast
-from app.prediction.names import RANKS, RATE, telling
-from app.prediction.pages import advice, curves, errors, findings, predicted, verified
-from app.prediction.pages.lines import axes_of, lines
-from app.prediction.pages.predicted import Predicted
-from app.prediction.pages.verified import Verified
-from app.prediction.verification import PREDICTIONS, Checked, Measured, score
-from app.report import what_if
-from app.report.table import digits
-from app.summary.run import Run
-from app.summary.words import duration
+from app.analysis.run import Run
+from app.analysis.words import duration
+from app.pages import what_if
+from app.pages.table import digits
+from app.tools.experiment.plan import grid
+from app.tools.experiment.plan.trials import Plan
+from app.tools.prediction import calibration, cells, tables
+from app.tools.prediction.forecast import Forecast
+from app.tools.prediction.names import RANKS, RATE, telling
+from app.tools.prediction.pages import advice, curves, errors, findings, predicted, verified
+from app.tools.prediction.pages.lines import axes_of, lines
+from app.tools.prediction.pages.predicted import Predicted
+from app.tools.prediction.pages.verified import Verified
+from app.tools.prediction.verification import PREDICTIONS, Checked, Measured, score
 from tests.runs import group_figures, manifest, rank_figures, spread, summary
 
 ROOT = Path(__file__).parents[2]

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from app.analysis import processor
 from app.machine.scheduler import Threads
 from app.records.lines import PhaseSeconds
 from app.records.summary import Processor
-from app.summary import processor
 from app.training import processor as phases
 from tests.unit.test_records import STEP
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.analysis import run_records
+from app.analysis.numbers import summarise
+from app.analysis.run_records import RankRecords, RunRecords
 from app.errors import LockstepError
 from app.records import lines as records
 from app.records.lines import Clock, Evaluation, Finished, Message, Record, Recorder, Step
-from app.summary import run_records
-from app.summary.numbers import summarise
-from app.summary.run_records import RankRecords, RunRecords
 from tests import runs
 
 STEP = Step(

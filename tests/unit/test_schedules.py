@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.costs.bandwidth import LinkSpeed, all_reduce_share
-from app.costs.exchanges import ring, star
-from app.costs.parts import Send, asked_after, part_of, sent_after
-from app.costs.scheduled import seconds_at_least
-from app.costs.schedules import Message, Schedule
-from app.costs.sizes import cut
-from app.gradient_sync import mode_class
-from app.gradient_sync.rounds import Departures
-from app.gradient_sync.scheduled import Scheduled
+from app.cluster.wire.bandwidth import LinkSpeed, all_reduce_share
+from app.cluster.wire.communicator import Transfer
 from app.modes import MODES
 from app.settings.fields import Settings
-from app.wire.communicator import Transfer
+from app.sync.modes import mode_class
+from app.sync.rounds import Departures
+from app.sync.scheduled import Scheduled
+from app.sync.schedules.collectives import ring, star
+from app.sync.schedules.costs import seconds_at_least
+from app.sync.schedules.parts import Send, asked_after, part_of, sent_after
+from app.sync.schedules.schedule import Message, Schedule
+from app.sync.schedules.sizes import cut
 
 SCHEDULED = [name for name in MODES if issubclass(mode_class(name), Scheduled)]
 ELEMENTS = 840  # divides by every number of ranks up to 8

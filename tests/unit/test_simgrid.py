@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.costs import exchanges
-from app.costs.parts import part_of
-from app.costs.schedules import Schedule
-from app.gradient_sync import mode_class
-from app.gradient_sync.exchange import Exchange
-from app.prediction.exchange import FREE, Machine
-from app.prediction.network import Links
-from app.prediction.processor import Cpus
-from app.prediction.waves import Figures, waves_of
 from app.settings import environment
+from app.sync.exchange import Exchange
+from app.sync.modes import mode_class
+from app.sync.schedules import collectives
+from app.sync.schedules.parts import part_of
+from app.sync.schedules.schedule import Schedule
+from app.tools.prediction.exchange import FREE, Machine
+from app.tools.prediction.network import Links
+from app.tools.prediction.processor import Cpus
+from app.tools.prediction.waves import Figures, waves_of
 
 ORACLE = Path(__file__).with_name("simgrid_oracle.py")
 TOLERANCE = 0.02
@@ -51,7 +51,7 @@ def rates_of(ranks: int) -> Rates:
 @lru_cache
 def schedule_of(mode: str, ranks: int) -> Schedule:
     if mode == "star":
-        return exchanges.star(ELEMENTS, ranks)
+        return collectives.star(ELEMENTS, ranks)
     found = mode_class(mode)
     assert issubclass(found, Exchange)
     schedule = found.schedule(ELEMENTS, ranks, environment.of({"SYNC_MODE": mode}))

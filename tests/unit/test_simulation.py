@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.costs import exchanges
-from app.costs.bandwidth import LinkSpeed
-from app.costs.parts import asked_after, part_of, sent_after
-from app.costs.scheduled import seconds_at_least
-from app.costs.schedules import Message, Schedule
-from app.gradient_sync import mode_class
-from app.gradient_sync.exchange import Exchange
-from app.prediction.exchange import FREE, Machine, MessageCosts
-from app.prediction.network import Links, Network
-from app.prediction.processor import PERIOD_SECONDS, Cpus, Processors
-from app.prediction.waves import Figures, so_many_at_once, waves_of
+from app.cluster.wire.bandwidth import LinkSpeed
 from app.settings import environment
+from app.sync.exchange import Exchange
+from app.sync.modes import mode_class
+from app.sync.schedules import collectives
+from app.sync.schedules.costs import seconds_at_least
+from app.sync.schedules.parts import asked_after, part_of, sent_after
+from app.sync.schedules.schedule import Message, Schedule
+from app.tools.prediction.exchange import FREE, Machine, MessageCosts
+from app.tools.prediction.network import Links, Network
+from app.tools.prediction.processor import PERIOD_SECONDS, Cpus, Processors
+from app.tools.prediction.waves import Figures, so_many_at_once, waves_of
 
 RATE, LATENCY = 125e6, 1e-4
 ELEMENT_BYTES = 4
@@ -28,7 +28,7 @@ Form = Callable[[int, float], float]  # of the number of ranks and the seconds t
 
 
 def ring(elements: int, ranks: int) -> Schedule:
-    return exchanges.ring(elements, ranks)
+    return collectives.ring(elements, ranks)
 
 
 def of_mode(name: str, **settings: str) -> Callable[[int, int], Schedule]:
@@ -64,7 +64,7 @@ CLOSED_FORMS: dict[str, tuple[Callable[[int, int], Schedule], Form]] = {
         of_mode("parameter_server"),
         lambda n, whole: 2 * (LATENCY + (n - 1) / n * whole),
     ),
-    "star": (exchanges.star, lambda n, whole: 2 * (LATENCY + (n - 1) * whole)),
+    "star": (collectives.star, lambda n, whole: 2 * (LATENCY + (n - 1) * whole)),
 }
 
 

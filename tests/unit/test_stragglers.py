@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from app.summary.averages import student
-from app.summary.straggler import compare
+from app.analysis.averages import student
+from app.analysis.straggler import compare
 
 Numbers = npt.NDArray[np.float64]
 RUNS = 400

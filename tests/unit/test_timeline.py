@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from app.analysis.run import Run
+from app.pages import drawings, theme
+from app.pages.timeline import choose
 from app.records.lines import Clock, Message, Record, Step
-from app.report import drawings, theme
-from app.report.timeline import choose
-from app.summary.run import Run
 from tests.unit.test_records import STEP, write_run
 from tests.unit.test_trace import EXPLICIT, HIDING
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from app.analysis.run import Run
+from app.pages import trace
+from app.pages.pieces import UNDIVIDED, pieces
 from app.records.lines import Clock, Evaluation, Message, Record, Recorder, Usage
-from app.report import trace
-from app.report.pieces import UNDIVIDED, pieces
-from app.summary.run import Run
 from tests import runs, traces
 from tests.unit.test_records import STEP
 

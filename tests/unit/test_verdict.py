@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from app.analysis import verdict
+from app.analysis.bound import Parts
 from app.records.summary import GroupFigures, RankFigures, Summary
-from app.summary import verdict
-from app.summary.bound import Parts
 from tests import runs
 
 PHASES = ("data", "forward", "backward", "wait", "sync", "optimiser")

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.analysis import wall_clock
+from app.analysis.run_records import RankRecords
 from app.records.lines import Checkpoint, Clock, Evaluation, Finished, Usage
 from app.records.summary import WallClock
-from app.summary import wall_clock
-from app.summary.run_records import RankRecords
 from tests.unit.test_records import FINISHED, STEP
 
 EARLIER = 2.0  # seconds of rank 1's clock before rank 0's

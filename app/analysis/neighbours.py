@@ -1,0 +1,40 @@
+"""Other programs on the ranks' machines: what they took of the CPUs while the ranks trained."""
+
+from collections.abc import Iterator
+
+from app.analysis.run_records import RankRecords, RunRecords
+
+WORTH_A_WORD = 25.0  # percent of one CPU: less is what Docker and the system need themselves
+LEAST_SECONDS = 5.0  # shorter runs see the end of their own start: Docker is still at work
+
+
+def warnings(run: RunRecords) -> Iterator[str]:
+    """A sentence for each host whose other programs make the run's times longer."""
+    hosts: dict[str, list[RankRecords]] = {}
+    for participant, rank in zip(run.manifest.ranks, run.ranks, strict=False):
+        hosts.setdefault(participant.host_boot_id, []).append(rank)
+    for ranks in hosts.values():
+        others = others_percent(ranks)
+        if others is not None and others >= WORTH_A_WORD:
+            where = "this machine" if len(hosts) == 1 else f"the machine of rank {ranks[0].rank}"
+            yield (
+                f"other programs used {others / 100:.1f} CPUs of {where} while the ranks trained. "
+                "Times are longer than without them"
+            )
+
+
+def others_percent(ranks: list[RankRecords]) -> float | None:
+    """CPU time of all but these ranks of one host, in percent of one CPU; None where it was not watched for long."""
+    own = 0.0
+    for rank in ranks:
+        seconds = sum(sample.seconds for sample in rank.usage)
+        if not seconds:
+            return None
+        used = sum((each.cpu_user_percent + each.cpu_system_percent) * each.seconds for each in rank.usage)
+        own += used / seconds
+    busy = [(each.machine_busy_percent, each.seconds) for each in ranks[0].usage]
+    known = [(percent, seconds) for percent, seconds in busy if percent is not None]
+    watched = sum(seconds for _, seconds in known)
+    if watched < LEAST_SECONDS:
+        return None
+    return max(0.0, sum(percent * seconds for percent, seconds in known) / watched - own)

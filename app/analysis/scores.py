@@ -1,0 +1,47 @@
+"""What the ranks have learned: losses and accuracies by step and by epoch, from their records."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from app.analysis.run_records import RankRecords, together
+from app.records.lines import Evaluation, training_score
+from app.records.summary import Epoch, Scores
+
+
+def losses(ranks: Sequence[RankRecords]) -> list[float]:
+    """The loss of each step over the global batch: the ranks' means, weighted by their samples."""
+    paired = together([rank.steps for rank in ranks])
+    return [score.loss for steps in paired if (score := training_score(steps))]
+
+
+def epochs(ranks: Sequence[RankRecords]) -> list[Epoch]:
+    """The scores of each epoch, over the ranks given."""
+    return [
+        Epoch(epoch=epoch, **vars(_scores(ranks, epoch, [_evaluation(rank, epoch) for rank in ranks])))
+        for epoch in sorted({step.epoch for rank in ranks for step in rank.steps})
+    ]
+
+
+def last(ranks: Sequence[RankRecords]) -> Scores:
+    """The training scores of the last epoch, and the test scores of the last evaluation."""
+    last_epoch = max((rank.steps[-1].epoch for rank in ranks if rank.steps), default=None)
+    return _scores(ranks, last_epoch, [rank.evaluations[-1] if rank.evaluations else None for rank in ranks])
+
+
+def _scores(ranks: Sequence[RankRecords], epoch: int | None, evaluations: Sequence[Evaluation | None]) -> Scores:
+    """Scores on an epoch's images; and on the test set, the mean over the given ranks, None if one of them has none."""
+    trained = training_score(step for rank in ranks for step in rank.steps if step.epoch == epoch)
+    made = [each for each in evaluations if each is not None]
+    tested = made if len(made) == len(evaluations) else []
+    return Scores(
+        training_samples=trained.samples if trained else 0,
+        training_loss=trained.loss if trained else None,
+        training_accuracy=trained.accuracy if trained else None,
+        test_loss=float(np.mean([each.loss for each in tested])) if tested else None,
+        accuracy=float(np.mean([each.accuracy for each in tested])) if tested else None,
+    )
+
+
+def _evaluation(rank: RankRecords, epoch: int) -> Evaluation | None:
+    return next((each for each in rank.evaluations if each.epoch == epoch), None)

@@ -1,0 +1,158 @@
+"""Runs against a baseline: tables of the differences, and sentences that call none what the noise may explain."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+from app.analysis import baseline
+from app.analysis.baseline import ENOUGH_STEPS, SPEED, Difference, measured_steps
+from app.analysis.intervals import Interval
+from app.analysis.run import Run
+from app.analysis.words import duration
+from app.pages import definitions
+from app.pages.intervals import NO_DIFFERENCE, interval, with_interval
+from app.pages.table import DIGITS, MEGABYTES, SECONDS, TEXT, Column, Table, digits
+
+NOISE = (
+    "Intervals hold for all parts together with 95 % confidence. They come from the means of up to ten batches of "
+    "neighbouring steps and show the noise within these runs. One run each does not show the noise from run to run: "
+    "scripts/experiment repeats runs."
+)
+
+
+@dataclass(frozen=True)
+class _Row:
+    run: Run
+    base: Run
+    part: Difference
+
+    @property
+    def finding(self) -> str:
+        """What can be said of the part."""
+        if self.part.difference is None:
+            values = ((self.run, self.part.own), (self.base, self.part.base))
+            return f"not measured in {' and '.join(run.name for run, value in values if value is None)}"
+        if self.part.beyond_noise is None:
+            return "too few steps to say"
+        more, less = ("more", "fewer") if self.part.part == SPEED else ("longer", "shorter")
+        return (more if self.part.difference.value > 0 else less) if self.part.beyond_noise else NO_DIFFERENCE
+
+
+class Against:
+    """Runs and the baseline that each of them is compared with."""
+
+    def __init__(self, runs: Sequence[Run], base: Run) -> None:
+        self._base = base
+        self._rows = {run: [_Row(run, base, part) for part in baseline.compare(run, base)] for run in runs}
+
+    def tables(self) -> list[Table]:
+        """The times of a step, and what is got done."""
+        return [self._times(), self._speeds()]
+
+    def sentences(self) -> list[str]:
+        """Of each run what differs, and what no step count of these can tell."""
+        return [*(sentence for run in self._rows for sentence in self._about(run)), NOISE]
+
+    def _about(self, run: Run) -> list[str]:
+        step, *parts = (row for row in self._rows[run] if row.part.part != SPEED)
+        found, ratio = step.part.difference, step.part.ratio
+        pair = f"{run.name} and {self._base.name}"
+        if found is None:
+            return [f"{pair} cannot be compared: a step is {step.finding}."]
+        if step.part.beyond_noise is None:
+            steps = " and ".join(f"{each.name} has {measured_steps(each)}" for each in (run, self._base))
+            needed = f"{steps} after the first, and at least {ENOUGH_STEPS} are needed"
+            return [f"Too few steps to say whether {pair} differ: {needed}."]
+        times = f"{digits(ratio.value)} times{interval(ratio)}" if ratio else ""
+        lead = (
+            f"A step of {run.name} takes {times} what a step of {self._base.name} takes: {_longer(found)}."
+            if step.part.beyond_noise
+            else f"Between a step of {run.name} and one of {self._base.name} there is {NO_DIFFERENCE}: {times}."
+        )
+        return [lead, *_about_parts(parts)]
+
+    def _columns(self, own: Column[_Row], base: Column[_Row]) -> list[Column[_Row]]:
+        """A value in both, and how it differs."""
+
+        def difference(row: _Row) -> float | None:
+            return row.part.difference.value if row.part.difference else None
+
+        return [
+            base,
+            own,
+            Column("difference", "difference", own.unit, difference),
+            Column("noise ±", "noise", own.unit, attrgetter("part.noise")),
+            *with_interval("ratio", "ratio", attrgetter("part.ratio")),
+            Column("finding", "finding", TEXT, attrgetter("finding")),
+        ]
+
+    def _times(self) -> Table:
+        columns: list[Column[_Row]] = [
+            Column("run", "run", TEXT, attrgetter("run.name")),
+            Column("time", "part", TEXT, lambda row: row.part.part.replace("_", " ")),
+            *self._columns(
+                Column("its own", "own_seconds", SECONDS, attrgetter("part.own")),
+                Column("baseline's", "baseline_seconds", SECONDS, attrgetter("part.base")),
+            ),
+        ]
+        rows = [row for own in self._rows.values() for row in own if row.part.part != SPEED and row.part.known]
+        steps = ", ".join(f"{run.name} {measured_steps(run)}" for run in (*self._rows, self._base))
+        note = (
+            f"Means {definitions.BUT_THE_FIRST} (steps: {steps}). {definitions.PHASES} Difference: the run less the "
+            f"baseline. {NOISE}"
+        )
+        return Table.of("against", f"Times against {self._base.name}", columns, rows, note)
+
+    def _speeds(self) -> Table:
+        def sent(row: _Row) -> float | None:
+            return row.run.summary.run.bytes_sent_per_step
+
+        def sent_by_base(row: _Row) -> float | None:
+            return row.base.summary.run.bytes_sent_per_step
+
+        def more_sent(row: _Row) -> float | None:
+            own, base = sent(row), sent_by_base(row)
+            return None if own is None or base is None else own - base
+
+        def times_sent(row: _Row) -> float | None:
+            own, base = sent(row), sent_by_base(row)
+            return own / base if own is not None and base else None
+
+        columns: list[Column[_Row]] = [
+            Column("run", "run", TEXT, attrgetter("run.name")),
+            *self._columns(
+                Column("its own", "own_images_per_second", DIGITS, attrgetter("part.own")),
+                Column("baseline's images/s", "baseline_images_per_second", DIGITS, attrgetter("part.base")),
+            ),
+            Column("baseline's sent", "baseline_bytes_sent_per_step", MEGABYTES, sent_by_base),
+            Column("its own", "own_bytes_sent_per_step", MEGABYTES, sent),
+            Column("difference", "bytes_sent_difference", MEGABYTES, more_sent),
+            Column("ratio", "bytes_sent_ratio", DIGITS, times_sent),
+        ]
+        rows = [row for own in self._rows.values() for row in own if row.part.part == SPEED]
+        note = f"{definitions.IMAGES} {definitions.SENT} Bytes are counted and have no noise."
+        title = f"Images per second and bytes against {self._base.name}"
+        return Table.of("against-speed", title, columns, rows, note)
+
+
+def _about_parts(rows: Sequence[_Row]) -> list[str]:
+    """The parts that differ, the largest difference first, and those that do not."""
+    differing = [(row, row.part.difference) for row in rows if row.part.difference and row.part.beyond_noise]
+    differing.sort(key=lambda each: -abs(each[1].value))
+    alike = [_name(row) for row in rows if row.part.beyond_noise is False]
+    parts = [f"{_name(row)} {_longer(found)}" for row, found in differing]
+    return [
+        *([f"By part: {'; '.join(parts)}."] if parts else []),
+        *([f"{NO_DIFFERENCE.capitalize()} in {', '.join(alike)}."] if alike else []),
+    ]
+
+
+def _name(row: _Row) -> str:
+    return row.part.part.replace("_", " ")
+
+
+def _longer(found: Interval) -> str:
+    """A difference of times in words."""
+    ends = sorted(abs(end) for end in (found.low, found.high) if end is not None)
+    words = f" ({' to '.join(map(duration, ends))})" if ends else ""
+    return f"{duration(abs(found.value))}{words} {'longer' if found.value > 0 else 'shorter'}"

@@ -1,0 +1,98 @@
+"""Several runs side by side: the table of them, and in what they differ."""
+
+from collections.abc import Sequence
+
+from app.analysis import baseline
+from app.analysis.run import Run
+from app.pages import definitions
+from app.pages.intervals import NO_DIFFERENCE, interval
+from app.pages.table import COUNT, DIGITS, MEGABYTES, PERCENT, TEXT, Column, Table, Unit, digits, plain
+from app.pages.time_tables import spread_column
+from app.records.manifest import Setting
+from app.records.summary import Figures
+
+PHASES = ("forward", "backward", "wait", "sync", "hidden_sync", "optimiser")
+
+
+def compared(runs: Sequence[Run]) -> Table:
+    """Runs side by side, the fastest first; those without a measured step come last."""
+    ordered = sorted(runs, key=lambda run: -(run.summary.run.images_per_second or 0.0))
+    fastest = ordered[0].summary.run.images_per_second if ordered else None
+
+    def times_slower(run: Run) -> float | None:
+        speed = run.summary.run.images_per_second
+        return fastest / speed if fastest and speed else None
+
+    def utilisation(run: Run) -> float | None:
+        return run.summary.run.bandwidth.utilisation if run.summary.run.bandwidth else None
+
+    columns: list[Column[Run]] = [
+        Column("run", "run", TEXT, lambda run: run.name),
+        Column("mode", "sync_mode", TEXT, lambda run: run.averaging),
+        Column("model", "model", TEXT, lambda run: run.summary.model),
+        Column("ranks", "world_size", COUNT, lambda run: run.summary.world_size),
+        Column("batch", "global_batch_size", COUNT, lambda run: run.summary.global_batch_size),
+        Column("steps", "steps", COUNT, lambda run: run.summary.steps),
+        Column("images/s", "images_per_second", DIGITS, lambda run: run.summary.run.images_per_second),
+        Column("slower by", "times_slower", Unit(lambda times: f"{times:.2f} x"), times_slower),
+        _of_figures(spread_column("step", "seconds", "median")),
+        *(_of_figures(spread_column(phase.replace("_", " "), f"{phase}_seconds", "mean")) for phase in PHASES),
+        Column("sent", "bytes_sent_per_step", MEGABYTES, lambda run: run.summary.run.bytes_sent_per_step),
+        Column("links used", "utilisation", PERCENT, utilisation),
+        Column("loss", "loss", DIGITS, lambda run: run.summary.run.loss),
+        Column("test", "accuracy", PERCENT, lambda run: run.summary.run.accuracy),
+        Column("complete", "complete", TEXT, lambda run: run.summary.complete),
+    ]
+    note = (
+        f"Median of the step, means of its phases, {definitions.BUT_THE_FIRST}. {definitions.PHASES} "
+        f"{definitions.IMAGES} {definitions.SENT} {definitions.LINKS_USED} Only runs of one machine, in one "
+        "state of it, compare."
+    )
+    return Table.of("compared", "Side by side, the fastest first", columns, ordered, note)
+
+
+def headline(runs: Sequence[Run]) -> str:
+    """Which run is the fastest, and by how much; none is, where the noise of their steps may explain it."""
+    speeds = {run: speed for run in runs if (speed := run.summary.run.images_per_second)}
+    if len(speeds) < 2:
+        return "Nothing to compare: fewer than two runs have a step that counts."
+    fastest, *others = sorted(speeds, key=lambda run: -speeds[run])
+    found = {run: baseline.speed(fastest, run) for run in others}
+    alike = [run.name for run, each in found.items() if each.beyond_noise is False]
+    differing = [run for run, each in found.items() if each.beyond_noise]
+    unknown = [run.name for run, each in found.items() if each.beyond_noise is None]
+    if unknown:
+        doubt = f"There are too few steps to say whether {', '.join(unknown)} really did fewer."
+        return f"{fastest.name} did the most images/s. {doubt}"
+    if not differing:
+        return f"Between the runs there is {NO_DIFFERENCE} in images/s."
+    ratio = found[differing[-1]].ratio
+    times = f"{digits(ratio.value)} times{interval(ratio)}" if ratio else ""
+    besides = f", with {NO_DIFFERENCE} to {', '.join(alike)}" if alike else ""
+    lead = f"{digits(speeds[fastest])} images/s, {times} as many as {differing[-1].name}"
+    return f"{fastest.name} is the fastest{besides}: {lead}."
+
+
+def _of_figures(column: Column[Figures]) -> Column[Run]:
+    """A column of figures, with those of the whole run."""
+    return Column(column.heading, column.name, column.unit, lambda run: column.value(run.summary.run))
+
+
+def differences(runs: Sequence[Run]) -> list[str]:
+    """In what else than the mode the runs differ, so that nobody takes one thing's effect for another's."""
+    own = {"run_name", "sync_mode", "trace_steps", "nodes", "node", "master_addr", "master_port"}  # change no figure
+    found = []
+    for name in dict.fromkeys(name for run in runs for name in run.manifest.settings if name not in own):
+        values = [_setting(run.manifest.settings.get(name)) for run in runs]
+        if len(set(values)) > 1:
+            found.append(
+                f"{name.upper()}: " + ", ".join(f"{run.name} {value}" for run, value in zip(runs, values, strict=True))
+            )
+    hosts = {tuple(sorted({rank.host_boot_id for rank in run.manifest.ranks})) for run in runs}
+    if len(hosts) > 1:
+        found.append("the runs were made on different machines, or with a restart between them")
+    return found
+
+
+def _setting(value: Setting) -> str:
+    return "unset" if value is None else plain(value)

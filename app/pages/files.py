@@ -1,0 +1,44 @@
+"""How pages, tables and drawings get into files: whole or not at all."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from app import __version__
+from app.machine.folders import replace_file
+from app.pages import sorting, theme, written
+from app.pages.drawing import Drawing
+from app.pages.table import Table
+
+
+def write_parts(folder: Path, tables: Sequence[Table], drawings: Sequence[Drawing]) -> None:
+    """Put tables and drawings beside a page; those of an earlier page that this one has not are taken away."""
+    own: dict[str, str | bytes] = {f"tables/{table.name}.csv": table.csv() for table in tables}
+    own |= {f"tables/{table.name}.md": written.markdown(table.on_page()) for table in tables}
+    own |= {f"tables/{table.name}.tex": written.latex(table.on_page()) for table in tables}
+    own |= {f"figures/{drawing.name}.svg": drawing.svg for drawing in drawings if drawing.svg is not None}
+    own |= {f"figures/{drawing.name}.png": drawing.png for drawing in drawings if drawing.png is not None}
+    for part, kinds in (("tables", ("csv", "md", "tex")), ("figures", ("svg", "png"))):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+        for kind in kinds:
+            for path in (folder / part).glob(f"*.{kind}"):
+                if f"{part}/{path.name}" not in own:
+                    path.unlink()
+    for name, content in own.items():
+        replace_file(folder / name, content)
+
+
+def render(template: str, content: Mapping[str, Any]) -> str:
+    """A page out of its template; everything is escaped but our own drawings."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["for_page"] = theme.for_page
+    environment.filters["places"] = sorting.places
+    return environment.get_template(template).render(**content, version=__version__)

@@ -1,0 +1,212 @@
+"""The tables of one run."""
+
+from dataclasses import dataclass
+
+from app.analysis import networks
+from app.analysis.networks import Use
+from app.analysis.run import Run
+from app.cluster.link.emulation import emulating
+from app.pages import definitions, time_tables
+from app.pages.table import (
+    COUNT,
+    DIGITS,
+    EXACT,
+    MEGABYTES,
+    MEGABYTES_PER_SECOND,
+    PERCENT,
+    SECONDS,
+    TEXT,
+    Column,
+    Table,
+    Unit,
+    Value,
+)
+from app.pages.time_tables import RANK, name_of, own
+from app.records.manifest import WAYS, Link, Participant
+from app.records.summary import Bandwidth, Epoch, Figures, LinkUse, RankFigures
+
+
+def of_run(run: Run) -> list[Table]:
+    """All tables of one run."""
+    return [
+        time_tables.times(run),
+        time_tables.wall_clock(run),
+        time_tables.processor(run),
+        _wire(run),
+        _bandwidth(run),
+        _links(run),
+        _networks(run),
+        _scores(run),
+        _usage(run),
+        _ranks(run),
+        _settings(run),
+    ]
+
+
+def _wire(run: Run) -> Table:
+    def excess(rank: RankFigures) -> float | None:
+        counted, seen = rank.bytes_sent_per_step, rank.interface_bytes_sent_per_step
+        return seen / counted - 1 if counted and seen is not None else None
+
+    columns = [
+        RANK,
+        own("sent, formula", "formula_bytes_sent_per_step", MEGABYTES),
+        own("sent, counted", "bytes_sent_per_step", MEGABYTES),
+        own("sent, kernel", "interface_bytes_sent_per_step", MEGABYTES),
+        own("received, counted", "bytes_received_per_step", MEGABYTES),
+        own("received, kernel", "interface_bytes_received_per_step", MEGABYTES),
+        Column("kernel over counted", "sent_kernel_over_counted", PERCENT, excess),
+        own("batch norm", "batch_norm_bytes_sent_per_step", MEGABYTES),
+    ]
+    return Table.of("bytes", "Bytes against the formula", columns, run.summary.ranks, "Per step of each rank.")
+
+
+def _bandwidth(run: Run) -> Table:
+    columns: list[Column[Bandwidth]] = [
+        own("sync", "sync_seconds", SECONDS),
+        own("least on these links", "sync_seconds_at_least", SECONDS),
+        own("algorithm", "algorithm_bytes_per_second", MEGABYTES_PER_SECOND),
+        own("bus", "bus_bytes_per_second", MEGABYTES_PER_SECOND),
+        own("slowest link", "link_bytes_per_second", MEGABYTES_PER_SECOND),
+        own("links used", "utilisation", PERCENT),
+    ]
+    note = (
+        "Sync: median over the steps of the slowest rank's synchronisation; of what hides in backward, the time in "
+        f"which messages were under way that all ranks had ready. {definitions.LINKS_USED} A "
+        "star and a ring that wait for nothing but their links both reach 100 %."
+    )
+    bandwidth = run.summary.run.bandwidth
+    return Table.of("bandwidth", "Bandwidth", columns, [bandwidth] if bandwidth else [], note)
+
+
+@dataclass(frozen=True)
+class _MeasuredLink:
+    rank: int
+    link: Link
+    use: LinkUse
+
+
+def _links(run: Run) -> Table:
+    def measured(way: str, what: str, name: str, unit: Unit) -> Column[_MeasuredLink]:
+        return Column(f"{way}, {what}", f"{way}_{name}", unit, lambda row: getattr(row.link.direction(way), name))
+
+    def used(way: str) -> Column[_MeasuredLink]:
+        return Column(f"{way}, used", f"{way}_utilisation", PERCENT, lambda row: row.use.direction(way))
+
+    columns = [Column[_MeasuredLink]("", "rank", TEXT, lambda row: f"rank {row.rank}")]
+    for way in WAYS:
+        columns += [
+            measured(way, "expected", "expected_bytes_per_second", MEGABYTES_PER_SECOND),
+            measured(way, "measured", "measured_bytes_per_second", MEGABYTES_PER_SECOND),
+            measured(way, "error", "error", PERCENT),
+            used(way),
+        ]
+    columns.append(
+        Column("round trip", "round_trip_seconds", SECONDS, lambda row: row.link.round_trip.measured_seconds)
+    )
+    both = zip(run.manifest.ranks, run.summary.ranks, strict=True)
+    links = [_MeasuredLink(rank.rank, rank.link, own.link) for rank, own in both if rank.link]
+    note = "Payload; measured before the run, while all ranks sent and received."
+    if settings := emulating(run.manifest):
+        note += f" To emulate these links on one host: scripts/up {settings}"
+    return Table.of("links", "Links", columns, links, note)
+
+
+def _networks(run: Run) -> Table:
+    columns: list[Column[Use]] = [
+        Column("", "rank", TEXT, lambda use: f"rank {use.rank}"),
+        Column("interface", "interface", TEXT, lambda use: f"{use.name} (the ranks')" if use.own else use.name),
+        Column("address", "address", TEXT, lambda use: use.address),
+        Column("MTU", "mtu_bytes", COUNT, lambda use: use.mtu_bytes),
+        Column("before", "before_bytes", MEGABYTES, lambda use: use.before_bytes),
+        Column("after", "after_bytes", MEGABYTES, lambda use: use.after_bytes),
+        Column("in the run", "bytes", MEGABYTES, lambda use: use.bytes),
+        Column("of the ranks' own", "share", PERCENT, lambda use: use.share),
+    ]
+    uses = networks.of(run.records)
+    if all(use.own for use in uses):  # a container has no other
+        uses = []
+    note = "What the kernel counted on each interface of each rank's machine, both ways, for all programs."
+    return Table.of("networks", "Networks", columns, uses, note)
+
+
+@dataclass(frozen=True)
+class _Score:
+    rank: str
+    epoch: Epoch
+
+
+def _scores(run: Run) -> Table:
+    def score(heading: str, name: str, unit: Unit) -> Column[_Score]:
+        return Column(heading, name, unit, lambda row: getattr(row.epoch, name))
+
+    columns = [
+        Column[_Score]("epoch", "epoch", COUNT, lambda row: row.epoch.epoch + 1),
+        own("", "rank", TEXT),
+        score("training loss", "training_loss", DIGITS),
+        score("training accuracy", "training_accuracy", PERCENT),
+        score("test loss", "test_loss", DIGITS),
+        score("test accuracy", "accuracy", PERCENT),
+    ]
+    parties: list[Figures] = [run.summary.run, *run.summary.ranks]
+    rows = [
+        _Score(name_of(party), party.epochs[number])
+        for number in range(len(run.summary.run.epochs))
+        for party in parties
+        if number < len(party.epochs)
+    ]
+    return Table.of("scores", "Scores", columns, rows)
+
+
+def _usage(run: Run) -> Table:
+    def used(heading: str, name: str, unit: Unit) -> Column[RankFigures]:
+        return Column(heading, name, unit, lambda rank: getattr(rank.usage, name, None))
+
+    columns = [
+        RANK,
+        used("CPU user %", "cpu_user_percent", DIGITS),
+        used("CPU system %", "cpu_system_percent", DIGITS),
+        used("throttled", "throttled_seconds", SECONDS),
+        used("most memory sampled", "most_memory_bytes", MEGABYTES),
+        own("peak memory", "peak_memory_bytes", MEGABYTES),
+        used("sent", "network_sent_bytes_per_second", MEGABYTES_PER_SECOND),
+        used("received", "network_received_bytes_per_second", MEGABYTES_PER_SECOND),
+    ]
+    note = (
+        "Means over the run, evaluation included. 100 % is one CPU. The peak is the kernel's own count from the start "
+        "of the process on, with all that came and went between two samples."
+    )
+    return Table.of("usage", "Usage", columns, run.summary.ranks, note)
+
+
+def _ranks(run: Run) -> Table:
+    columns: list[Column[Participant]] = [
+        RANK,
+        own("name", "name", TEXT),
+        own("address", "address", TEXT),
+        own("interface", "interface", TEXT),
+        own("threads", "threads", COUNT),
+        own("cores", "cores", COUNT),
+        own("quota CPUs", "quota_cpus", EXACT),
+        own("fair share CPUs", "fair_share_cpus", EXACT),
+        own("cpu model", "cpu_model", TEXT),
+        own("kernel", "kernel", TEXT),
+        own("TCP's congestion control", "congestion_control", TEXT),
+        own("host memory", "memory_bytes", MEGABYTES),
+        own("host", "host_boot_id", Unit(lambda boot_id: boot_id[:8], right=False)),
+    ]
+    return Table.of("ranks", "Ranks", columns, run.manifest.ranks, "Cores are shared by all ranks of a host.")
+
+
+def _settings(run: Run) -> Table:
+    manifest = run.manifest
+    rows: dict[str, Value] = {name.upper(): value for name, value in manifest.settings.items()}
+    rows |= {"started": manifest.started_at, "parameters": manifest.parameters, "steps": manifest.plan.steps}
+    rows |= {f"version of {name}": value for name, value in vars(manifest.versions).items()}
+    rows |= {f"image: {name}": value for name, value in vars(manifest.image).items() if name != "package_versions"}
+    rows |= {f"package {name}": value for name, value in (manifest.image.package_versions or {}).items()}
+    columns: list[Column[tuple[str, Value]]] = [
+        Column("", "name", TEXT, lambda row: row[0]),
+        Column("", "value", Unit(EXACT.words, right=False), lambda row: row[1]),
+    ]
+    return Table.of("settings", "Settings and environment", columns, rows.items())

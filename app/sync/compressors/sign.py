@@ -1,0 +1,88 @@
+"""`sign`: one bit for each element, and what most ranks have; signSGD with majority vote."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from app.settings.fields import Settings
+from app.sync.compressors.bits import Bits, bytes_of, exchanged, pack, place_of, unpack
+from app.sync.compressors.contract import Compressor, Shared
+from app.sync.contract import GradientSync
+from app.sync.exchange import Exchange
+from app.sync.modes.parameter_server import ParameterServer
+from app.sync.schedules import costs
+from app.sync.schedules.schedule import Message
+from app.sync.schedules.sizes import Cost
+
+A_RANKS_COIN, A_SERVERS_COIN = 0, 1
+
+
+class Sign(Compressor):
+    """Each server of `parameter_server` counts the votes for its shard, and sends the outcome to all, in bits as well.
+
+    With its bits a rank sends the mean size of its elements, and the outcome has the mean of these sizes: so it scales
+    with the gradients, and is zero where they are. A rank that has a zero, and a server that finds both sides equal,
+    toss a coin, which follows from seed and step.
+
+    Formula: sign(sum over the ranks of sign(grad)) * mean over ranks and elements of |grad|.
+    Bytes per rank and step, for d elements and SHARDS = N: 2(N-1)/N * d/8, and 8(N-1) for the sizes; the bits of a
+    message are rounded up to bytes.
+    Rounds: 2. It always saves: a ring sends 32 times as much.
+    Law: vote. It is no mean: where few ranks have large elements of one sign, it may point the other way.
+    """
+
+    law = "vote"
+
+    def encode(self, values: torch.Tensor) -> torch.Tensor:
+        """The mean size of the elements, and their signs."""
+        return pack(float(values.abs().mean()), self._signs_of(values))
+
+    def decode(self, message: torch.Tensor) -> torch.Tensor:
+        """All elements are of one size."""
+        size, signs = unpack(message, (len(message) - bytes_of(0)) * 8)
+        return torch.from_numpy(np.where(signs, size, -size)).to(self._dtype)
+
+    def average(self, values: torch.Tensor, exchange: Exchange) -> Shared:
+        """To the servers, and back."""
+        if not isinstance(exchange, ParameterServer):
+            raise TypeError(f"sign needs an exchange that counts votes, and was given {type(exchange).__name__}")
+        mean, rank = torch.empty_like(values), self._communicator.rank
+        if not len(values):
+            return Shared(mean, mean)
+        size, signs = float(values.abs().mean()), self._signs_of(values)
+        given, taken = exchange.schedule(len(values), self._communicator.world_size, self._settings).rounds
+        own = {each: pack(size, signs[place_of(each)]) for each in given if each.sender == rank}
+        ballots = {each.sender: ballot for each, ballot in exchanged(self._communicator, given, own).items()}
+        answers = [each for each in taken if each.sender == rank]
+        outcomes: dict[Message, torch.Tensor] = {}
+        if answers:
+            ballots[rank] = pack(size, signs[place_of(answers[0])])
+            outcomes = dict.fromkeys(answers, self._count(ballots, len(answers[0].piece)))
+        for each, outcome in [*exchanged(self._communicator, taken, outcomes).items(), *list(outcomes.items())[:1]]:
+            mean[place_of(each)] = self.decode(outcome)[: len(each.piece)]
+        return Shared(mean, mean)
+
+    @classmethod
+    def cost_with(
+        cls, mode: type[GradientSync], shapes: Sequence[torch.Size], element_bytes: int, settings: Settings
+    ) -> Cost:
+        """The messages of the exchange, each of another size."""
+        elements = sum(map(torch.Size.numel, shapes))
+        return costs.cost_of_messages(
+            lambda ranks: ParameterServer.schedule(elements, ranks, settings), lambda each: bytes_of(len(each.piece))
+        )
+
+    def _signs_of(self, values: torch.Tensor) -> Bits:
+        return self._decided(values.numpy() > 0, values.numpy() == 0, A_RANKS_COIN)
+
+    def _count(self, ballots: Mapping[int, torch.Tensor], length: int) -> torch.Tensor:
+        sizes, votes = zip(*(unpack(ballots[rank], length) for rank in sorted(ballots)), strict=True)
+        twice = 2 * np.stack(votes).sum(axis=0, dtype=np.int32)
+        return pack(sum(sizes) / len(sizes), self._decided(twice > len(votes), twice == len(votes), A_SERVERS_COIN))
+
+    def _decided(self, bits: Bits, undecided: Bits, which: int) -> Bits:
+        if count := int(undecided.sum()):
+            seed = self._settings.seed, self._communicator.step, self._communicator.rank, which
+            bits[undecided] = np.random.default_rng(seed).integers(0, 2, count, dtype=np.bool_)
+        return bits

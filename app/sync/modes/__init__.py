@@ -1,0 +1,37 @@
+"""The ways to average gradients: one file per mode, named as its SYNC_MODE value."""
+
+from importlib import import_module
+from types import ModuleType
+
+from app.cluster.wire.communicator import Communicator
+from app.errors import ExtensionError
+from app.extensions.files import path_of
+from app.extensions.loading import load
+from app.modes import MODES
+from app.settings.fields import Settings
+from app.sync.contract import GradientSync
+
+
+def mode_class(name: str) -> type[GradientSync]:
+    """Load a mode, and only its file: one of this folder, or the user's own in extensions/."""
+    if name not in MODES:
+        return own_mode(load(name), str(path_of(name)))
+    loaded: type[GradientSync] = getattr(import_module(f"{__name__}.{name}"), MODES[name])
+    return loaded
+
+
+def own_mode(module: ModuleType, shown: str) -> type[GradientSync]:
+    """The one mode that a module defines."""
+    classes = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
+    modes = [each for each in classes if issubclass(each, GradientSync)]
+    found = [each for each in modes if not any(each in other.__mro__[1:] for other in modes)]
+    if len(found) != 1:
+        raise ExtensionError(f"{shown}: it has {len(found)} modes, subclasses of GradientSync. A file holds one.")
+    if missing := sorted(getattr(found[0], "__abstractmethods__", ())):
+        raise ExtensionError(f"{shown}: {found[0].__name__} does not define {', '.join(missing)}.")
+    return found[0]
+
+
+def create(settings: Settings, communicator: Communicator) -> GradientSync:
+    """Make the mode that SYNC_MODE names."""
+    return mode_class(settings.sync_mode)(communicator, settings)

@@ -1,0 +1,39 @@
+"""`flat_all_reduce`: all gradients are views into one buffer, averaged by a single all-reduce after backward."""
+
+import torch
+
+from app.cluster.wire.communicator import Communicator
+from app.settings.fields import Settings
+from app.sync.exchange import Exchange
+from app.sync.schedules.patterns import ALL_REDUCE
+from app.sync.wire_precision import wire_of
+
+
+class FlatAllReduce(Exchange):
+    """The backend's all-reduce, once for all gradients: nothing is packed before it and nothing unpacked after it.
+
+    A hook behind each gradient divides it by N on its way into its place in the buffer.
+
+    Formula: grad = sum over the ranks of grad/N.
+    Bytes per rank and step: 2(N-1)/N * S for gradients of S bytes.
+    Messages: one all-reduce, which is a ring in Gloo: 2(N-1) rounds, each of two messages or more.
+    Equivalent to `all_reduce`, within rounding: the sum is taken in another order.
+
+    With WIRE_PRECISION=bf16 or fp16, S is half as large, and `Halves` says how the sum is taken.
+    """
+
+    cost = ALL_REDUCE
+
+    def __init__(self, communicator: Communicator, settings: Settings) -> None:
+        super().__init__(communicator, settings)
+        self._wire = wire_of(communicator, settings)
+        self.share = self._wire.share
+
+    def average(self, values: torch.Tensor) -> None:
+        """Multiply by the share first."""
+        values *= self.share
+        self.average_shares(values)
+
+    def average_shares(self, values: torch.Tensor) -> None:
+        """As backward has left them in the buffer."""
+        self._wire.average(values)

@@ -1,0 +1,56 @@
+"""`gathered_all_reduce`: every rank gives everyone its gradients, and each averages them by itself."""
+
+import torch
+
+from app.cluster.wire.communicator import Communicator
+from app.settings.fields import Settings
+from app.sync.contract import mean_of
+from app.sync.exchange import Exchange
+from app.sync.rounds import Rounds
+from app.sync.schedules import costs
+from app.sync.schedules.collectives import all_gather_round_a_ring
+from app.sync.schedules.schedule import Schedule
+from app.sync.schedules.sizes import Cost
+
+
+class GatheredAllReduce(Exchange):
+    """All ranks' gradients go round the ring of ranks once, and every rank adds them up in the order of the ranks.
+
+    Formula: grad = (1/N) * (grad of rank 0 + grad of rank 1 + ...), on every rank.
+    Bytes per rank and step: (N-1) * S for gradients of S bytes, N/2 times those of a ring all-reduce.
+    Messages: N-1, each in a round of its own; every rank holds N * S.
+    Equivalent to `all_reduce`, within rounding. Nothing is added up on the way, so it also carries what cannot be
+    added up: COMPRESSION=top_k.
+    """
+
+    def __init__(self, communicator: Communicator, settings: Settings) -> None:
+        super().__init__(communicator, settings)
+        ranks = communicator.world_size
+        self._rounds = Rounds(
+            communicator, settings, lambda elements: self.schedule(elements // ranks, ranks, settings)
+        )
+        self._everyones = torch.empty(0)
+
+    @staticmethod
+    def schedule(elements: int, world_size: int, settings: Settings) -> Schedule:
+        """Of a buffer with a place for each rank's elements."""
+        return Schedule.of(*all_gather_round_a_ring(range(world_size), range(world_size * elements)))
+
+    @classmethod
+    def cost_of(cls, settings: Settings) -> Cost:
+        """What follows from the schedule."""
+        return costs.cost_of(lambda elements, ranks: cls.schedule(elements, ranks, settings))
+
+    def average(self, values: torch.Tensor) -> None:
+        """Gather, and add up."""
+        values.copy_(mean_of(self.gather(values)))
+
+    def gather(self, values: torch.Tensor) -> list[torch.Tensor]:
+        """Every rank's values, by rank, in memory that the next call uses again."""
+        ranks, length = self._communicator.world_size, len(values)
+        if len(self._everyones) != ranks * length or self._everyones.dtype != values.dtype:
+            self._everyones = values.new_empty(ranks * length)
+        places = list(self._everyones.view(ranks, length))
+        places[self._communicator.rank].copy_(values)
+        self._rounds.run(self._everyones)
+        return places

@@ -1,0 +1,45 @@
+"""`halving_doubling`: Rabenseifner's all-reduce, with a ring's bytes in a tree's rounds."""
+
+from app.settings.fields import Settings
+from app.sync.scheduled import Scheduled
+from app.sync.schedules.collectives import folded
+from app.sync.schedules.schedule import Message, Schedule
+from app.sync.schedules.sizes import cut
+
+
+class HalvingDoubling(Scheduled):
+    """Reduce-scatter by recursive halving, then all-gather by recursive doubling.
+
+    With p the largest power of two up to N, the buffer is cut into p chunks. In each round of the first half a rank
+    gives its partner the half that it will not finish, and adds the partner's to the half that it keeps; after lg p
+    rounds rank r holds the sum of chunk r. The same rounds backwards hand all chunks out. Each of the N-p ranks beyond
+    p first gives its gradients to a partner among the p, and is given the mean in the end.
+
+    Formula: grad = (1/N) * sum of all ranks' grad, added up pair by pair.
+    Bytes per rank and step: 2(p-1)/p * S for gradients of S bytes; S more for partners; S for the ranks beyond p.
+    Messages: 2 lg p, each in a round of its own, and up to two more where N is not a power of two.
+    Equivalent to `all_reduce`, within rounding. It beats the ring where rounds cost more than bytes; where N is not a
+    power of two, the partners' S more make it slower on thin links.
+    """
+
+    @staticmethod
+    def schedule(elements: int, world_size: int, settings: Settings) -> Schedule:
+        """Fold, halve, double, unfold."""
+        whole = range(elements)
+        inner, given, back = folded(world_size, whole)
+        chunks = cut(whole, inner)
+
+        def held(rank: int, count: int) -> range:
+            """The chunks of the group of so many ranks that the rank is in: neighbours, so they lie end to end."""
+            first = rank - rank % count
+            return range(chunks[first].start, chunks[first + count - 1].stop)
+
+        distances = [1 << level for level in range(inner.bit_length() - 1)]
+        halving = [
+            [Message(rank, rank ^ each, held(rank ^ each, each), adds=True) for rank in range(inner)]
+            for each in reversed(distances)
+        ]
+        doubling = [
+            [Message(rank, rank ^ each, held(rank, each), adds=False) for rank in range(inner)] for each in distances
+        ]
+        return Schedule.of(given, *halving, *doubling, back)

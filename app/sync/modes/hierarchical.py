@@ -1,0 +1,34 @@
+"""`hierarchical`: rings within groups of ranks, and rings between the groups."""
+
+from app.settings.fields import Settings
+from app.sync.scheduled import Scheduled
+from app.sync.schedules.collectives import all_gather_round_a_ring, at_once, reduce_scatter_round_a_ring
+from app.sync.schedules.schedule import Schedule
+from app.sync.schedules.sizes import cut
+
+
+class Hierarchical(Scheduled):
+    """Groups of g = GROUP_SIZE neighbouring ranks; G = N/g groups.
+
+    A reduce-scatter round each group leaves each of its ranks with one chunk of the group's sum. The ranks in the same
+    place of all groups average that chunk round a ring of their own. An all-gather round each group hands it out.
+
+    Formula: grad = (1/N) * sum of all ranks' grad, added up group by group.
+    Bytes per rank and step: 2(g-1)/g * S + 2(G-1)/G * S/g for gradients of S bytes, as many as a ring's; only the
+    second term crosses groups.
+    Messages: 2(g-1) + 2(G-1), each in a round of its own, where a ring has 2(N-1).
+    Equivalent to `all_reduce`, within rounding. It pays where links between groups are slower than those within.
+    """
+
+    @staticmethod
+    def schedule(elements: int, world_size: int, settings: Settings) -> Schedule:
+        """Scatter within groups, average between them, gather within them."""
+        size, whole = settings.group_size_of(world_size), range(elements)
+        groups = [range(first, first + size) for first in range(0, world_size, size)]
+        across = list(zip([range(place, world_size, size) for place in range(size)], cut(whole, size), strict=True))
+        return Schedule.of(
+            *at_once(*(reduce_scatter_round_a_ring(group, whole) for group in groups)),
+            *at_once(*(reduce_scatter_round_a_ring(ranks, chunk) for ranks, chunk in across)),
+            *at_once(*(all_gather_round_a_ring(ranks, chunk) for ranks, chunk in across)),
+            *at_once(*(all_gather_round_a_ring(group, whole) for group in groups)),
+        )

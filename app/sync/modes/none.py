@@ -1,0 +1,23 @@
+"""`none`: no synchronisation, the floor to measure the other modes against."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torch import nn
+
+from app.sync.contract import GradientSync
+from app.sync.schedules.patterns import NOTHING
+
+
+class NoSync(GradientSync):
+    """Each rank trains its own model on its own part of the data.
+
+    Formula: none. Bytes per rank and step: 0, in no message.
+    Equivalent to as many separate trainings as there are ranks: the replicas drift apart.
+    """
+
+    cost = NOTHING
+    explicit: ClassVar[bool] = False
+
+    def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Leave the gradients as they are."""

@@ -1,0 +1,29 @@
+"""`recursive_doubling`: in each round each rank exchanges everything with another, twice as far away."""
+
+from app.settings.fields import Settings
+from app.sync.scheduled import Scheduled
+from app.sync.schedules.collectives import folded
+from app.sync.schedules.schedule import Message, Schedule
+
+
+class RecursiveDoubling(Scheduled):
+    """All gradients travel in lg N rounds, between ranks 1, 2, 4 ... apart.
+
+    After round t (from 0) each rank holds the sum of 2^(t+1) ranks. Both ranks of a pair add the same two sums, and
+    addition commutes, so they hold the same bits. With p the largest power of two up to N, each of the N-p ranks
+    beyond p first gives its gradients to a partner among the p, and is given the mean in the end.
+
+    Formula: grad = (1/N) * sum of all ranks' grad, added up pair by pair.
+    Bytes per rank and step: S lg p for gradients of S bytes; S more for partners; S for the ranks beyond p.
+    Messages: as many as times S, in lg p rounds, and two more where N is not a power of two.
+    Equivalent to `all_reduce`, within rounding. The fewest rounds, each of all gradients: for small models.
+    """
+
+    @staticmethod
+    def schedule(elements: int, world_size: int, settings: Settings) -> Schedule:
+        """Fold, exchange, unfold."""
+        whole = range(elements)
+        inner, given, back = folded(world_size, whole)
+        distances = [1 << level for level in range(inner.bit_length() - 1)]
+        rounds = [[Message(rank, rank ^ each, whole, adds=True) for rank in range(inner)] for each in distances]
+        return Schedule.of(given, *rounds, back)

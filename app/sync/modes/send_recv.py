@@ -1,0 +1,29 @@
+"""`send_recv`: the star of `gather_scatter`, built from messages between two ranks."""
+
+from app.settings.fields import Settings
+from app.sync.exchange import OneByOne
+from app.sync.scheduled import Scheduled
+from app.sync.schedules.collectives import star
+from app.sync.schedules.patterns import STAR
+from app.sync.schedules.schedule import Schedule
+from app.sync.schedules.sizes import Cost
+
+
+class SendRecv(OneByOne, Scheduled):
+    """Non-blocking sends and receives, one parameter after another, all transfers of a parameter in flight at once.
+
+    Formula: on rank 0, mean = (1/N) * (grad of rank 0 + grad of rank 1 + ...), which all ranks take.
+    Bytes per step for gradients of S bytes: each worker sends S and receives S; rank 0 sends and receives (N-1) * S.
+    Messages per parameter: a worker sends one, rank 0 sends N-1; more for parameters above 8 MiB.
+    Equivalent to `gather_scatter` to the bit, and to `all_reduce` within rounding.
+    """
+
+    @staticmethod
+    def schedule(elements: int, world_size: int, settings: Settings) -> Schedule:
+        """To rank 0, and back."""
+        return star(elements, world_size)
+
+    @classmethod
+    def cost_of(cls, settings: Settings) -> Cost:
+        """Each parameter waits for the one before."""
+        return STAR

@@ -1,0 +1,28 @@
+"""`tree`: gradients summed up a binomial tree of ranks, and the mean handed down again."""
+
+from app.settings.fields import Settings
+from app.sync.scheduled import Scheduled
+from app.sync.schedules.schedule import Message, Schedule
+
+
+class Tree(Scheduled):
+    """In each round half of the ranks that still hold a sum give it to another; then the same rounds backwards.
+
+    In round t (from 0) each rank r that is an odd multiple of 2^t sends to rank r - 2^t. Rank 0 is the root.
+
+    Formula: grad = (1/N) * sum of all ranks' grad, added up subtree by subtree.
+    Bytes per rank and step: S for gradients of S bytes to each child, and S to the parent, which rank 0 has not.
+    Messages: as many, in 2 ceil(lg N) rounds.
+    Equivalent to `all_reduce`, within rounding. Fewer rounds than the star's N-1 messages at one link, but every round
+    carries all gradients, so it suits small models.
+    """
+
+    @staticmethod
+    def schedule(elements: int, world_size: int, settings: Settings) -> Schedule:
+        """Up, then down."""
+        distances = [1 << level for level in range((world_size - 1).bit_length())]
+        edges = [[(rank, rank - each) for rank in range(each, world_size, 2 * each)] for each in distances]
+        whole = range(elements)
+        up = [[Message(child, parent, whole, adds=True) for child, parent in level] for level in edges]
+        down = [[Message(parent, child, whole, adds=False) for child, parent in level] for level in reversed(edges)]
+        return Schedule.of(*up, *down)

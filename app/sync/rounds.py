@@ -1,0 +1,210 @@
+"""Runs one rank's part in a schedule: pieces on their way out, pieces that arrive and are added."""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, cycle, groupby
+from typing import Self
+
+import torch
+
+from app.cluster.wire.communicator import Communicator, Transfer
+from app.settings.fields import Settings
+from app.sync.schedules.costs import PIECE_BYTES, elements_in
+from app.sync.schedules.parts import Part, Receive, Send, asked_after, part_of, sent_after
+from app.sync.schedules.schedule import Message, Schedule
+from app.sync.wire_precision import DTYPES, add, rounding
+
+AHEAD = 8  # receives that have a place before it is their turn: a sender then rarely waits for one
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a rank does for a vector of one length."""
+
+    receives: list[Receive]
+    asked: list[int]  # for each, how many it is done with before it asks
+    turns: list[list[Receive]]  # the same, those together that are added to the same piece in one round
+    sends: list[list[tuple[int, Send]]]  # by the number of receives after which they may start, with their place
+    completing: frozenset[tuple[int, Message]]  # the additions after which a sum is divided by N
+    last_round: int
+    ahead: int  # receives that have a place at a time
+    landing: int  # places of those that are added
+    longest: int  # piece that is added
+    wire: torch.dtype
+
+    @classmethod
+    def of(cls, part: Part, completing: frozenset[tuple[int, Message]], wire: torch.dtype) -> Self:
+        """Sort the sends by when they start."""
+        alike = groupby(part.receives, lambda each: (each.round, each.message.piece, each.message.adds))
+        turns = [list(group) for _, group in alike]
+        ends = [0, *accumulate(map(len, turns))]
+        sends: list[list[tuple[int, Send]]] = [[] for _ in range(len(part.receives) + 1)]
+        for at, after in enumerate(sent_after(*part)):
+            sends[ends[bisect_left(ends, after)]].append((at, part.sends[at]))
+        ahead = max(AHEAD, *map(len, turns), 0)
+        added = [len(each.message.piece) for each in part.receives if each.message.adds]
+        last_round = max((*(each.round for each in part.sends), *(each.round for each in part.receives)), default=0)
+        landing, longest = min(ahead, len(added)), max(added, default=0)
+        asked = asked_after(part.receives)
+        return cls(part.receives, asked, turns, sends, completing, last_round, ahead, landing, longest, wire)
+
+
+class Departures:
+    """The sends of a rank, as far as what they carry is there.
+
+    Messages to several ranks share the link. So one of a later round waits until those of earlier rounds to other ranks
+    have left, as long as nobody can need it yet: otherwise it would delay what others wait for.
+    """
+
+    def __init__(self, send: Callable[[Send], Transfer]) -> None:
+        self._send = send
+        self._allowed: list[tuple[int, Send]] = []  # by their place in the list of all sends, as are the others
+        self._leaving: dict[int, tuple[Send, Transfer]] = {}
+
+    def allow(self, sends: Iterable[tuple[int, Send]]) -> None:
+        """What these carry is there."""
+        self._allowed = sorted((*self._allowed, *sends))
+
+    def start(self, needed_round: int) -> None:
+        """Start all of the rounds up to this one, and what has nothing to wait for."""
+        while self._allowed:
+            at, send = self._allowed[0]
+            earlier = [number for number, (each, _) in self._leaving.items() if _goes_before(each, send)]
+            if earlier and send.round > needed_round:
+                break
+            self.finish(earlier)
+            self._leaving[at] = send, self._send(send)
+            del self._allowed[0]
+
+    def started(self, sends: Iterable[int]) -> bool:
+        """Whether none of these still waits."""
+        return not {at for at, _ in self._allowed}.intersection(sends)
+
+    def finish(self, sends: Iterable[int]) -> None:
+        """Return when these have left."""
+        for at in sends:
+            if at in self._leaving:
+                _, transfer = self._leaving.pop(at)
+                transfer.wait()
+
+    def finish_all(self) -> None:
+        """Return when all have left."""
+        self.finish(list(self._leaving))
+
+
+def _goes_before(one: Send, other: Send) -> bool:
+    return one.round < other.round and one.message.receiver != other.message.receiver
+
+
+class Rounds:
+    """Keeps its memory from step to step, because fresh memory costs as much time as an addition."""
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        settings: Settings,
+        schedule: Callable[[int], Schedule],
+        piece_bytes: int = PIECE_BYTES,
+    ) -> None:
+        """`schedule` is the one for so many elements."""
+        self._communicator, self._settings = communicator, settings
+        self._schedule, self._piece_bytes = schedule, piece_bytes
+        self._plans: dict[tuple[int, torch.dtype], Plan] = {}
+        self._places: list[torch.Tensor] = []
+        self._rounded = torch.empty(0)
+
+    def run(self, values: torch.Tensor) -> None:
+        """Replace the ranks' values by their mean, or by what the schedule leaves where nothing is added."""
+        if not len(values) or self._communicator.world_size == 1:
+            return
+        plan = self._plan_for(values)
+        wire = self._wire_for(values, plan.wire)
+        places, landing = cycle(self._landing_for(plan)), deque[tuple[torch.Tensor, Transfer]]()
+        departures = Departures(partial(self._send, values=values, wire=wire))
+        expected = done = 0  # receives that have got a place, and those that are done with
+        for turn in [*plan.turns, []]:
+            # A sender waits for the request of its receiver. Where two ranks exchange, that would wait behind the data
+            # which the receiver sends on the same connection. So requests go first, as far as memory is free for them.
+            for free_since in (done - 1, done):
+                if free_since == done:
+                    departures.allow(plan.sends[done])
+                    departures.start(turn[0].round if turn else plan.last_round)
+                while expected < len(plan.receives) and plan.asked[expected] <= done and len(landing) < plan.ahead:
+                    receive = plan.receives[expected]
+                    if not receive.message.adds:
+                        if receive.after > free_since or not departures.started(receive.sent):
+                            break
+                        departures.finish(receive.sent)
+                    landing.append(self._start(receive, next(places) if receive.message.adds else wire))
+                    expected += 1
+            if turn:
+                arrived = [landing.popleft() for _ in turn]
+                for _, transfer in arrived:
+                    transfer.wait()
+                departures.finish(turn[0].sent)
+                self._take(turn, [place for place, _ in arrived], values, wire, plan.completing)
+                done += len(turn)
+        departures.finish_all()
+
+    def _plan_for(self, values: torch.Tensor) -> Plan:
+        key = len(values), values.dtype
+        if key not in self._plans:
+            half = DTYPES[self._settings.wire_precision] if self._settings.wire_precision != "fp32" else None
+            wire, ranks = half or values.dtype, self._communicator.world_size
+            pieces = self._schedule(len(values)).in_pieces(elements_in(self._piece_bytes, wire.itemsize))
+            adds = any(message.adds for message in pieces.messages)
+            completing = pieces.completing(len(values), ranks) if adds else frozenset[tuple[int, Message]]()
+            self._plans[key] = Plan.of(part_of(pieces, self._communicator.rank), completing, wire)
+        return self._plans[key]
+
+    def _send(self, send: Send, values: torch.Tensor, wire: torch.Tensor) -> Transfer:
+        """What is rounded for the wire is rounded here as well, so that all ranks hold the same."""
+        piece = slice(send.message.piece.start, send.message.piece.stop)
+        if wire is not values:
+            wire[piece].copy_(values[piece])
+            values[piece].copy_(wire[piece])
+        return self._communicator.start_send(wire[piece], send.message.receiver, send.number)
+
+    def _start(self, receive: Receive, memory: torch.Tensor) -> tuple[torch.Tensor, Transfer]:
+        piece = receive.message.piece
+        place = memory[: len(piece)] if receive.message.adds else memory[piece.start : piece.stop]
+        return place, self._communicator.start_receive(place, receive.message.sender, receive.number)
+
+    def _take(
+        self,
+        turn: Sequence[Receive],
+        arrived: Sequence[torch.Tensor],
+        values: torch.Tensor,
+        wire: torch.Tensor,
+        completing: frozenset[tuple[int, Message]],
+    ) -> None:
+        """Add what has arrived; a complete sum becomes the mean, in the precision in which others will have it."""
+        last = turn[-1].message
+        own, rounded = values[last.piece.start : last.piece.stop], wire[last.piece.start : last.piece.stop]
+        if (turn[-1].round, last) in completing:
+            add(own, arrived, rounded, 1 / self._communicator.world_size)
+        elif last.adds:
+            add(own, arrived, own)
+            return
+        if wire is not values:
+            own.copy_(rounded)
+
+    def _wire_for(self, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """What travels: the values themselves, or the same rounded."""
+        if dtype == values.dtype:
+            return values
+        if self._communicator.step % self._settings.log_every == 0:
+            self._communicator.traffic.note_rounding(*rounding(values, dtype))
+        if len(self._rounded) < len(values) or self._rounded.dtype != dtype:
+            self._rounded = torch.empty(len(values), dtype=dtype)
+        return self._rounded
+
+    def _landing_for(self, plan: Plan) -> list[torch.Tensor]:
+        """Memory for received pieces, before they are added."""
+        known = self._places
+        if len(known) < plan.landing or (known and (len(known[0]) < plan.longest or known[0].dtype != plan.wire)):
+            self._places = [torch.empty(plan.longest, dtype=plan.wire) for _ in range(plan.landing)]
+        return self._places

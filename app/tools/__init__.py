@@ -1,0 +1,1 @@
+"""What looks at the program from outside: planned, predicted, timed, checked, broken and started."""

@@ -1,0 +1,220 @@
+"""What takes turns in `benchmark step`: our own training step, and the course script's in a process beside this one."""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean
+from typing import Protocol
+
+import numpy as np
+
+from app.cluster.link.measured import speed_of
+from app.cluster.members import Cluster
+from app.cluster.wire.clock import RunClock
+from app.errors import LockstepError
+from app.records.lines import Recorder, Step
+from app.records.manifest import Link, Plan
+from app.settings.fields import Settings
+from app.sync.contract import size_of
+from app.tools.benchmark.child import Child, plain_environment
+from app.tools.benchmark.images import noise
+from app.tools.benchmark.setups import COURSE, TUNED, Setup
+from app.training import batches
+from app.training.batches import Indices
+from app.training.datasets.prepared import DataSet
+from app.training.loop import Job, Steps, make_job
+from app.training.meter import StepMeter
+from app.training.models import parameters_sha256
+from app.training.usage import UsageSampler
+
+SPARE_BATCHES = 8  # that the course script's workers load ahead: no epoch ends, and begins anew, within a round
+COURSE_THREADS = 4
+
+PHASES = ("data", "forward", "backward", "wait", "sync", "hidden_sync", "exposed_sync", "optimiser")
+
+
+class Contender(Protocol):
+    """Something that trains when it is its turn."""
+
+    def wake(self) -> None:
+        """Its turn comes; this is not timed."""
+
+    def run(self, steps: int) -> None:
+        """Take so many steps."""
+
+    def rest(self) -> float:
+        """Its turn is over; the CPU seconds that it has used in it."""
+
+    def end(self) -> None:
+        """It is not needed any more."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all contenders train on."""
+
+    dataset: DataSet
+    folder: Path  # where the course script finds the same images
+    global_batch: int
+
+
+def prepare(settings: Settings, cluster: Cluster, steps: int, folder: Path) -> Work:
+    """Random images and labels, the same on all ranks, in the form of the model's usual set."""
+    batch = settings.global_batch(cluster.world_size)
+    dataset = noise(settings, (steps + SPARE_BATCHES) * batch)
+    np.save(folder / "images.npy", dataset.train.images)
+    np.save(folder / "labels.npy", dataset.train.labels)
+    return Work(dataset, folder, batch)
+
+
+class House:
+    """Our training step, measured and recorded as in a run, in this process."""
+
+    def __init__(self, job: Job, work: Work, clock: RunClock, recorder: Recorder) -> None:
+        self.job, self._clock, self._recorder = job, clock, recorder
+        self.records: list[Step] = []
+        self._meter = StepMeter(job.cluster, clock, job.communicator, job.statistics, job.sync)
+        self._steps, self._number = Steps(job), 0
+        self._batches = _batches(job, work.global_batch)
+        self._augmentation = batches.draw_augmentation(job.dataset, job.settings.seed, 0)
+
+    def wake(self) -> None:
+        """Sample its usage, as in a run."""
+        self._cpu_seconds = time.process_time()
+        self._sampler = UsageSampler(self.job.cluster, self._clock, self._recorder, self.job.settings.usage_interval)
+        self._sampler.__enter__()
+
+    def run(self, steps: int) -> None:
+        """Train."""
+        for _ in range(steps):
+            with self.job.communicator.watching(f"training with {self.job.settings.sync_mode}"):
+                outcome = self._steps.take(self._number, next(self._batches), self._augmentation, self._meter)
+            record = self._meter.record(0, outcome, self.job.sync.overlap())
+            self._recorder.write(record)
+            self.records.append(record)
+            self._number += 1
+
+    def rest(self) -> float:
+        """Stop sampling."""
+        self._sampler.__exit__(None, None, None)
+        return time.process_time() - self._cpu_seconds
+
+    def end(self) -> None:
+        """It has nothing beside this process."""
+
+    def phases(self, first: int) -> dict[str, float | None]:
+        """Mean seconds of each phase, from this step on; None for one that the steps do not have."""
+        found: dict[str, float | None] = {}
+        for phase in PHASES:
+            values = [getattr(record, f"{phase}_seconds") for record in self.records[first:]]
+            found[phase] = None if None in values else mean(values)
+        return found
+
+    def bytes_sent(self, first: int) -> float:
+        """Payload of a step, from this step on."""
+        return mean(record.bytes_sent for record in self.records[first:])
+
+    def wire_seconds(self, links: Sequence[Link] | None) -> float | None:
+        """The least time of a step's messages on these links; None where they were not measured."""
+        if not links:
+            return None
+        parameters = list(self.job.model.parameters())
+        size = size_of(parameters, self.job.settings.wire_precision)
+        return self.job.sync.cost_for(parameters).seconds_at_least(size, [speed_of(link) for link in links])
+
+    def fingerprint(self) -> str:
+        """Of its parameters."""
+        return parameters_sha256(self.job.model)
+
+
+class Course:
+    """The course script, in a process of its own with its own group."""
+
+    def __init__(self, setup: Setup, settings: Settings, cluster: Cluster, work: Work, port: int | None) -> None:
+        tuned, nodes = setup.name == TUNED, 1 if setup.alone else cluster.world_size
+        mode = "one_node" if setup.alone else COURSE.get(setup.name, "ddp")
+        arguments = {
+            "mode": mode,
+            "model": settings.model,
+            "data": work.folder,
+            "batch-size": work.global_batch,
+            "num-nodes": nodes,
+            "rank": cluster.rank,
+            "master-ip": cluster.members[0].address,
+            **({} if port is None else {"port": port}),
+            "threads": cluster.me.threads if tuned else COURSE_THREADS,
+        }
+        self._cluster, self._together = cluster, not setup.alone
+        self._child = Child(
+            f"rank {cluster.rank}: the course script {setup.name}",
+            "app.tools.benchmark.tuned" if tuned else "app.tools.benchmark.course",
+            [text for name, value in arguments.items() for text in (f"--{name}", str(value))],
+            work.folder / f"{setup.name}.log",
+            settings.peer_timeout,
+            plain_environment(),
+        )
+        self.end = self._child.end
+
+    def wait_until_ready(self) -> None:
+        """Wait until it could begin on all ranks, and stop it there: rank 0's answers others while they join."""
+        self._listen(self._child.wait)
+        if self._together:
+            self._cluster.exchange("benchmark/ready", None)
+        self._child.rest()
+
+    def wake(self) -> None:
+        """Let its processes go on: those that load batches may have had one under way."""
+        self._cpu_seconds = self._child.cpu_seconds()
+        self._child.wake()
+
+    def run(self, steps: int) -> None:
+        """Train."""
+        self._listen(lambda: self._child.run(steps))
+
+    def rest(self) -> float:
+        """Stop its processes."""
+        self._child.rest()
+        return self._child.cpu_seconds() - self._cpu_seconds
+
+    def _listen(self, listen: Callable[[], None]) -> None:
+        try:
+            listen()
+        except LockstepError:
+            if not self._child.killed:  # it may have failed only because another rank's has gone
+                verdict = self._cluster.roll_call.find_lost()
+                if verdict.lost:
+                    raise self._cluster.failure(verdict) from None
+            raise
+
+
+class Absent:
+    """What a rank is while rank 0 trains by itself."""
+
+    def wake(self) -> None:
+        """Nothing to wake."""
+
+    def run(self, steps: int) -> None:
+        """Do nothing: the others wait for rank 0."""
+
+    def rest(self) -> float:
+        """No CPU was used."""
+        return 0.0
+
+    def end(self) -> None:
+        """Nothing to end."""
+
+
+def job_of(setup: Setup, settings: Settings, cluster: Cluster, work: Work, steps: int) -> Job:
+    """A job as in a run, but on these images; all ranks call this together."""
+    job = make_job(setup.settings(settings), cluster, work.dataset, lambda _: None)
+    plan = Plan(1, steps, steps, work.global_batch)
+    if setup.alone:  # a group of one, whose errors still name the others
+        return replace(job, plan=plan, cluster=replace(cluster, members=cluster.members[:1]))
+    return replace(job, plan=plan)
+
+
+def _batches(job: Job, global_batch: int) -> Iterator[Indices]:
+    for epoch in itertools.count():
+        yield from batches.global_batches(job.dataset, global_batch, job.settings.seed, epoch)

@@ -1,0 +1,18 @@
+"""Random images for benchmarks, whose ranks have no prepared set."""
+
+import numpy as np
+
+from app.settings.fields import DEFAULT_DATASETS, Settings
+from app.training.datasets import CLASSES, SIDE, source_of
+from app.training.datasets.prepared import DataSet, Part
+
+
+def noise(settings: Settings, samples: int) -> DataSet:
+    """Random images and labels, the same on all ranks, in the form of the model's usual set."""
+    source, random = (
+        source_of(DEFAULT_DATASETS.get(settings.model, settings.dataset_name)),
+        np.random.default_rng(settings.seed),
+    )
+    images = random.integers(0, 256, (samples, SIDE, SIDE, source.channels), dtype=np.uint8)
+    part = Part(images, random.integers(0, CLASSES, samples))
+    return DataSet(source, part, part)

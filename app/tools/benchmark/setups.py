@@ -1,0 +1,140 @@
+"""What `benchmark step` compares: our modes with their settings, and the course script's. Imports no torch."""
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from app.machine.cpus import look
+from app.machine.say import Say, shown
+from app.modes import MODES
+from app.settings import environment
+from app.settings.fields import Settings
+from app.tools.benchmark.choice import add_numbers
+from app.training import layout_choice
+
+FLOOR = "none"
+ONE_NODE = "one_node"
+COURSE_DDP = "course_ddp"
+# The course script's own set-ups, and whose counterpart each is.
+COURSE = {
+    "course_one_node": ONE_NODE,
+    "course_gather_scatter": "gather_scatter",
+    "course_all_reduce": "all_reduce",
+    COURSE_DDP: "ddp",
+}
+TUNED = "tuned_ddp"
+COUNTERPARTS = {ours: course for course, ours in COURSE.items()}
+
+# Settings that change the numbers on the way: set-ups with them are no match for exact ones.
+INEXACT = ("precision", "wire_precision")
+FASTEST = ("flat_all_reduce", "bucketed_all_reduce")  # modes that are tried in bf16 as well, where the CPU has it
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One way to train, by its name: a mode, with NAME=value settings behind it, joined by +; or a course script's."""
+
+    name: str
+
+    @property
+    def of_the_house(self) -> bool:
+        """Whether it is ours."""
+        return self.name not in COURSE and self.name != TUNED
+
+    @property
+    def alone(self) -> bool:
+        """Whether rank 0 trains by itself."""
+        return self.name.partition("+")[0] in (ONE_NODE, "course_one_node")
+
+    @property
+    def mode(self) -> str:
+        """Its SYNC_MODE; a single node needs none."""
+        first = self.name.partition("+")[0]
+        return FLOOR if first == ONE_NODE else first
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The settings behind the mode."""
+        return dict(part.split("=", 1) for part in self.name.split("+")[1:])
+
+    def exact(self, base: Settings) -> bool:
+        """Whether it computes and sends in fp32."""
+        settings = self.settings(base)
+        return all(getattr(settings, name, "fp32") == "fp32" for name in INEXACT)
+
+    @property
+    def synchronises(self) -> bool:
+        """Whether it averages over several ranks."""
+        return not self.alone and self.mode != FLOOR
+
+    def settings(self, base: Settings) -> Settings:
+        """The run's settings with its own."""
+        texts = {name.upper(): str(value) for name, value in base.model_dump(exclude_unset=True).items()}
+        own = {"BATCH_NORM": "local"} if self.alone else {}
+        return environment.of(texts | own | {"SYNC_MODE": self.mode} | self.given)
+
+
+def setup(text: str) -> Setup:
+    """A set-up from its name on a command line."""
+    name, *given = text.split("+")
+    allowed = (ONE_NODE, *MODES, *COURSE, TUNED)
+    if name not in allowed or (given and name in (*COURSE, TUNED)):
+        raise ArgumentTypeError(
+            f"{shown(text)}: not a set-up. Allowed: {', '.join(allowed)}, and settings behind one of ours, "
+            "such as ddp+PRECISION=bf16"
+        )
+    for each in given:
+        setting, equals, _ = each.partition("=")
+        if not equals or setting.lower() not in Settings.model_fields:
+            raise ArgumentTypeError(f"{shown(text)}: {shown(each)} is not a setting with its value")
+    own = Setup(text)
+    if own.of_the_house:
+        for problem in environment.problems({"SYNC_MODE": own.mode} | own.given).values():
+            raise ArgumentTypeError(problem)
+    return own
+
+
+def usual(bfloat16: bool) -> list[Setup]:
+    """All set-ups, each of ours after its counterpart."""
+    names = ["course_one_node", ONE_NODE, FLOOR]
+    for mode in MODES:
+        if mode != FLOOR:
+            names += [COUNTERPARTS[mode], mode] if mode in COUNTERPARTS else [mode]
+    names += [TUNED, *(f"{mode}+WIRE_PRECISION=bf16" for mode in FASTEST)]
+    if bfloat16:
+        names += ["ddp+PRECISION=bf16", *(f"{mode}+PRECISION=bf16+WIRE_PRECISION=bf16" for mode in FASTEST)]
+    return [Setup(name) for name in names]
+
+
+@dataclass(frozen=True)
+class StepChoice:
+    """Which set-ups, for how many rounds, and how many steps in each."""
+
+    only: tuple[Setup, ...] = ()  # empty: the usual ones
+    rounds: int = 8
+    steps: int = 2
+
+    @classmethod
+    def add_options(cls, parser: ArgumentParser) -> None:
+        """Add its options to a command line."""
+        add_numbers(parser, cls, {"rounds": 1000, "steps": 1000})
+        meaning = "set-ups, such as course_ddp ddp ddp+PRECISION=bf16 [all]"
+        parser.add_argument("--only", nargs="+", type=setup, default=(), metavar="NAME", help=meaning)
+
+    @classmethod
+    def of(cls, options: Namespace) -> Self:
+        """The choice that a command line makes; the defaults if it has no such options."""
+        if "rounds" not in options:
+            return cls()
+        return cls(tuple(dict.fromkeys(options.only)), options.rounds, options.steps)
+
+    def setups(self, bfloat16: bool) -> Sequence[Setup]:
+        """Those to compare."""
+        return self.only or usual(bfloat16)
+
+    def ready(self, settings: Settings, say: Say) -> None:
+        """Let ours compute in the memory layout that is the fastest here, as a run's `prepare` does."""
+        ours = [setup.settings(settings) for setup in self.setups(look().bfloat16) if setup.of_the_house]
+        for each in {own.precision: own for own in ours}.values():
+            layout_choice.make(each, say)

@@ -1,0 +1,204 @@
+"""`benchmark step`: whole training steps of every set-up, ours and the course script's, in turn, round after round."""
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Any
+
+from app.cluster.members import Cluster
+from app.cluster.wire.bandwidth import CENTRE
+from app.cluster.wire.clock import RunClock
+from app.cluster.wire.communicator import Communicator
+from app.machine.cpus import fair_share
+from app.machine.folders import scratch_in
+from app.machine.interrupt import CleanUps
+from app.machine.say import Say
+from app.records.lines import Recorder
+from app.records.manifest import Link
+from app.settings.fields import Settings
+from app.tools.benchmark import results, table
+from app.tools.benchmark.bounds import MatrixProduct, flops_per_image
+from app.tools.benchmark.contenders import Absent, Contender, Course, House, job_of, prepare
+from app.tools.benchmark.ratios import Middle
+from app.tools.benchmark.setups import Setup, StepChoice
+
+WARM_UP = 1  # rounds
+
+
+@dataclass
+class Samples:
+    """Of one set-up, a value for each round: seconds a step, and CPU seconds of all ranks."""
+
+    seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
+
+
+class Bench:
+    """All set-ups, and the gate at which the ranks meet before and after each turn."""
+
+    def __init__(
+        self, settings: Settings, cluster: Cluster, choice: StepChoice, folder: Path, say: Say, clean_ups: CleanUps
+    ) -> None:
+        self.settings, self.cluster, self.choice, self.say = settings, cluster, choice, say
+        bfloat16 = all(member.machine.bfloat16 for member in cluster.members)
+        self.setups = list(choice.setups(bfloat16))
+        self._gate = Communicator(cluster, "in the benchmark")
+        self._clock = RunClock(cluster, Communicator(cluster, "while clocks were compared"))
+        self._steps = (WARM_UP + choice.rounds) * choice.steps
+        self._clean_ups = clean_ups
+        self._work = prepare(settings, cluster, self._steps, folder)
+        self._products = {
+            precision: MatrixProduct(precision)
+            for precision in dict.fromkeys(
+                each.settings(settings).precision for each in self.setups if each.of_the_house
+            )
+        }
+        self.rates: dict[str, list[float]] = {precision: [] for precision in self._products}
+        self.contenders: dict[Setup, Contender] = {}
+        self.samples = {setup: Samples() for setup in self.setups}
+
+    def start(self, recorder: Recorder) -> None:
+        """Make all contenders, one after another."""
+        for setup in self.setups:
+            began = time.monotonic()
+            self.contenders[setup] = self._contender(setup, recorder)
+            self._gate.wait_for_peers()
+            self.say(f"{setup.name} is ready after {time.monotonic() - began:.1f} s")
+
+    def take_round(self, number: int) -> None:
+        """Every set-up's turn; the other way round in every second round, so that neighbours change their places."""
+        for setup in self.setups if number % 2 == 0 else reversed(self.setups):
+            self._take_turn(setup)
+        for precision, product in self._products.items():
+            self._gate.wait_for_peers()
+            self.rates[precision].append(min(self.cluster.exchange("benchmark/rate", product.flops_per_cpu_second())))
+
+    def _take_turn(self, setup: Setup) -> None:
+        contender, steps = self.contenders[setup], self.choice.steps
+        contender.wake()
+        self._gate.wait_for_peers()
+        began = time.monotonic()
+        contender.run(steps)
+        self._gate.wait_for_peers()  # every rank takes the slowest one's time
+        seconds = time.monotonic() - began
+        used = self.cluster.exchange("benchmark/cpu", contender.rest())
+        self.samples[setup].seconds.append(seconds / steps)
+        self.samples[setup].cpu_seconds.append(sum(used) / steps)
+
+    def end(self) -> None:
+        """End the course scripts."""
+        for contender in self.contenders.values():
+            contender.end()
+
+    def _contender(self, setup: Setup, recorder: Recorder) -> Contender:
+        settings, cluster, work = self.settings, self.cluster, self._work
+        absent = setup.alone and cluster.rank != CENTRE
+        if setup.of_the_house:
+            job = job_of(setup, settings, cluster, work, self._steps)
+            return Absent() if absent else House(job, work, self._clock, recorder)
+        if absent:
+            return Absent()
+        port = None if setup.alone else cluster.exchange("benchmark/port", _free_port(cluster.me.address))[CENTRE]
+        course = Course(setup, settings, cluster, work, port)
+        self._clean_ups.append(course.end)
+        self.contenders[setup] = course  # so that it is ended, if it never becomes ready
+        course.wait_until_ready()
+        return course
+
+    def outcome(self, links: list[Link] | None) -> dict[str, Any]:
+        """All that was measured, in the form of the file."""
+        first = WARM_UP * self.choice.steps
+        flops = flops_per_image(self.settings) * self._work.global_batch
+        rates = {precision: max(values) for precision, values in self.rates.items()}
+        machines = [member.machine for member in self.cluster.members]
+        share = min(fair_share(machine, machines) for machine in machines)
+        setups = {}
+        for setup in self.setups:
+            samples, house = self.samples[setup], self.contenders[setup]
+            own = None
+            if isinstance(house, House):
+                own = {
+                    "phases": house.phases(first),
+                    "bytes_sent": house.bytes_sent(first),
+                    "parameters_sha256": house.fingerprint(),
+                }
+            everyones = [each for each in self.cluster.exchange("benchmark/own", own) if each]
+            seconds = samples.seconds[WARM_UP:]
+            rate = rates.get(setup.settings(self.settings).precision if setup.of_the_house else "")
+            ranks = 1 if setup.alone else self.cluster.world_size
+            wire = house.wire_seconds(links) if isinstance(house, House) and setup.synchronises else None
+            setups[setup.name] = {
+                "exact": setup.of_the_house and setup.exact(self.settings),
+                "seconds": seconds,
+                "cpu_seconds": samples.cpu_seconds[WARM_UP:],
+                "median_seconds": vars(Middle.of(seconds)),
+                "median_cpu_seconds": vars(Middle.of(samples.cpu_seconds[WARM_UP:])),
+                "compute_bound_seconds": flops / ranks / (rate * share) if rate else None,
+                "wire_bound_seconds": wire,
+                "phases": [each["phases"] for each in everyones] or None,
+                "bytes_sent_by_rank": [each["bytes_sent"] for each in everyones] or None,
+                "replicas_identical": _identical(everyones) if everyones and not setup.alone else None,
+            }
+        return {
+            "options": {"rounds": self.choice.rounds, "steps": self.choice.steps},
+            "model": self.settings.model,
+            "world_size": self.cluster.world_size,
+            "global_batch_size": self._work.global_batch,
+            "flops_per_step": flops,
+            "matrix_product_flops_per_cpu_second": self.rates,
+            "setups": setups,
+            "ratios": table.ratios(setups),
+        }
+
+
+def compare_steps(
+    settings: Settings,
+    cluster: Cluster,
+    links: list[Link] | None,
+    choice: StepChoice,
+    say: Say,
+    clean_ups: CleanUps,
+) -> None:
+    """Time all set-ups in turn; rank 0 tells the progress and the outcome."""
+    speak = say if cluster.rank == CENTRE else _keep_silent
+    with scratch_in(Path(gettempdir()), clean_ups) as folder, Recorder(folder, cluster.rank) as recorder:
+        bench = Bench(settings, cluster, choice, folder, speak, clean_ups)
+        with _ended(bench):
+            bench.start(recorder)
+            rounds = WARM_UP + choice.rounds
+            for number in range(rounds):
+                began = time.monotonic()
+                bench.take_round(number)
+                taken = time.monotonic() - began
+                what = "warm-up" if number < WARM_UP else f"round {number + 1 - WARM_UP} of {choice.rounds}"
+                speak(f"{what}: {taken:.1f} s, {taken * (rounds - 1 - number) / 60:.1f} min to go")
+            outcome = bench.outcome(links)
+    if cluster.rank == CENTRE:
+        say(table.text(outcome))
+        results.write("step", outcome, say, settings, cluster)
+
+
+@contextmanager
+def _ended(bench: Bench) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        bench.end()
+
+
+def _identical(everyones: list[dict[str, Any]]) -> bool:
+    return len({each["parameters_sha256"] for each in everyones}) == 1
+
+
+def _free_port(address: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
+
+
+def _keep_silent(_: str) -> None:
+    """Print nothing: rank 0 speaks for all."""

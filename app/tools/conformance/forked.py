@@ -1,0 +1,152 @@
+"""What a rank of a trial does in its process: join the others, confine itself, try what it is asked to, and answer."""
+
+import errno
+import faulthandler
+import json
+import os
+import pickle
+import signal
+import socket
+import struct
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+import torch
+
+from app.cluster.identity import identify
+from app.cluster.join import join
+from app.cluster.members import Cluster
+from app.errors import LockstepError, PeerLostError
+from app.settings.fields import Settings
+from app.sync.contract import GradientSync
+from app.tools.conformance.cases import Model
+from app.tools.conformance.confinement import MOST_FILES, MOST_MEMORY, confine
+from app.tools.conformance.outcomes import pack
+from app.tools.conformance.trial import synchronise
+
+JOIN_SECONDS = 60.0
+CASE_SECONDS = 10.0
+
+FRAME = struct.Struct("!cQ")
+NOTE, ANSWER, FAILURE = b"N", b"A", b"F"
+
+Load = Callable[[], type[GradientSync]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a rank is to try."""
+
+    model: Model
+    seed: int
+    thorough: bool
+    draws: int
+
+
+def form(rank: int, world_size: int, port: int) -> Cluster:
+    """Join the others over the loopback device."""
+    settings = Settings(
+        rank=rank,
+        world_size=world_size,
+        master_addr="127.0.0.1",
+        master_port=port,
+        join_timeout=JOIN_SECONDS,
+        peer_timeout=JOIN_SECONDS,
+    )
+    cluster = join(settings, identify(settings), lambda _: None, [])
+    torch.set_num_threads(1)
+    return cluster
+
+
+def framed(kind: bytes, payload: bytes) -> bytes:
+    """A message between a rank and the checker."""
+    return FRAME.pack(kind, len(payload)) + payload
+
+
+def be_rank(
+    channel: socket.socket, output: int, number: int, world_size: int, load: Load, file: str, port: int
+) -> NoReturn:
+    """The rank's process, from the fork to its end."""
+    try:
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for standard in (1, 2):
+            os.dup2(output, standard)
+        own = os.dup2(channel.fileno(), 3)
+        os.closerange(4, 65_536)
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_DFL)
+        confine()
+        faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
+        _serve(socket.socket(fileno=own), number, world_size, load, file, port)
+    finally:
+        os._exit(0)
+
+
+def _serve(channel: socket.socket, number: int, world_size: int, load: Load, file: str, port: int) -> None:
+    def tell(kind: bytes, payload: bytes) -> None:
+        channel.sendall(framed(kind, payload))
+
+    try:
+        cluster = form(number, world_size, port)
+        tell(ANSWER, b"")
+        mode: type[GradientSync] | None = None
+        while True:
+            request: Request = pickle.loads(_payload(channel))  # noqa: S301  # from the checker
+            if mode is None:
+                tell(NOTE, b"the file's own statements")
+                mode = load()
+            outcome = synchronise(
+                cluster,
+                mode,
+                request.model,
+                request.seed,
+                thorough=request.thorough,
+                draws=request.draws,
+                note=lambda where: tell(NOTE, where.encode()),
+            )
+            tell(ANSWER, pack(outcome))
+    except Exception as error:
+        was_left = isinstance(error, PeerLostError)
+        tell(FAILURE, json.dumps({"words": _words(error, file), "was_left": was_left}).encode())
+        time.sleep(CASE_SECONDS)  # for its end by the checker: it is not to be taken for the cause of another's
+
+
+def _payload(channel: socket.socket) -> bytes:
+    received = b""
+    length = FRAME.size
+    while len(received) < length:
+        content = channel.recv(length - len(received))
+        if not content:
+            os._exit(0)
+        received += content
+        if len(received) == FRAME.size:
+            length += FRAME.unpack(received)[1]
+    return received[FRAME.size :]
+
+
+def _words(error: BaseException, file: str) -> str:
+    """An error in a sentence, with the line of the submission that it has passed through last."""
+    said = (str(error).strip() or "no words").partition("\n")[0]
+    cause: BaseException | None = error
+    while cause:
+        frames = traceback.extract_tb(cause.__traceback__)
+        if lines := [each for each in frames if each.filename == file]:
+            return f"line {lines[-1].lineno}, in {lines[-1].name}: {_kind(cause, said)}"
+        cause = cause.__cause__
+    return said if isinstance(error, LockstepError) else _kind(error, said)
+
+
+def _kind(error: BaseException, said: str) -> str:
+    if isinstance(error, MemoryError) or "can't allocate memory" in said:
+        return f"it ran out of memory, of which a rank has {MOST_MEMORY >> 20} MiB"
+    if isinstance(error, OSError) and error.errno == errno.EMFILE:
+        return f"it ran out of files, of which a rank has {MOST_FILES}"
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        return "it printed, or wrote to a file, more than 1 MiB"
+    if isinstance(error, BlockingIOError) or "can't start new thread" in said:
+        return "it started more processes or threads than it may have"
+    return said if isinstance(error, LockstepError | NotImplementedError) else f"{type(error).__name__}: {said}"

@@ -1,0 +1,379 @@
+"""The laws, by the class of what a mode promises: each has a name, a sentence, and a check that answers in words."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from app.settings.fields import WirePrecision
+from app.sync.contract import Law as LawClass
+from app.tools.conformance.bias import is_biased
+from app.tools.conformance.cases import Case, Gradients, Model, values
+from app.tools.conformance.outcomes import Outcome
+from app.tools.conformance.trial import DRAWS, FED, STEPS, steps_of_many
+
+# What is sent in half precision is rounded up to N times, each time by half of what separates 1 from the next number.
+TOLERANCES: dict[WirePrecision, float] = {"bf16": 4 * 2**-7, "fp16": 4 * 2**-10}
+STANDARD_ERRORS = 5  # of an average, from which on there are more draws
+MORE_DRAWS = 8 * DRAWS
+MOST_MISSING = 0.5  # of the sum, in the end: a bounded rest may always be on its way
+BYTES_TOLERANCE = 1e-6  # of sums of fractions: the payload itself is exact
+HEADERS = 1.1  # bytes on the loopback device for each byte of payload, at most, in long messages
+SMALL_MESSAGES = 1 << 20  # bytes of everything else that the ranks exchange in a trial, at most
+
+Array = npt.NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was given to the ranks of a case, and what they reported."""
+
+    case: Case
+    seeds: Sequence[int]  # by rank
+    outcomes: Sequence[Outcome]
+    again: Sequence[Outcome] | None = None  # the same trial once more
+    named: str | None = None  # the class that the mode has named in earlier cases
+    carried: int | None = None  # bytes that the kernel counted meanwhile; None: others use the loopback device as well
+    draws: int = DRAWS  # of an unbiased mode
+
+    def given(self, step: int) -> list[list[Array]]:
+        """Each rank's gradients of a step before the mode had them, by parameter."""
+        return [values(self.case.model, seed, step) for seed in self.seeds]
+
+    @property
+    def mean(self) -> Array:
+        """Of all ranks' gradients of the first step, in one vector."""
+        return np.asarray(np.mean([_joined(own, self.case.model) for own in self.given(0)], axis=0))
+
+    @property
+    def largest(self) -> float:
+        """The largest value of any rank in the first step, by magnitude."""
+        return max(float(np.abs(_joined(own, self.case.model)).max()) for own in self.given(0))
+
+    @property
+    def payload(self) -> float:
+        """Bytes of one rank's gradients: the least that it sends for the exact mean; 0 for a single rank."""
+        model = self.case.model
+        width = np.dtype(model.precision).itemsize if model.wire_precision == "fp32" else 2
+        elements = sum(int(np.prod(model.parameters[at].shape)) for at in model.learned)
+        return elements * width if self.case.world_size > 1 else 0
+
+    @property
+    def tolerance(self) -> float:
+        """Of the mean, relative and absolute."""
+        model = self.case.model
+        return TOLERANCES.get(model.wire_precision, 1e-12 if model.precision is np.float64 else 1e-5)
+
+
+def _joined(gradients: Sequence[Array], model: Model) -> Array:
+    return np.concatenate([gradients[at].ravel() for at in model.learned]).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Law:
+    """What a mode promises, and how to see that it does not."""
+
+    name: str
+    sentence: str
+    broken_by: Callable[[Evidence], str | None]  # what was seen, in words
+
+
+def first_broken(evidence: Evidence) -> tuple[Law, str] | None:
+    """The first law, in the order of the table, that a mode of this class breaks here."""
+    classes = {outcome.law for outcome in (*evidence.outcomes, *(evidence.again or ()))}
+    classes |= {evidence.named} if evidence.named else set()
+    laws = LAWS.get(min(classes))  # type: ignore[call-overload]  # a stranger's word
+    if len(classes) > 1 or laws is None:
+        return ENDS, f"its `law` is {', '.join(sorted(classes))}; allowed is one of {', '.join(LAWS)}, always the same"
+    if silent := [rank for rank in range(evidence.case.world_size) if not _reports_all(evidence, rank)]:
+        return ENDS, f"rank {silent[0]} has not reported the steps that it was asked for"
+    found = ((law, law.broken_by(evidence)) for law in laws)
+    return next(((law, words) for law, words in found if words), None)
+
+
+def _reports_all(evidence: Evidence, rank: int) -> bool:
+    """Whether it reports as many steps as its class is judged by: a submission can answer in the mode's place."""
+    outcome, model = evidence.outcomes[rank], evidence.case.model
+    steps = steps_of_many(outcome.law, model, evidence.draws)
+    expected = [(steps, *model.parameters[at].shape) for at in model.learned]
+    return not steps or [each.shape for each in outcome.many or []] == expected
+
+
+def _form(evidence: Evidence) -> str | None:
+    for rank, outcome in enumerate(evidence.outcomes):
+        for step, gradients in enumerate(outcome.gradients):
+            for at, gradient in zip(outcome.places[step], gradients, strict=True):
+                expected = evidence.case.model.parameters[at].shape, np.dtype(evidence.case.model.precision)
+                if (gradient.shape, gradient.dtype) != expected:
+                    return (
+                        f"step {step}, rank {rank}, parameter {at}: the gradient is {gradient.dtype} "
+                        f"{gradient.shape}, and was {expected[1]} {expected[0]}"
+                    )
+    return None
+
+
+def _rest(evidence: Evidence) -> str | None:
+    learned = evidence.case.model.learned
+    for rank, outcome in enumerate(evidence.outcomes):
+        if outcome.moved:
+            return f"rank {rank}: the values of parameter {outcome.moved[0]} have changed, and not only its gradient"
+        for step, places in enumerate(outcome.places):
+            if lost := sorted(set(learned) - set(places)):
+                return f"step {step}, rank {rank}: parameter {lost[0]} has lost its gradient"
+            if got := sorted(set(places) - set(learned)):
+                return f"step {step}, rank {rank}: parameter {got[0]} had no gradient, and has one now"
+    return None
+
+
+def _random(evidence: Evidence) -> str | None:
+    for rank, outcome in enumerate(evidence.outcomes):
+        if outcome.touched:
+            return (
+                f"rank {rank}: the global generator of {', '.join(outcome.touched)} has changed. "
+                "Draw from a generator of your own, such as torch.Generator()"
+            )
+    return None
+
+
+def _alone(evidence: Evidence) -> str | None:
+    if evidence.case.world_size > 1:
+        return None
+    (outcome,) = evidence.outcomes
+    for step in range(STEPS):
+        (own,) = evidence.given(step)
+        for at, gradient in zip(outcome.places[step], outcome.gradients[step], strict=True):
+            if not np.array_equal(gradient, own[at]):
+                return f"step {step}, parameter {at}: {_shown(own[at], gradient)}"
+    return f"the only rank has sent {outcome.sent:g} bytes" if outcome.sent else None
+
+
+def _zero(evidence: Evidence) -> str | None:
+    for rank, outcome in enumerate(evidence.outcomes):
+        for at, gradient in zip(evidence.case.model.learned, outcome.zeros or [], strict=False):
+            if not np.array_equal(gradient, np.zeros_like(gradient)):
+                worst = gradient.ravel()[int(np.argmax(gradient.ravel() != 0))]
+                return f"rank {rank}, parameter {at}: zero on all ranks became {worst:g}"
+    return None
+
+
+def _mean_of_step(evidence: Evidence, step: int) -> str | None:
+    everyones = evidence.given(step)
+    for at in evidence.case.model.learned:
+        given = [own[at].astype(np.float64) for own in everyones]
+        mean = np.mean(given, axis=0)
+        for rank, outcome in enumerate(evidence.outcomes):
+            gradient = outcome.gradients[step][outcome.places[step].index(at)]
+            if not np.allclose(gradient, mean, rtol=evidence.tolerance, atol=evidence.tolerance):
+                return (
+                    f"step {step}, rank {rank}, parameter {at}: {_shown(mean, gradient)}{_guess(given, gradient, rank)}"
+                )
+    return None
+
+
+def _mean(evidence: Evidence) -> str | None:
+    return _mean_of_step(evidence, 0)
+
+
+def _later(evidence: Evidence) -> str | None:
+    return next(filter(None, (_mean_of_step(evidence, step) for step in range(1, STEPS))), None)
+
+
+def _replicas(evidence: Evidence) -> str | None:
+    first = evidence.outcomes[0]
+    for step, gradients in enumerate(first.gradients):
+        for rank, outcome in enumerate(evidence.outcomes):
+            if difference := _difference(gradients, outcome.gradients[step]):
+                return f"step {step}: rank 0 and rank {rank} differ in {difference}"
+    return None
+
+
+def _repeat(evidence: Evidence) -> str | None:
+    for rank, (one, other) in enumerate(zip(evidence.outcomes, evidence.again or evidence.outcomes, strict=True)):
+        for step, gradients in enumerate(one.gradients):
+            if difference := _difference(gradients, other.gradients[step]):
+                return f"step {step}, rank {rank}: the same gradients a second time give another {difference}"
+    return None
+
+
+def _resume(evidence: Evidence) -> str | None:
+    for rank, outcome in enumerate(evidence.outcomes):
+        if outcome.resumed is not None and (difference := _difference(outcome.gradients[-1], outcome.resumed)):
+            return (
+                f"step {STEPS - 1}, rank {rank}: a fresh mode that was given the state after step {STEPS - 2} has "
+                f"another {difference}. Does state() return all that the mode remembers, and load_state() take it?"
+            )
+    return None
+
+
+def _received(evidence: Evidence) -> str | None:
+    sent, received = (sum(getattr(each, what) for each in evidence.outcomes) for what in ("sent", "received"))
+    if abs(sent - received) > BYTES_TOLERANCE * max(1, sent):
+        return f"all ranks together sent {sent:g} bytes in a step and received {received:g}"
+    return None
+
+
+def _bytes(evidence: Evidence) -> str | None:
+    for rank, outcome in enumerate(evidence.outcomes):
+        if outcome.formula is None:
+            return "the mode states no `cost`: say how many bytes a rank sends, such as cost = STAR, ALL_REDUCE or RING"
+        # Whoever keeps all gradients in one buffer sends the places of those that are missing as well; others do not.
+        unused = any(each.unused for each in evidence.case.model.parameters)
+        if not unused and not abs(outcome.sent - outcome.formula) <= BYTES_TOLERANCE:
+            return f"rank {rank} sent {outcome.sent:g} bytes in a step, and the mode's `cost` says {outcome.formula:g}"
+        if outcome.sent and not outcome.seconds > 0:
+            return f"rank {rank} sent {outcome.sent:g} bytes in no time"
+        if outcome.law == "exact" and not unused and outcome.sent < evidence.payload - BYTES_TOLERANCE:
+            return (
+                f"rank {rank} sent {outcome.sent:g} bytes in a step, and its own gradients have "
+                f"{evidence.payload:g}: the others cannot know their part of the mean"
+            )
+    if evidence.payload and not any(outcome.sent_in_all for outcome in evidence.outcomes):
+        return "no rank has sent anything through the communicator"
+    return _uncounted(evidence)
+
+
+def _uncounted(evidence: Evidence) -> str | None:
+    """What the ranks have counted, compared with the kernel's count. Small messages hide among headers."""
+    if evidence.carried is None or not evidence.again:
+        return None
+    counted = sum(outcome.sent_in_all for outcome in evidence.again)
+    once = (evidence.case.world_size - 1) * evidence.payload  # attach may send the model
+    if not counted <= evidence.carried <= HEADERS * counted + once + SMALL_MESSAGES:
+        return (
+            f"the ranks counted {counted:g} bytes in {STEPS} steps, and the kernel {evidence.carried:g}. "
+            "Send everything through the communicator, and do not change its counts"
+        )
+    return None
+
+
+def _unbiased(evidence: Evidence) -> str | None:
+    for rank, outcome in enumerate(evidence.outcomes):
+        if not outcome.many:
+            continue
+        mean, draws = evidence.mean, _drawn(outcome)
+        most = evidence.case.model.elements * evidence.largest
+        if not np.abs(draws).max() <= most * (1 + evidence.tolerance):
+            return f"rank {rank}: a draw has the value {np.abs(draws).max():g}, and the limit is {most:g}"
+        if np.any(is_biased(draws, mean, most, evidence.tolerance)):
+            return f"rank {rank}, over {len(draws)} draws: {_shown(mean, draws.mean(axis=0))}"
+    return None
+
+
+def is_in_doubt(evidence: Evidence) -> bool:
+    """Whether an average is off by so much that more draws are worth their time.
+
+    This alone proves no bias: with rare values, the estimated standard error is too small.
+    """
+    for draws in (_drawn(each) for each in evidence.outcomes if each.law == "unbiased" and each.many):
+        errors = draws.std(axis=0) / math.sqrt(len(draws))
+        if np.any(np.abs(draws.mean(axis=0) - evidence.mean) > STANDARD_ERRORS * errors + evidence.tolerance):
+            return True
+    return False
+
+
+def _drawn(outcome: Outcome) -> Array:
+    """Draws in rows, elements in columns."""
+    return np.concatenate([each.reshape(len(each), -1) for each in outcome.many or ()], axis=1).astype(np.float64)
+
+
+def _kept(evidence: Evidence) -> str | None:
+    for rank, outcome in enumerate(evidence.outcomes):
+        for at, applied in zip(evidence.case.model.learned, outcome.many or [], strict=False):
+            wanted = np.sum([np.mean([own[at] for own in evidence.given(step)], axis=0) for step in range(FED)], axis=0)
+            total = np.asarray(np.sum(applied, axis=0, dtype=np.float64))
+            if not np.linalg.norm(total - wanted) <= MOST_MISSING * np.linalg.norm(wanted):
+                return (
+                    f"rank {rank}, parameter {at}, {FED} steps and then zeros: the sum of what came out is not that of "
+                    f"the means: {_shown(wanted, total)}. Is what a step leaves out added to the next one?"
+                )
+    return None
+
+
+def _vote(evidence: Evidence) -> str | None:
+    for step in range(STEPS):
+        everyones = evidence.given(step)
+        for at in evidence.case.model.learned:
+            votes = np.sum([np.sign(own[at]) for own in everyones], axis=0)
+            for rank, outcome in enumerate(evidence.outcomes):
+                gradient = outcome.gradients[step][outcome.places[step].index(at)]
+                if np.any((votes != 0) & (np.sign(gradient) != np.sign(votes))):
+                    return f"step {step}, rank {rank}, parameter {at}: {_shown(np.sign(votes), np.sign(gradient))}"
+    return None
+
+
+def _difference(one: Gradients, other: Gradients) -> str | None:
+    if len(one) != len(other):
+        return f"number of gradients: {len(one)} and {len(other)}"
+    for at, (left, right) in enumerate(zip(one, other, strict=True)):
+        if not np.array_equal(left, right, equal_nan=True):
+            if left.shape != right.shape:
+                return f"shape of gradient {at}: {left.shape} and {right.shape}"
+            where = int(np.argmax(left.ravel() != right.ravel()))
+            return f"value of gradient {at}: {left.ravel()[where]!r} and {right.ravel()[where]!r}"
+    return None
+
+
+def _shown(expected: Array, got: Array) -> str:
+    """The place where they are furthest apart."""
+    if expected.shape != got.shape:
+        return f"expected the shape {expected.shape}, got {got.shape}"
+    apart = np.abs(np.nan_to_num(got.astype(np.float64), nan=np.inf) - expected).ravel()
+    where = int(np.argmax(apart))
+    return f"expected {expected.ravel()[where]:.6g}, got {got.ravel()[where]:.6g}"
+
+
+def _guess(given: Sequence[Array], got: Array, rank: int) -> str:
+    """What students do, if what came out looks like it."""
+    ranks, total = len(given), np.sum(given, axis=0)
+    suspects: Iterator[tuple[Array, str]] = iter(
+        [
+            (given[rank], f"That is the gradient that rank {rank} had: is the mean written into .grad?"),
+            (total, "That is the sum: is the division by the number of ranks missing?"),
+            (total / ranks**2, "That is the mean divided by the number of ranks once more."),
+            *((total - own, f"That is the sum without rank {left}.") for left, own in enumerate(given)),
+            *(
+                ((total - own) / ranks, f"That is the mean as if rank {left} had zero.")
+                for left, own in enumerate(given)
+            ),
+            *(
+                ((total - own) / max(1, ranks - 1), f"That is the mean without rank {left}.")
+                for left, own in enumerate(given)
+            ),
+        ]
+    )
+    alike = (words for suspect, words in suspects if suspect.shape == got.shape and np.allclose(got, suspect, 1e-5))
+    return next((f". {words}" for words in alike), "")
+
+
+ENDS = Law("ends", "Every rank ends every step, within its limits and without an error.", lambda _: None)
+FORM = Law("form", "A gradient keeps its shape and its type.", _form)
+REST = Law("rest", "Frozen parameters, those without a gradient, and all parameters' values stay as they are.", _rest)
+RANDOM = Law("random", "The global random generators of torch, numpy and Python are left alone.", _random)
+ALONE = Law("alone", "A single rank keeps its gradients to the bit, and sends nothing.", _alone)
+ZERO = Law("zero", "Zero gradients stay zero: no NaN, nothing out of nothing.", _zero)
+MEAN = Law("mean", "Every gradient becomes the mean over all ranks, within rounding.", _mean)
+LATER = Law("later", "A second step is as right as the first.", _later)
+REPLICAS = Law("replicas", "All ranks end with the same gradients, to the bit.", _replicas)
+REPEAT = Law("repeat", "The same gradients give the same result again, to the bit.", _repeat)
+RESUME = Law("resume", "A fresh mode that is given the state goes on with the same bits.", _resume)
+RECEIVED = Law("received", "What is sent is received.", _received)
+BYTES = Law("bytes", "A rank sends as many bytes as the mode's formula says.", _bytes)
+
+UNBIASED = Law(
+    "unbiased",
+    "The mean over many draws is the mean over the ranks. Of n elements, none exceeds n times the largest gradient.",
+    _unbiased,
+)
+KEPT = Law("kept", "What a step leaves out comes out later: nothing is lost.", _kept)
+VOTE = Law("vote", "Every element has the sign that most ranks have.", _vote)
+
+# What holds whatever becomes of the gradients. The checks of a class's own promise stand before it, as for `exact`.
+COMMON = (REPLICAS, REPEAT, RESUME, RECEIVED, BYTES)
+LAWS: dict[LawClass, tuple[Law, ...]] = {
+    "exact": (FORM, REST, RANDOM, ALONE, ZERO, MEAN, LATER, *COMMON),
+    "unbiased": (FORM, REST, RANDOM, ZERO, UNBIASED, *COMMON),
+    "contraction": (FORM, REST, RANDOM, ZERO, KEPT, *COMMON),
+    "vote": (FORM, REST, RANDOM, ZERO, VOTE, *COMMON),
+}

@@ -1,0 +1,254 @@
+"""Ranks in processes of their own, forked for a submission that may hang, die, kill, print or fill memory."""
+
+import json
+import os
+import pickle
+import re
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from app.machine.say import escaped
+from app.tools.conformance.cases import Model
+from app.tools.conformance.forked import (
+    ANSWER,
+    CASE_SECONDS,
+    FAILURE,
+    FRAME,
+    JOIN_SECONDS,
+    NOTE,
+    Load,
+    Request,
+    be_rank,
+    framed,
+)
+from app.tools.conformance.outcomes import Outcome, unpack
+from app.tools.conformance.trial import DRAWS
+
+GRACE_SECONDS = 0.3  # after the first trouble, for the rank that is its cause
+TRACE_SECONDS = 1.0
+MOST_BYTES = 256 << 20  # of an answer
+MOST_NOTES = 100_000  # in a trial, which has one for each step
+MOST_SAID = 400  # characters of what a rank says
+
+
+class EndedError(Exception):
+    """A trial that has ended without an answer from every rank; says why."""
+
+    def __init__(self, words: str, *, hung: bool = False) -> None:
+        super().__init__(words)
+        self.hung = hung
+
+
+class Ranks:
+    """A group that tries one case after another, until the first that ends in trouble; then it is of no more use."""
+
+    def __init__(self, world_size: int, load: Load, file: str, port: int) -> None:
+        """`load` runs in the ranks alone, and `file` is what their errors are traced to."""
+        self.world_size = world_size
+        self._ranks = [_Rank.start(rank, world_size, load, file, port) for rank in range(world_size)]
+        try:
+            self._answers("at the join", JOIN_SECONDS)
+        except EndedError:
+            self.close()
+            raise
+
+    def ask(self, model: Model, seeds: Sequence[int], *, thorough: bool, draws: int = DRAWS) -> list[Outcome]:
+        """Every rank's outcome."""
+        for each, seed in zip(self._ranks, seeds, strict=True):
+            each.ask(Request(model, seed, thorough, draws))
+        outcomes = []
+        for rank, answer in enumerate(self._answers("at its start", CASE_SECONDS * draws / DRAWS)):
+            try:
+                outcomes.append(unpack(answer))
+            except ValueError:
+                raise EndedError(
+                    f"rank {rank} of {self.world_size} has sent the checker something of its own"
+                ) from None
+        return outcomes
+
+    def close(self) -> None:
+        """End all of them, with the processes that they have started, as far as these are known."""
+        for rank in self._ranks:
+            rank.end()
+
+    def _answers(self, where: str, seconds: float) -> list[bytes]:
+        answers: dict[int, bytes] = {}
+        deadline = time.monotonic() + seconds
+        while len(answers) < self.world_size:
+            waiting = [each for each in self._ranks if each.number not in answers]
+            ready, _, _ = select.select(waiting, [], [], max(0, deadline - time.monotonic()))
+            if not ready:
+                raise EndedError(self._hung(waiting, where, seconds), hung=True)
+            troubles = [each for each in ready if each.take()]
+            if troubles:
+                raise EndedError(self._trouble(troubles, where))
+            answers |= {each.number: each.answer for each in ready if each.answer is not None}
+        return [answers[rank] for rank in range(self.world_size)]
+
+    def _trouble(self, troubles: list["_Rank"], where: str) -> str:
+        """The first one's; but a rank that was only left behind by another gives that one time to say why."""
+        deadline = time.monotonic() + GRACE_SECONDS
+        while all(each.was_left for each in troubles) and (left := deadline - time.monotonic()) > 0:
+            others = [each for each in self._ranks if each not in troubles]
+            ready, _, _ = select.select(others, [], [], left)
+            troubles += [each for each in ready if each.take()]
+        first = min(troubles, key=lambda each: each.was_left)
+        place = first.place or where
+        return f"rank {first.number} of {self.world_size} {first.trouble} {place}{first.detail}{first.printed()}"
+
+    def _hung(self, waiting: Sequence["_Rank"], where: str, seconds: float) -> str:
+        for each in waiting:
+            each.ask_where()
+        lines = {each.number: line for each in waiting if (line := each.line_of_code())}
+        who = f"rank{'s' if len(waiting) > 1 else ''} {', '.join(str(each.number) for each in waiting)}"
+        behind = min(waiting, key=lambda each: (each.notes, each.number))  # the others may only wait for this one
+        at = f", rank {behind.number} at line {lines[behind.number]}" if behind.number in lines else ""
+        ranks = f"{self.world_size} rank{'s' if self.world_size > 1 else ''}"
+        place = behind.place or where
+        return f"hung for {seconds:g} s {place} on {ranks}: no answer from {who}{at}{behind.printed()}"
+
+
+@dataclass(eq=False)
+class _Rank:
+    """One process, as the checker sees it."""
+
+    number: int
+    pid: int
+    channel: socket.socket
+    output: int  # a file in memory that takes all it prints
+    file: str
+    place: str = ""  # where it said it was, last
+    notes: int = 0  # how often it said so since it was asked
+    answer: bytes | None = None
+    trouble: str = ""  # what it did
+    detail: str = ""  # and what it said
+    was_left: bool = False  # whether it only lost another
+    _received: bytearray = field(default_factory=bytearray)
+    _status: int | None = None
+
+    @classmethod
+    def start(cls, number: int, world_size: int, load: Load, file: str, port: int) -> "_Rank":
+        ours, theirs = socket.socketpair()
+        output = os.memfd_create(f"rank {number}")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            be_rank(theirs, output, number, world_size, load, file, port)
+        theirs.close()
+        ours.setblocking(False)
+        return cls(number, pid, ours, output, file)
+
+    def fileno(self) -> int:
+        return self.channel.fileno()
+
+    def ask(self, request: Request) -> None:
+        self.answer, self.place, self.notes = None, "", 0
+        with suppress(OSError):  # its end is noticed when it does not answer
+            self.channel.sendall(framed(ANSWER, pickle.dumps(request)))
+
+    def take(self) -> bool:
+        """Take what has come; whether it is in trouble."""
+        try:
+            content = self.channel.recv(1 << 20)
+        except BlockingIOError:
+            return False
+        except OSError:
+            content = b""
+        self._received += content
+        try:
+            for kind, payload in self._frames():
+                self._note(kind, payload)
+        except (ValueError, LookupError, TypeError, RecursionError):
+            self.trouble = "has sent the checker something of its own"
+        if not content and not self.trouble:
+            self.trouble = self._end_in_words()
+        return bool(self.trouble)
+
+    def _frames(self) -> Iterator[tuple[bytes, bytes]]:
+        while len(self._received) >= FRAME.size:
+            kind, length = FRAME.unpack_from(self._received)
+            if kind not in (NOTE, ANSWER, FAILURE) or length > MOST_BYTES:
+                raise ValueError(kind)
+            if len(self._received) < FRAME.size + length:
+                return
+            payload = bytes(self._received[FRAME.size : FRAME.size + length])
+            del self._received[: FRAME.size + length]
+            yield kind, payload
+
+    def _note(self, kind: bytes, payload: bytes) -> None:
+        if kind == ANSWER:
+            self.answer = payload
+            return
+        words = escaped(payload[:MOST_SAID].decode(errors="replace"))
+        if kind == NOTE:
+            self.place, self.notes = f"in {words}", self.notes + 1
+            if self.notes > MOST_NOTES:
+                raise ValueError(self.notes)
+        else:
+            told = json.loads(payload)
+            self.was_left = bool(told["was_left"])
+            self.trouble, self.detail = "failed", f": {escaped(str(told['words'])[:MOST_SAID])}"
+
+    def _end_in_words(self) -> str:
+        """How its process has ended."""
+        self._reap(os.WNOHANG)
+        if self._status is None:
+            return "has closed its connection to the checker"
+        if os.WIFSIGNALED(self._status):
+            number = os.WTERMSIG(self._status)
+            why = ", by the submission, or by the kernel for lack of memory" if number == signal.SIGKILL else ""
+            return f"was killed by {signal.Signals(number).name}{why},"
+        code = os.waitstatus_to_exitcode(self._status)
+        return f"ended its process with exit code {code}"
+
+    def _reap(self, options: int) -> None:
+        deadline = time.monotonic() + TRACE_SECONDS
+        while self._status is None:
+            try:
+                pid, status = os.waitpid(self.pid, options)
+            except ChildProcessError:
+                return
+            if pid:
+                self._status = status
+            elif time.monotonic() > deadline:
+                return
+            else:
+                time.sleep(0.01)
+
+    def ask_where(self) -> None:
+        """Let it print where it stands."""
+        with suppress(OSError):
+            os.kill(self.pid, signal.SIGUSR1)
+
+    def line_of_code(self) -> str | None:
+        """The line of the submission where it stands, once it has printed that."""
+        pattern = re.compile(rf'File "{re.escape(self.file)}", line (\d+) in (\w+)')
+        deadline = time.monotonic() + TRACE_SECONDS
+        while not (found := pattern.search(self._printed())) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return f"{found[1]}, in {found[2]}" if found else None
+
+    def printed(self) -> str:
+        """The last line that it printed, if any."""
+        lines = [line for line in self._printed().partition("Thread 0x")[0].splitlines() if line.strip()]
+        lines = [line for line in lines if not line.startswith(("  File", "Current thread", "Fatal Python"))]
+        return f" (it printed: {escaped(lines[-1][:120])})" if lines else ""
+
+    def _printed(self) -> str:
+        size = os.fstat(self.output).st_size
+        return os.pread(self.output, 1 << 16, max(0, size - (1 << 16))).decode(errors="replace")
+
+    def end(self) -> None:
+        for kill in (os.killpg, os.kill):
+            with suppress(OSError):
+                kill(self.pid, signal.SIGKILL)
+        self._reap(0)
+        self.channel.close()
+        os.close(self.output)

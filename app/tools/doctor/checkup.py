@@ -1,0 +1,83 @@
+"""The check-up, as every rank runs it: join, share facts, measure one pair after another, leave."""
+
+import time
+from dataclasses import asdict
+from itertools import permutations
+
+import torch
+
+from app.cluster.identity import identify
+from app.cluster.join import join
+from app.cluster.members import Cluster
+from app.cluster.wire.clock import Difference, compare_clocks
+from app.cluster.wire.communicator import Communicator
+from app.machine.interrupt import CleanUps
+from app.machine.say import Say
+from app.settings.fields import Settings
+from app.tools.doctor import facts, report
+from app.tools.doctor.facts import Facts
+from app.tools.doctor.findings import Examination, Pair, find
+from app.tools.doctor.pairs import PairFigures, measure_pair
+from app.tools.doctor.programs import PROGRAMS, run_program
+
+PROGRESS_SECONDS = 5.0
+PATIENCE_SECONDS = 60.0  # unless PEER_TIMEOUT is given: unlike training, nothing here takes long
+
+
+def check_up(settings: Settings, say: Say, clean_ups: CleanUps) -> int:
+    """Examine the cluster as one of its ranks; rank 0 prints the report. The exit code is 1 if there is a problem."""
+    if "peer_timeout" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"peer_timeout": PATIENCE_SECONDS})
+    cluster = join(settings, identify(settings), say, clean_ups)
+    torch.set_num_threads(1)  # THREADS_PER_RANK is judged here, not tried
+    speak = say if cluster.rank == 0 else _keep_silent
+    with cluster.until_the_end():
+        examination = examine(cluster, Communicator(cluster, "in the check-up"), speak)
+    findings = find(examination)
+    speak(report.write(examination, findings))
+    return int(any(finding.severity == "problem" for finding in findings))
+
+
+def examine(cluster: Cluster, communicator: Communicator, say: Say) -> Examination:
+    """Collect everything; all ranks end with the same facts."""
+    own = asdict(facts.look(cluster.me.interface))
+    everyones = [Facts(**each) for each in cluster.exchange("doctor/facts", own)]
+    if cluster.world_size == 1:
+        return Examination(cluster.members, everyones, [None], {}, [])
+    return Examination(
+        cluster.members,
+        everyones,
+        _compare_clocks(cluster, communicator),
+        _measure_pairs(cluster, communicator, say),
+        [run_program(name, cluster, communicator) for name in PROGRAMS],
+    )
+
+
+def _compare_clocks(cluster: Cluster, communicator: Communicator) -> list[Difference | None]:
+    own = compare_clocks(communicator, time.time)
+    everyones = cluster.exchange("doctor/clocks", asdict(own))
+    return [Difference(**each) if rank else None for rank, each in enumerate(everyones)]
+
+
+def _measure_pairs(cluster: Cluster, communicator: Communicator, say: Say) -> dict[Pair, PairFigures]:
+    """Measure every rank to every other one, while the rest are silent."""
+    pairs = list(permutations(range(cluster.world_size), 2))
+    say(f"measuring {len(pairs)} pairs, one after the other")
+    said = time.monotonic()
+    own: dict[int, PairFigures] = {}  # by receiver
+    for done, (sender, receiver) in enumerate(pairs):
+        if time.monotonic() - said > PROGRESS_SECONDS:
+            say(f"  {done} of {len(pairs)} pairs measured")
+            said = time.monotonic()
+        if figures := measure_pair(communicator, sender, receiver):
+            own[receiver] = figures
+    rows = cluster.exchange("doctor/pairs", {receiver: asdict(figures) for receiver, figures in own.items()})
+    return {
+        (sender, int(receiver)): PairFigures(**figures)
+        for sender, row in enumerate(rows)
+        for receiver, figures in row.items()
+    }
+
+
+def _keep_silent(_: str) -> None:
+    """Print nothing: rank 0 speaks for all."""

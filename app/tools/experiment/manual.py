@@ -1,0 +1,80 @@
+"""The manual of grid files, made from the definitions of their fields and of the views."""
+
+from collections.abc import Iterator, Mapping
+
+from pydantic import BaseModel
+
+from app.tools.experiment.plan.grid_file import Block, GridFile, Quick
+from app.tools.experiment.plan.kinds import kind
+from app.tools.experiment.views import VIEWS
+from app.tools.experiment.views.view import Published
+
+INTRODUCTION = """\
+# Grid files
+
+`scripts/experiment NAME` makes the runs that `NAME.toml` in this folder asks for, and their page. A new experiment is a
+new file here; `scripts/experiment NAME --dry-run` checks it, and says which runs it stands for and how long they take.
+
+Every name in capitals is a setting of the cluster (`.env.example` lists them), with one value or a list of values. A
+block's cells are all combinations of its lists; the experiment's cells are those of all its blocks:
+
+```toml
+title = "Two modes on two links"
+question = "Which mode is the faster one, and where?"
+repeats = 3
+
+[settings]
+MODEL = "lenet5"
+MAX_STEPS = 20
+
+[[grid]]
+label = "{SYNC_MODE} at {LINK_RATE}"
+SYNC_MODE = ["all_reduce", "ddp"]
+LINK_RATE = ["100mbit", "1gbit"]
+
+[[show]]
+view = "times"
+title = "Time per step"
+```
+
+A wrong field, setting or value is refused before the first run, with its line. `RUN_NAME`, `WORLD_SIZE`, `RANK`,
+`MASTER_ADDR`, `NETWORK_PREFIX` and `DATA_FOLDER` are the experiment's or the machine's own.
+"""
+
+
+def text() -> str:
+    """The whole of it."""
+    return "\n".join([INTRODUCTION, *_lines()]) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    for title, model in (
+        ("Fields of the file", GridFile),
+        ("Fields of a `[[grid]]`, beside its settings", Block),
+        ("Fields of `[quick]`", Quick),
+    ):
+        yield f"## {title}\n"
+        yield from _table({name: field.description or "" for name, field in model.model_fields.items()})
+    yield "## Views\n"
+    yield "What a `[[show]]` can ask for. In brackets: what holds where an option is not given.\n"
+    for name, view in VIEWS.items():
+        yield f"### `{name}`\n"
+        yield f"{(view.__doc__ or '').splitlines()[0]}\n"
+        yield from _table(_options(view))
+    yield "## Published figures\n"
+    yield "An option `published` or `published_...` is a table of its own, `[show.published]`:\n"
+    yield from _table(_options(Published))
+
+
+def _table(rows: Mapping[str, str]) -> Iterator[str]:
+    yield "| | |"
+    yield "|---|---|"
+    yield from (f"| `{name}` | {what} |" for name, what in rows.items())
+    yield ""
+
+
+def _options(model: type[BaseModel]) -> dict[str, str]:
+    return {
+        name: f"{field.description} ({kind(field.annotation)}{', must be given' if field.is_required() else ''})"
+        for name, field in model.model_fields.items()
+    }

@@ -1,0 +1,131 @@
+"""The page of an experiment, the tables and figures beside it as files, and the index of all pages."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from app.errors import SettingError
+from app.machine import folders
+from app.machine.say import shown
+from app.pages import files
+from app.settings.explanations import hint
+from app.tools.experiment.plan import grid as grids
+from app.tools.experiment.plan.grid import Grid
+from app.tools.experiment.plan.trials import Plan, page_folder
+from app.tools.experiment.reading.results import Results
+from app.tools.experiment.views import VIEWS
+from app.tools.experiment.views.view import Section, View
+
+MOST_WARNINGS = 8
+SUMMARY = "experiment.json"  # what the index needs to know of a page
+
+
+def views_of(grid: Grid) -> list[View]:
+    """The views that the grid file asks for, checked as far as that goes without a run."""
+    cells = [cell.name for cell in grid.cells]
+    found = []
+    for number, show in enumerate(grid.show):
+        place = ("show", number)
+        if show.view not in VIEWS:
+            raise grid.lines.refusal(
+                (*place, "view"), f"'{shown(show.view)}' is no view. {hint(show.view, list(VIEWS))}"
+            )
+        try:
+            view = VIEWS[show.view](**show.options)
+        except ValidationError as error:
+            detail = error.errors()[0]
+            options, where = ", ".join(VIEWS[show.view].model_fields), shown(".".join(map(str, detail["loc"])))
+            raise grid.lines.refusal(
+                (*place, *detail["loc"]),
+                f"view '{show.view}': {where}: {detail['msg']}. Its options: {options}.",
+            ) from None
+        for name in view.named_cells():
+            if name not in cells and not grid.quick:
+                raise grid.lines.refusal(
+                    place,
+                    f"view '{show.view}': '{shown(name)}' is no cell of this grid. Its cells: {', '.join(cells)}.",
+                )
+        if not grid.quick and not any(cell.has(view.where) for cell in grid.cells):
+            raise grid.lines.refusal((*place, "where"), f"view '{show.view}': no cell has all settings of its 'where'.")
+        found.append(view)
+    return found
+
+
+def write(grid: Grid, plan: Plan) -> Path:
+    """Make the page of what is finished."""
+    results = Results(grid, plan)
+    named = zip(_names(grid), views_of(grid), strict=True)
+    sections = [view.section(results, name) for name, view in named] if results.cells else []
+    folder = page_folder(grid.name)
+    files.write_parts(folder, [t for s in sections for t in s.tables], [d for s in sections for d in s.drawings])
+    summary = _summary(grid, plan, results, sections)
+    folders.replace_file(folder / SUMMARY, json.dumps(summary, indent=2) + "\n")
+    content = {"grid": grid, "summary": summary, "sections": sections, "results": results, "plan": plan}
+    content["attempts"] = plan.attempts_made()
+    folders.replace_file(folder / folders.REPORT, files.render("experiment.html", content))
+    return folder / folders.REPORT
+
+
+def write_index() -> Path:
+    """Lead to the pages of all experiments that have one."""
+    pages = []
+    for name in grids.names():
+        path = page_folder(name) / SUMMARY
+        try:
+            grid, wrong = grids.read(name), None
+        except SettingError as error:  # of a file that is none of the present experiment's business
+            grid, wrong = None, str(error)
+        summary = json.loads(path.read_text()) if path.is_file() else None
+        pages.append({"name": name, "grid": grid, "wrong": wrong, "summary": summary})
+    path = folders.RESULTS / "experiments" / "index.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folders.replace_file(path, files.render("experiments.html", {"pages": pages}))
+    return path
+
+
+def _names(grid: Grid) -> Iterator[str]:
+    """Of the views on the page, and of their files: what the grid file calls them, numbered where one comes again."""
+    seen: Counter[str] = Counter()
+    for show in grid.show:
+        seen[show.view] += 1
+        yield show.view if seen[show.view] == 1 else f"{show.view}-{seen[show.view]}"
+
+
+def _summary(grid: Grid, plan: Plan, results: Results, sections: list[Section]) -> dict[str, Any]:
+    return {
+        "name": grid.name,
+        "title": grid.title,
+        "quick": grid.quick,
+        "runs_planned": len(plan.trials),
+        "runs_finished": len(results.all_runs),
+        "failed": [trial.name for trial in plan.failed()],
+        "reading": list(_reading(grid, sections)),
+        "warnings": list(_warnings(results)),
+    }
+
+
+def _reading(grid: Grid, sections: list[Section]) -> Iterator[str]:
+    """The first sentence of each part. Parts of the same view may say the same of different cells: these say which."""
+    uses = Counter(show.view for show in grid.show)
+    for show, section in zip(grid.show, sections, strict=False):  # there is none before the first run
+        if section.sentences:
+            first = section.sentences[0]
+            yield f"{section.title}. {first}" if uses[show.view] > 1 else first
+
+
+def _warnings(results: Results) -> Iterator[str]:
+    """What readers of the comparisons must know, and what the runs themselves warn of."""
+    manifests = [run.manifest for run in results.all_runs]
+    if len({tuple(sorted({rank.host_boot_id for rank in each.ranks})) for each in manifests}) > 1:
+        yield "The runs were made on different machines, or with a restart of the machine between them: ratios may lie."
+    if len({each.image.source_sha256 for each in manifests}) > 1:
+        yield "The runs were made by different versions of the program: what differs may be the program."
+    told = Counter(warning for run in results.all_runs for warning in run.summary.warnings)
+    for warning, times in told.most_common(MOST_WARNINGS):
+        yield f"{warning} (in {times} of {len(manifests)} runs)"
+    if len(told) > MOST_WARNINGS:
+        yield f"{len(told) - MOST_WARNINGS} more warnings stand in the runs' own reports."

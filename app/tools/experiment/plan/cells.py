@@ -1,0 +1,73 @@
+"""A cell of a grid: the settings of a run, and what is wrong with them, told before any run."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.errors import SettingError
+from app.machine.cpus import look
+from app.settings import environment, explanations
+from app.training.datasets import source_of
+from app.training.datasets.prepared import check_fit
+
+# An experiment gives these itself, or the machine that it runs on does.
+NOT_IN_A_GRID = frozenset({"RUN_NAME", "RANK", "WORLD_SIZE", "MASTER_ADDR", "NETWORK_PREFIX", "DATA_FOLDER"})
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of the grid: the settings of a run."""
+
+    name: str
+    settings: dict[str, str]
+    varied: dict[str, str]  # those of its settings that other cells have otherwise
+    may_fail: str | None = None  # why a failure is no failure of the experiment
+
+    @property
+    def slug(self) -> str:
+        """The name as part of a folder's name."""
+        return re.sub(r"[^A-Za-z0-9.]+", "_", self.name).strip("_.") or "cell"
+
+    def has(self, settings: Mapping[str, str]) -> bool:
+        """Whether it has these settings among its own."""
+        return settings.items() <= self.settings.items()
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return environment.of(self.settings).workers + 1
+
+
+def world_size(given: Mapping[str, str]) -> int | None:
+    """Number of ranks; None where WORKERS is wrong."""
+    own = {name: value for name, value in given.items() if name == "WORKERS"}
+    return None if environment.problems(own) else environment.of(own).workers + 1
+
+
+def known() -> list[str]:
+    """The settings that a grid can have."""
+    return [name for name in explanations.names() if name not in NOT_IN_A_GRID]
+
+
+def problems(given: Mapping[str, str]) -> dict[str, str]:
+    """What is wrong with a cell's settings, by setting; what concerns several is put down to one that is given."""
+    ranks = world_size(given)
+    if found := environment.problems(given if ranks is None else {**given, "WORLD_SIZE": str(ranks)}):
+        return found
+    settings = environment.of(given)
+    try:
+        settings.check_machine(len(look().cores))
+    except SettingError as error:
+        found[str(error).partition("=")[0]] = str(error)
+    try:
+        check_fit(settings.model, settings.dataset_name)
+    except SettingError as error:
+        found["DATASET" if "DATASET" in given else "MODEL"] = str(error)
+    source = source_of(settings.dataset_name)
+    for name, asked, there in (
+        ("TRAIN_SAMPLES", settings.train_samples, source.train_samples),
+        ("TEST_SAMPLES", settings.test_samples, source.test_samples),
+    ):
+        if asked is not None and asked > there:
+            found[name] = f"{name}={asked}: not allowed. Allowed with this data set: 1 to {there}."
+    return found

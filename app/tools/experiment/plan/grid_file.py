@@ -1,0 +1,175 @@
+"""A grid file as it is written: which fields it has, and what each can be."""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from app.errors import SettingError
+from app.machine.say import shown
+from app.settings.explanations import hint
+from app.tools.experiment.plan.cells import NOT_IN_A_GRID, known
+from app.tools.experiment.plan.grid_lines import LineNumbers, Place
+from app.tools.experiment.plan.kinds import allowed
+
+MOST_REPEATS = 100
+MOST_BYTES = 2**18  # of a grid file; ours have 3,000 at most
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The values of a setting, as they would be written on a command line."""
+
+    values: list[str]
+    listed: bool  # false for a single value without a list
+
+
+def _choices(given: object) -> Choices:
+    values = given if isinstance(given, list) else [given]
+    if any(isinstance(each, bool) or not isinstance(each, str | int | float) for each in values):
+        raise ValueError("a text or a number, or a list")
+    if not values or len(set(map(str, values))) < len(values):
+        raise ValueError("one value or more, each once")
+    return Choices([str(each) for each in values], isinstance(given, list))
+
+
+Chosen = Annotated[Choices, BeforeValidator(_choices)]
+
+
+class Block(BaseModel):
+    """A [[grid]]: its settings, of which every combination is a cell, stand beside these fields."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, Chosen] = Field(init=False)
+
+    label: str | None = Field(
+        None,
+        description='what its cells are called, with settings in braces: "{SYNC_MODE}, {LINK_RATE}" '
+        "[the values of its lists]",
+    )
+    may_fail: str | None = Field(
+        None, description="why a run of this block that fails is no failure of the experiment [it is one]"
+    )
+    quick: bool = Field(True, strict=True, description="false: not with --quick [true]")
+
+    @property
+    def settings(self) -> dict[str, Choices]:
+        """Its own ones."""
+        return self.__pydantic_extra__
+
+
+class Quick(BaseModel):
+    """The [quick] table."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    repeats: int | None = Field(None, strict=True, ge=1, le=MOST_REPEATS, description="rounds")
+    settings: dict[str, Chosen] = Field(
+        {},
+        description="a table of settings: each takes the place of those of its name, in [settings] and in the blocks "
+        "(of a block's single value only where it is a single value itself); one that stands in no block is for all "
+        "cells",
+    )
+
+
+class Show(BaseModel):
+    """A [[show]], a part of the page: the name of a view, and beside it the view's options."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    view: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """As they stand in the file: only the view can check them."""
+        return self.__pydantic_extra__ or {}
+
+
+class GridFile(BaseModel):
+    """All of it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    title: str = Field(min_length=1, description="what the page is called")
+    question: str = Field(min_length=1, description="what the experiment answers, in one sentence or two")
+    notes: list[str] = Field(
+        [],
+        description="a list of remarks for the page: what the documents claim, and why our figures may be others "
+        "[none]",
+    )
+    repeats: int = Field(
+        1,
+        strict=True,
+        ge=1,
+        le=MOST_REPEATS,
+        description="rounds; each runs every cell once, with SEED one higher than in the round before [1]",
+    )
+    settings: dict[str, Chosen] = Field({}, description="a table of settings for all cells")
+    grid: list[Block] = Field(min_length=1, description="[[grid]], once or several times: a block of cells")
+    quick: Quick = Field(Quick(), description="a table of what --quick changes")
+    show: list[Show] = Field([], description="[[show]], once for each part of the page: a view, and its options")
+
+    def settings_tables(self) -> Iterator[tuple[Place, Mapping[str, Choices]]]:
+        """Each table of settings, and where it stands."""
+        yield ("settings",), self.settings
+        yield ("quick", "settings"), self.quick.settings
+        yield from ((("grid", number), block.settings) for number, block in enumerate(self.grid))
+
+
+TABLES: dict[str, type[BaseModel]] = {"grid": Block, "quick": Quick, "show": Show}
+
+
+def read(path: Path, shown_as: Path) -> tuple[GridFile, LineNumbers]:
+    """A grid file with nothing wrong in its fields, and its lines."""
+    if (size := path.stat().st_size) > MOST_BYTES:
+        raise SettingError(f"{shown_as} has {size:,} bytes. Allowed: at most {MOST_BYTES:,}.")
+    try:
+        text = path.read_text(encoding="utf-8")
+        tables = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SettingError(f"{shown_as} is no TOML: {shown(str(error))}") from None
+    lines = LineNumbers(shown_as, text)
+    try:
+        file = GridFile.model_validate(tables)
+    except ValidationError as error:
+        # A field that is spelled wrongly also explains the one that is missing.
+        detail = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+        raise lines.refusal(detail["loc"], _explain(detail)) from None
+    for place, table in file.settings_tables():
+        for name in table:
+            if wrong := _wrong_name(name):
+                raise lines.refusal((*place, name), wrong)
+    return file, lines
+
+
+def _wrong_name(name: str) -> str | None:
+    """What is wrong with the name of a setting."""
+    if name in NOT_IN_A_GRID:
+        return f"{name} is not for a grid: the experiment or the machine gives it."
+    return None if name in known() else f"{name} is not a setting. {hint(name, known())}"
+
+
+def _explain(detail: ErrorDetails) -> str:
+    """What is wrong, and what is allowed there."""
+    *outside, name = [part for part in detail["loc"] if isinstance(part, str)]
+    table = TABLES[outside[0]] if outside and outside[0] in TABLES else GridFile
+    if detail["type"] == "extra_forbidden":
+        return f"'{name}' is no field. Allowed here: {', '.join(table.model_fields)}."
+    if name not in table.model_fields:  # it is a setting, whose check has words for it
+        return _wrong_name(name) or f"{name} = {_written(detail)}: not allowed. Allowed: {detail['ctx']['error']}."
+    words = allowed(table.model_fields[name])
+    if detail["type"] == "missing" or isinstance(detail["input"], dict | list) or detail["input"] == "":
+        return f"'{name}' is missing or is not {words}."
+    return f"{name} = {_written(detail)}: not allowed. Allowed: {words}."
+
+
+def _written(detail: ErrorDetails) -> str:
+    """A refused value, in a few words."""
+    try:
+        return shown(str(detail["input"]))
+    except (ValueError, RecursionError):  # thousands of digits or of brackets
+        return "…"

@@ -1,0 +1,197 @@
+"""A plan: the runs of an experiment in their order, and which of them are finished. It lives in files alone.
+
+So an experiment can be interrupted anywhere: what is asked next is answered from what is there.
+"""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from app.errors import SettingError
+from app.machine import folders
+from app.records.bounds import Number, Positive
+from app.records.summary import is_complete
+from app.tools.experiment.plan.cells import Cell
+from app.tools.experiment.plan.grid import Grid
+
+PLAN, OUTCOMES = "plan.json", "outcomes.json"
+ASKED = "settings.json"  # of every run that was ever planned here, so that one that comes back is known again
+FIRST_SEED = 1
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a cell."""
+
+    name: Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # also of its folder
+    cell: str
+    round: Positive
+    settings: dict[str, str]
+    attempts: Positive = (
+        2  # a machine that others use as well may fail a run for a moment; not one that is expected to fail
+    )
+    expected_seconds: Number = 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a trial ended, as the host saw it."""
+
+    exit_code: int
+    seconds: Number
+    attempts: Positive = 1
+
+
+_PLAN = TypeAdapter(list[Trial])
+_OUTCOMES = TypeAdapter(dict[str, Outcome])
+_ASKED = TypeAdapter(dict[str, dict[str, str]])
+
+
+def folder_of(name: str, *, quick: bool) -> Path:
+    """Where an experiment's runs lie; those of its quick version are apart."""
+    return folders.RESULTS / "experiments" / name / ("quick" if quick else "full")
+
+
+def page_folder(name: str) -> Path:
+    """Where its page lies."""
+    return folders.RESULTS / "experiments" / name
+
+
+def trials(grid: Grid) -> Iterator[Trial]:
+    """Round after round, each with every cell once, so that what changes on the machine meets all cells alike."""
+    for number in range(1, grid.repeats + 1):
+        for cell in grid.cells:
+            yield _trial(cell, number)
+
+
+def _trial(cell: Cell, number: int) -> Trial:
+    name = f"{cell.slug}-{number}"
+    seed = int(cell.settings.get("SEED", FIRST_SEED)) + number - 1
+    own = {"WORKERS": str(cell.world_size - 1)} | cell.settings
+    settings = own | {"SEED": str(seed), "RUN_NAME": name, "WORLD_SIZE": str(cell.world_size)}
+    return Trial(name, cell.name, number, settings, attempts=1 if cell.may_fail else 2)
+
+
+class Plan:
+    """The trials of a grid, in a folder."""
+
+    def __init__(self, folder: Path, planned: list[Trial]) -> None:
+        self.folder, self.trials = folder, planned
+
+    @classmethod
+    def make(cls, grid: Grid, expect: Callable[[Trial], float], *, fresh: bool) -> "Plan":
+        """A plan with the time that each run is expected to take; refused where finished runs had other settings."""
+        folder = folder_of(grid.name, quick=grid.quick)
+        plan = cls(folder, [replace(trial, expected_seconds=expect(trial)) for trial in trials(grid)])
+        if not fresh:
+            plan._refuse_other_settings()
+        return plan
+
+    def write(self, *, fresh: bool) -> None:
+        """Put it into its folder, which starts empty where a fresh start is asked for."""
+        if fresh and self.folder.is_dir():
+            shutil.rmtree(self.folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _write(self.folder / PLAN, [asdict(trial) for trial in self.trials])
+        _write(
+            self.folder / ASKED,
+            _read(self.folder / ASKED, _ASKED, {}) | {each.name: each.settings for each in self.trials},
+        )
+        # A failure is of one attempt; how long the others took is worth knowing for longer.
+        done = {trial.name for trial in self.finished()}
+        _write(self.folder / OUTCOMES, {name: asdict(each) for name, each in self.outcomes().items() if name in done})
+
+    @classmethod
+    def read(cls, name: str, *, quick: bool) -> "Plan":
+        """The plan that is there."""
+        folder = folder_of(name, quick=quick)
+        return cls(folder, _read(folder / PLAN, _PLAN, []))
+
+    def is_finished(self, trial: Trial) -> bool:
+        """Whether all of its ranks came to the end and its summary was written."""
+        return is_complete(self.folder / trial.name)
+
+    def outcomes(self) -> dict[str, Outcome]:
+        """How the trials ended that were run, by name."""
+        return _read(self.folder / OUTCOMES, _OUTCOMES, {})
+
+    def finished(self) -> list[Trial]:
+        """Those that need not be run again."""
+        return [trial for trial in self.trials if self.is_finished(trial)]
+
+    def failed(self) -> list[Trial]:
+        """Those that no attempt could finish."""
+        made = self.attempts_made()
+        return [each for each in self.trials if made[each.name] >= each.attempts and not self.is_finished(each)]
+
+    def open(self) -> list[Trial]:
+        """Those that are still to be run, in their order; those that failed once come last."""
+        made = self.attempts_made()
+        found = [each for each in self.trials if made[each.name] < each.attempts and not self.is_finished(each)]
+        return sorted(found, key=lambda trial: made[trial.name])
+
+    def attempts_made(self) -> Counter[str]:
+        """How often each trial was run since the plan was written, or, once finished, until it was."""
+        return Counter({name: outcome.attempts for name, outcome in self.outcomes().items()})
+
+    def next(self) -> Trial | None:
+        """The trial to run now; what an interrupted one left is taken away."""
+        for trial in self.open()[:1]:
+            shutil.rmtree(self.folder / trial.name, ignore_errors=True)
+            return trial
+        return None
+
+    def seconds_left(self) -> float:
+        """What the open trials will take: as long as their cells took before, else as expected, put right so far."""
+        outcomes = self.outcomes()
+        took = {trial.name: outcomes[trial.name].seconds for trial in self.finished() if trial.name in outcomes}
+        known = [(trial, took[trial.name]) for trial in self.trials if trial.name in took]
+        expected = sum(trial.expected_seconds for trial, _ in known)
+        correction = sum(seconds for _, seconds in known) / expected if expected else 1.0
+        by_cell = {trial.cell: [seconds for other, seconds in known if other.cell == trial.cell] for trial, _ in known}
+        return sum(
+            median(by_cell[trial.cell]) if trial.cell in by_cell else trial.expected_seconds * correction
+            for trial in self.open()
+        )
+
+    def note(self, trial: str, exit_code: int, seconds: float) -> None:
+        """Remember how a trial ended."""
+        outcome = Outcome(exit_code, seconds, self.attempts_made()[trial] + 1)
+        outcomes = {name: asdict(each) for name, each in self.outcomes().items()}
+        _write(self.folder / OUTCOMES, outcomes | {trial: asdict(outcome)})
+
+    def _refuse_other_settings(self) -> None:
+        before = _read(self.folder / ASKED, _ASKED, {})
+        for trial in self.trials:
+            old = before.get(trial.name)
+            if old is None or old == trial.settings or not self.is_finished(trial):
+                continue
+            name = next(n for n in {**old, **trial.settings} if old.get(n) != trial.settings.get(n))
+            raise SettingError(
+                f"{self.folder / trial.name} was run with {_words(name, old)}, and is now to be run with "
+                f"{_words(name, trial.settings)}. --fresh starts over and removes what is there; or move "
+                f"{self.folder} away."
+            )
+
+
+def _words(name: str, settings: Mapping[str, str]) -> str:
+    return f"{name}={settings[name]}" if name in settings else f"no {name}"
+
+
+def _read[Content](path: Path, reader: TypeAdapter[Content], absent: Content) -> Content:
+    """What a file holds; one that was cut off or damaged counts as absent."""
+    try:
+        return reader.validate_json(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValidationError):
+        return absent
+
+
+def _write(path: Path, content: object) -> None:
+    folders.replace_file(path, json.dumps(content, indent=2) + "\n")

@@ -1,0 +1,127 @@
+"""What repeats allow to say: medians with confidence intervals, and differences that are larger than the noise.
+
+Repeats are interleaved, so that each round holds every cell once: a randomised block design, the round being the block.
+What a machine does to a whole round drops out of comparisons; what is left over is the noise.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from app.analysis.averages import student
+from app.analysis.intervals import CONFIDENCE, Interval
+
+Numbers = npt.NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Estimate(Interval):
+    """A cell's own value: the median over its rounds."""
+
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Comparison(Interval):
+    """One cell against another: a ratio, or a difference where values can be 0."""
+
+    neutral: float  # the value of no difference
+
+    @property
+    def beyond_noise(self) -> bool | None:
+        """Whether there is a difference; None where the noise is not known."""
+        if self.low is None or self.high is None:
+            return None
+        return not self.low <= self.neutral <= self.high
+
+
+class Blocks:
+    """One measure of cells, by round; None where a run is missing."""
+
+    def __init__(self, measured: Mapping[str, Sequence[float | None]], *, ratios: bool) -> None:
+        self._ratios = ratios
+        self._measured = [
+            (cell, number, math.log(value) if ratios else value)
+            for cell, values in measured.items()
+            for number, value in enumerate(values)
+            if value is not None and (value > 0 or not ratios)
+        ]
+        self.cells = list(dict.fromkeys(cell for cell, _, _ in self._measured))
+        self._rounds = sorted({number for _, number, _ in self._measured})
+        self._within, self._within_degrees = self._spread_within_cells()
+        self._effects, self._covariance, self._residual, self._degrees = self._fit()
+
+    @property
+    def noise(self) -> float | None:
+        """By how much a cell's repeats differ when what a whole round has in common is taken out.
+
+        It is a standard deviation: relative where cells are compared by ratio. None where nothing tells.
+        """
+        return None if self._residual is None else math.sqrt(self._residual)
+
+    def estimate(self, cell: str) -> Estimate | None:
+        """The cell's value; the spread of repeats is taken over all cells together."""
+        values = [value for name, _, value in self._measured if name == cell]
+        if not values:
+            return None
+        middle = float(np.median([self._back(value) for value in values]))
+        if self._within is None:
+            return Estimate(middle, None, None, len(values))
+        margin = _student(self._within_degrees) * math.sqrt(self._within / len(values))
+        mean = float(np.mean(values))
+        low, high = self._back(mean - margin), self._back(mean + margin)
+        return Estimate(middle, min(middle, low), max(middle, high), len(values))
+
+    def ranked(self, cells: Iterable[str]) -> list[str]:
+        """Those of the cells that were measured, the largest value first."""
+        found = [(estimate.value, cell) for cell in cells if (estimate := self.estimate(cell))]
+        return [cell for _, cell in sorted(found, reverse=True)]
+
+    def compare(self, cell: str | None, other: str | None) -> Comparison | None:
+        """The first cell by the second, or less it; None where one of them is not there."""
+        if cell is None or other is None or not {cell, other} <= set(self.cells):
+            return None
+        contrast = np.zeros(len(self._effects))
+        contrast[self.cells.index(cell)] += 1
+        contrast[self.cells.index(other)] -= 1
+        value = float(contrast @ self._effects)
+        neutral = self._back(0.0)
+        if self._residual is None:
+            return Comparison(self._back(value), None, None, neutral)
+        margin = _student(self._degrees) * math.sqrt(self._residual * float(contrast @ self._covariance @ contrast))
+        return Comparison(self._back(value), self._back(value - margin), self._back(value + margin), neutral)
+
+    def _back(self, value: float) -> float:
+        return math.exp(value) if self._ratios else value
+
+    def _spread_within_cells(self) -> tuple[float | None, int]:
+        """Variance of the repeats of a cell, rounds and all, and its degrees of freedom."""
+        by_cell = [[value for name, _, value in self._measured if name == cell] for cell in self.cells]
+        degrees = len(self._measured) - len(self.cells)
+        squares = sum(float(np.sum((np.array(values) - np.mean(values)) ** 2)) for values in by_cell)
+        return (squares / degrees if degrees else None), degrees
+
+    def _fit(self) -> tuple[Numbers, Numbers, float | None, int]:
+        """Least squares of cells and rounds: effects, their covariance by unit of variance, variance, degrees."""
+        columns = len(self.cells) + max(len(self._rounds) - 1, 0)
+        design = np.zeros((len(self._measured), columns))
+        for row, (cell, number, _) in enumerate(self._measured):
+            design[row, self.cells.index(cell)] = 1
+            if place := self._rounds.index(number):
+                design[row, len(self.cells) + place - 1] = 1
+        values = np.array([value for _, _, value in self._measured])
+        if not len(values):
+            return np.zeros(0), np.zeros((0, 0)), None, 0
+        inverse = np.linalg.pinv(design.T @ design)
+        effects = inverse @ design.T @ values
+        degrees = len(values) - int(np.linalg.matrix_rank(design))
+        left_over = float(np.sum((values - design @ effects) ** 2))
+        return effects, inverse, (left_over / degrees if degrees else None), degrees
+
+
+def _student(degrees: int) -> float:
+    return student((1 - CONFIDENCE) / 2, degrees)

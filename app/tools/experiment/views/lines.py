@@ -1,0 +1,174 @@
+"""Time per step, or images per second, against a setting, one line for each value of another."""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Any, Literal
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
+from pydantic import Field
+
+from app.analysis.intervals import Interval
+from app.pages import definitions, theme
+from app.pages.drawing import Missing
+from app.pages.intervals import with_interval
+from app.pages.table import DIGITS, SECONDS, TEXT, Column, Table
+from app.settings.link_rates import RATE_UNITS, read_rate
+from app.tools.experiment.reading.results import MeasuredCell, Results
+from app.tools.experiment.reading.statistics import Blocks
+from app.tools.experiment.views.columns import CELL, ROUNDS, estimated
+from app.tools.experiment.views.drawn import MOST_LINES, draw_lines
+from app.tools.experiment.views.measures import images_per_second, step_seconds
+from app.tools.experiment.views.order import Order, about, changes, saturation
+from app.tools.experiment.views.view import View
+from app.tools.experiment.views.words import noise_sentence
+
+MEASURES = {"seconds": step_seconds, "images_per_second": images_per_second}
+AXES = {"seconds": "s/step", "images_per_second": "images/s"}
+ABSENT = {"LINK_RATE": "unshaped"}  # what a cell without the setting is called
+MOST_EVEN = 6  # times the smallest; values further apart need a logarithmic scale
+
+
+@dataclass(frozen=True)
+class Spot(MeasuredCell):
+    """A cell at its place on the axis, and the line that it belongs to."""
+
+    line: str = ""
+    label: str = ""  # the setting's value
+    at: float = 0.0
+
+
+class Lines(View):
+    """A figure against a setting."""
+
+    x: str = Field(description="the setting on the axis")
+    series: str | None = Field(None, description="the setting of which each value is a line [a single line]")
+    figure: Literal["seconds", "images_per_second"] = Field("seconds", description="what is shown")
+    baseline: str | None = Field(None, description="the cell that ratios are to [of one line: the first x; else best]")
+    watch: str | None = Field(None, description="a value of the series which documents call the slowest")
+
+    @property
+    def _slowest_is_largest(self) -> bool:
+        return self.figure == "seconds"
+
+    def _blocks(self, results: Results) -> Blocks:
+        return results.blocks(MEASURES[self.figure])
+
+    def _spots(self, results: Results) -> list[Spot]:
+        return _along(self.x, self.series, results.cells)
+
+    def _sentences(self, results: Results) -> Iterator[str]:
+        blocks, found = self._blocks(results), self._spots(results)
+        if self.series:
+            yield from self._across(found, blocks)
+        else:
+            line = {label: there[0].name for label, there in _by_place(found)}
+            yield from saturation(self.x, line, blocks, self._slowest_is_largest)
+        yield noise_sentence(blocks, results)
+
+    def _across(self, found: Sequence[Spot], blocks: Blocks) -> Iterator[str]:
+        """The order of the lines at each place of the axis."""
+        orders = [
+            Order.of(label, {spot.name: spot.line for spot in there}, blocks, self._slowest_is_largest)
+            for label, there in _by_place(found)
+        ]
+        compared = [order for order in orders if len(order.names) > 1]
+        if not compared:
+            yield "No two lines have a point in common."
+            return
+        yield f"Slowest first: {'; '.join(order.words for order in compared)}."
+        yield "There = is a difference that is not beyond the noise, between neighbours."
+        yield from changes(compared)
+        if self.watch:
+            yield about(self.watch, compared)
+
+    def _tables(self, results: Results, name: str) -> list[Table]:
+        blocks, found = self._blocks(results), self._spots(results)
+        first = found[0].label if found else "the first"
+        base = self.baseline or ("the fastest there" if self.series else first)
+
+        def by_base(spot: Spot) -> Interval | None:
+            return blocks.compare(spot.name, self.baseline or self._base(spot, found, blocks))
+
+        columns: list[Column[Any]] = [CELL, Column[Spot](self.x, "x", TEXT, lambda spot: spot.label)]
+        if self.series:
+            columns.append(Column[Spot](self.series, "series", TEXT, lambda spot: spot.line))
+        seconds = self.figure == "seconds"
+        columns += estimated("step" if seconds else "images/s", self.figure, blocks, SECONDS if seconds else DIGITS)
+        columns += [*with_interval(f"by {base}", "ratio", by_base), ROUNDS]
+        what = f"Step: the median {definitions.BUT_THE_FIRST} of a run." if seconds else definitions.IMAGES
+        note = f"Medians over rounds, with {definitions.INTERVALS}. {what}"
+        return [Table.of(name, self.title, columns, found, note)]
+
+    def _base(self, spot: Spot, found: Sequence[Spot], blocks: Blocks) -> str | None:
+        """The cell that others are related to where none is named: the fastest at the same place."""
+        there = [each for each in found if each.label == spot.label] if self.series else found[:1]
+        ranked = blocks.ranked(each.name for each in there)
+        return ranked[-1 if self._slowest_is_largest else 0] if ranked else None
+
+    def _figure(self, results: Results) -> tuple[Figure, str]:
+        blocks, found = self._blocks(results), self._spots(results)
+        lines = {
+            line: [(s.at, each) for s in found if s.line == line and (each := blocks.estimate(s.name))]
+            for line in dict.fromkeys(spot.line for spot in found)
+        }
+        shown = {line: points for line, points in list(lines.items())[:MOST_LINES] if points}
+        if not shown:
+            raise Missing("no run is finished.")
+        figure = theme.new_figure(3.4)
+        axes = figure.subplots()
+        draw_lines(axes, shown)
+        values = [each.value for points in shown.values() for _, each in points]
+        caption = f"Medians over rounds; upright lines are {definitions.INTERVALS}."
+        if len(lines) > MOST_LINES:
+            caption += f" The first {MOST_LINES} of {len(lines)} lines are drawn."
+        if max(values) > MOST_EVEN * min(values):
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.yaxis.set_minor_locator(NullLocator())
+            caption += " The scale is logarithmic."
+        else:
+            axes.set_ylim(bottom=0)
+        places = {spot.at: spot.label for spot in found}
+        axes.set_xticks([*places], [*places.values()])
+        axes.set_xlabel(self.x)
+        axes.set_ylabel(AXES[self.figure])
+        if len(lines) > 1:
+            theme.legend_above(axes, 4)
+        return figure, caption
+
+
+def _along(setting: str, series: str | None, cells: Sequence[MeasuredCell]) -> list[Spot]:
+    """The cells along the axis; those without the setting stand at the right end."""
+    places = _places([value for cell in cells if (value := cell.settings.get(setting)) is not None])
+    spread = sorted(places.values())
+    end = (spread[-1] if spread else 0.0) + max((b - a for a, b in pairwise(spread)), default=1.0)
+    found: list[Spot] = []
+    for cell in cells:
+        value = cell.settings.get(setting)
+        label, at = (ABSENT.get(setting, "not set"), end) if value is None else (value, places[value])
+        line = cell.settings.get(series, "not set") if series else ""
+        # Two cells of one line at one place differ in something else: each is a line of its own.
+        taken = any((spot.line, spot.label) == (line, label) for spot in found)
+        found.append(Spot(**vars(cell), line=cell.name if taken else line, label=label, at=at))
+    return sorted(found, key=lambda spot: (spot.at, spot.label))
+
+
+def _by_place(found: Sequence[Spot]) -> Iterator[tuple[str, list[Spot]]]:
+    """What stands together, with the label there."""
+    for label, there in groupby(found, key=lambda spot: spot.label):
+        yield label, list(there)
+
+
+def _places(values: Sequence[str]) -> dict[str, float]:
+    """Numbers stand where they are, rates by their logarithm, anything else in the order of the grid file."""
+    if all(re.fullmatch(rf"[0-9.]+({'|'.join(RATE_UNITS)})", value) for value in values):
+        return {value: math.log10(read_rate(value)) for value in values}
+    try:
+        return {value: float(value) for value in values}
+    except ValueError:
+        return {value: float(place) for place, value in enumerate(dict.fromkeys(values))}

@@ -1,0 +1,135 @@
+"""Measures of a finished run: one number each, None where it was not measured."""
+
+import numpy as np
+
+from app.analysis.run import Run
+from app.tools.experiment.reading.results import Measure
+
+COMPUTING = ("data", "forward", "backward", "optimiser")
+COMMUNICATION = ("wait", "sync")  # as far as it delays the step
+HIDDEN = "hidden_sync"
+
+
+def ratio(measure: Measure, other: Measure) -> Measure:
+    """The first by the second."""
+
+    def measured(run: Run) -> float | None:
+        value, base = measure(run), other(run)
+        return value / base if value is not None and base else None
+
+    return measured
+
+
+def step_seconds(run: Run) -> float | None:
+    """The median over all ranks and steps but the first."""
+    spread = run.summary.run.seconds
+    return spread.median if spread else None
+
+
+def mean_step_seconds(run: Run) -> float | None:
+    """The mean over all ranks and steps but the first: what the phases add up to."""
+    spread = run.summary.run.seconds
+    return spread.mean if spread else None
+
+
+def first_step_seconds(run: Run) -> float | None:
+    """Of the slowest rank."""
+    return max((rank.first_step.seconds for rank in run.summary.ranks if rank.first_step), default=None)
+
+
+def mean_to(count: int) -> Measure:
+    """The mean over the first so many steps without the very first, as documents count; None where there are fewer."""
+
+    def measure(run: Run) -> float | None:
+        counted = [step.seconds for rank in run.ranks for step in rank.steps[1:count]]
+        whole = all(len(rank.steps) >= count for rank in run.ranks)
+        return float(np.mean(counted)) if counted and whole else None
+
+    return measure
+
+
+def phase_seconds(*phases: str) -> Measure:
+    """Seconds of these phases together in a step, the mean over ranks and steps; phases that a step lacks take none."""
+
+    def measure(run: Run) -> float | None:
+        means = [spread.mean for phase in phases if (spread := run.summary.run.seconds_of(phase))]
+        return sum(means) if means else None
+
+    return measure
+
+
+def share(*phases: str) -> Measure:
+    """What part of a step's time these phases are."""
+    return ratio(phase_seconds(*phases), mean_step_seconds)
+
+
+def sync_seconds(run: Run) -> float | None:
+    """Of a step: in which its gradients were in flight, the median over steps; None where nothing was sent."""
+    return run.summary.run.bandwidth.sync_seconds if run.summary.run.bandwidth else None
+
+
+def least_sync_seconds(run: Run) -> float | None:
+    """What its messages need on the measured links, if only they took time."""
+    return run.summary.run.bandwidth.sync_seconds_at_least if run.summary.run.bandwidth else None
+
+
+def images_per_second(run: Run) -> float | None:
+    """Of all ranks together."""
+    return run.summary.run.images_per_second
+
+
+def by_epoch(measure: Measure) -> Measure:
+    """Of as many steps as an epoch has, as planned, where the measure is of one."""
+
+    def of_epoch(run: Run) -> float | None:
+        value = measure(run)
+        return None if value is None else value * run.manifest.plan.steps_per_epoch
+
+    return of_epoch
+
+
+epoch_seconds = by_epoch(step_seconds)
+
+
+def gradient_bytes(run: Run) -> int:
+    """All gradients of a rank once: S."""
+    return run.manifest.gradient_bytes
+
+
+def sent_by_rank(run: Run) -> list[float]:
+    """Payload that each rank sent in a step, as counted; empty where one of them did not count."""
+    counted = [rank.bytes_sent_per_step for rank in run.summary.ranks]
+    known = [each for each in counted if each is not None]
+    return known if len(known) == len(counted) else []
+
+
+def sent_in_all(run: Run) -> float | None:
+    """Payload of all ranks together in a step."""
+    return sum(sent_by_rank(run)) if sent_by_rank(run) else None
+
+
+def payload_rate(run: Run) -> float | None:
+    """Payload bytes that a rank sends in a second of its steps, the mean over ranks; None where nothing is sent."""
+    total, seconds = sent_in_all(run), mean_step_seconds(run)
+    return total / len(run.summary.ranks) / seconds if total and seconds else None
+
+
+def interface_rate(run: Run) -> float | None:
+    """The same by the kernel's counters of the rank's interface, headers and all."""
+    sent, seconds = run.summary.run.interface_bytes_sent_per_step, mean_step_seconds(run)
+    return sent / seconds if sent and seconds and run.summary.world_size > 1 else None
+
+
+def training_loss(run: Run) -> float | None:
+    """Of the last epoch, each sample as the model took it at its step."""
+    return run.summary.run.training_loss
+
+
+def training_accuracy(run: Run) -> float | None:
+    """Of the last epoch, in the same way."""
+    return run.summary.run.training_accuracy
+
+
+def test_accuracy(run: Run) -> float | None:
+    """Of the last evaluation, the mean over the ranks; None where the run was not to evaluate."""
+    return run.summary.run.accuracy

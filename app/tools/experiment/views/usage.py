@@ -1,0 +1,225 @@
+"""What ranks use of their CPUs and of the network while they train, and what each cell's messages amount to."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from pydantic import Field
+
+from app.analysis.run import Run
+from app.analysis.run_records import RankRecords
+from app.pages import theme
+from app.pages.drawing import Drawing, Missing
+from app.pages.drawings import usage_line
+from app.pages.series import Series, thinned
+from app.pages.table import COUNT, DIGITS, MEGABYTES_PER_SECOND, TEXT, Column, Table, Unit, digits
+from app.tools.experiment.reading.results import Measure, MeasuredCell, Results
+from app.tools.experiment.views import traffic
+from app.tools.experiment.views.columns import Member, of_member
+from app.tools.experiment.views.drawn import panels
+from app.tools.experiment.views.view import Published, View, drawn
+from app.tools.experiment.views.words import listing
+
+MOST_PANELS, PANELS_ACROSS = 8, 2
+Kind = Literal["user", "system"]
+Way = Literal["sent", "received"]
+KINDS: tuple[Kind, ...] = ("user", "system")
+
+
+def _told(name: str, published: Published | None, unit: Unit = DIGITS, scale: float = 1.0) -> Column[Member]:
+    """A rank's published figure where there is one for each, and their mean; a single one is of all ranks."""
+
+    def value(member: Member) -> float | None:
+        told = published.values.get(member.cell.name) if published else None
+        if isinstance(told, list):
+            known = [each for each in (told if member.rank is None else told[member.rank :][:1]) if each is not None]
+            return scale * sum(known) / len(known) if known else None
+        return None if told is None or member.rank is not None else scale * told
+
+    return Column("published", f"published_{name}", unit, value)
+
+
+class Usage(View):
+    """CPU and network by cell and rank."""
+
+    baseline: str | None = Field(None, description="the cell that traffic is related to")
+    published_cpu_user: Published | None = Field(None, description="percent of a node's CPUs, by cell")
+    published_cpu_system: Published | None = Field(None, description="the same in the kernel")
+    published_network_mb: Published | None = Field(None, description="MB/s that a node sends, by cell")
+    published_ratio: Published | None = Field(None, description="MB/s that a node sends by the baseline's, by cell")
+
+    def _sentences(self, results: Results) -> Iterator[str]:
+        yield from traffic.sentences(results, self.baseline)
+        parts = []
+        for cell in results.cells:
+            user, system = (cell.middle(_node_percent(kind)) for kind in KINDS)
+            if user is not None and system is not None:
+                parts.append(f"{cell.name} {digits(user)} % user and {digits(system)} % system")
+        yield from listing("Of the CPUs that a rank has, it uses on average", parts)
+
+    def _tables(self, results: Results, name: str) -> list[Table]:
+        tables = [self._usage(results, name)]
+        if _several_ranks(results):
+            tables.append(traffic.table(results, f"{name}-traffic", self.baseline, self.published_ratio))
+        return tables
+
+    def _drawings(self, results: Results, name: str) -> list[Drawing]:
+        drawings = [drawn(f"{name}-cpu", "CPU over time", _cpu, results)]
+        if _several_ranks(results):
+            drawings.append(drawn(f"{name}-network", "Network over time", _network, results))
+        return drawings
+
+    def _usage(self, results: Results, name: str) -> Table:
+        columns: list[Column[Member]] = [
+            Column("", "cell", TEXT, lambda member: member.cell.name),
+            Column("", "rank", TEXT, lambda member: "all" if member.rank is None else f"rank {member.rank}"),
+            of_member("CPUs", "cpus", _cpus_of),
+            of_member("user, % of a CPU", "cpu_user_percent", lambda rank: _cpu_percent("user", rank)),
+            of_member("system, % of a CPU", "cpu_system_percent", lambda rank: _cpu_percent("system", rank)),
+            of_member("user, % of its CPUs", "node_user_percent", lambda rank: _node_percent("user", rank)),
+            _told("user_percent", self.published_cpu_user),
+            of_member("system, % of its CPUs", "node_system_percent", lambda rank: _node_percent("system", rank)),
+            _told("system_percent", self.published_cpu_system),
+            of_member("sent", "sent_bytes_per_second", lambda rank: _rate_of("sent", rank), MEGABYTES_PER_SECOND),
+            _told("sent_bytes_per_second", self.published_network_mb, MEGABYTES_PER_SECOND, 1e6),
+            of_member(
+                "received", "received_bytes_per_second", lambda rank: _rate_of("received", rank), MEGABYTES_PER_SECOND
+            ),
+            Column("rounds", "rounds", COUNT, lambda member: len(member.cell.runs)),
+        ]
+        members = [Member(cell, rank) for cell in results.cells for rank in (*range(cell.world_size), None)]
+        note = (
+            "Means over the time of the training steps without the first, evaluation left out; the median over rounds; "
+            "all: the mean over ranks. CPUs: what a rank can count on, its quota or its part of the cores. "
+            "Network: the kernel's counters of the rank's interface, headers and answers included."
+        )
+        note += self._sources(self.published_cpu_user, self.published_cpu_system, self.published_network_mb)
+        return Table.of(name, "CPU and network", columns, members, note)
+
+
+def _several_ranks(results: Results) -> bool:
+    return any(cell.world_size > 1 for cell in results.cells)
+
+
+def _cpu(results: Results) -> tuple[Figure, str]:
+    """User and system of every rank."""
+    if not any(rank.usage for cell in results.cells for rank in cell.first.ranks):
+        raise Missing("no sample of usage is there.")
+
+    drawn_lines: list[Series] = []
+
+    def draw(axes: Axes, run: Run) -> None:
+        for number, kind in enumerate(KINDS):
+            for rank in run.ranks:
+                line = usage_line(rank, f"cpu_{kind}_percent", 1)
+                label = None if rank.rank else kind
+                axes.plot(line.at, line.values, color=theme.colour(number), linewidth=0.9, label=label)
+                theme.band(axes, line, number)
+                drawn_lines.append(line)
+
+    what = "Each rank's CPU time in its program and in the kernel, by sample"
+    figure, shown, caption = _over_time(results, results.cells, draw, "% of one CPU", what)
+    theme.legend_above(shown[0], 2)
+    return figure, caption + thinned(drawn_lines, "samples")
+
+
+def _network(results: Results) -> tuple[Figure, str]:
+    """What each rank sends."""
+    cells = [cell for cell in results.cells if _has_network(cell.first)]
+    if not cells:
+        raise Missing("the interface is shared with others, or no sample is there.")
+
+    drawn_lines: list[Series] = []
+
+    def draw(axes: Axes, run: Run) -> None:
+        for rank in run.ranks:
+            line = usage_line(rank, "network_sent_bytes", 1e-6)
+            axes.plot(line.at, line.values, color=theme.colour(rank.rank), linewidth=0.9, label=line.name)
+            theme.band(axes, line, rank.rank)
+            drawn_lines.append(line)
+
+    what = "What each rank's interface sends, headers and all, by sample"
+    figure, shown, caption = _over_time(results, cells, draw, "MB/s sent", what)
+    most = max(range(len(shown)), key=lambda number: cells[number].world_size)
+    theme.legend_above(shown[most], cells[most].world_size)
+    return figure, caption + thinned(drawn_lines, "samples")
+
+
+def _has_network(run: Run) -> bool:
+    samples = [sample for rank in run.ranks for sample in rank.usage]
+    return len(run.ranks) > 1 and any(sample.network_sent_bytes is not None for sample in samples)
+
+
+def _over_time(
+    results: Results, cells: Sequence[MeasuredCell], draw: Callable[[Axes, Run], None], unit: str, what: str
+) -> tuple[Figure, list[Axes], str]:
+    """A panel for each cell, over the time of one run."""
+    names = [cell.name for cell in cells]
+    figure, shown, cut = panels(names, most=MOST_PANELS, across=PANELS_ACROSS, height=1.8, up=unit)
+    for number, (axes, cell) in enumerate(zip(shown, cells, strict=False)):
+        axes.margins(x=0.02)
+        draw(axes, cell.first)
+        if number + PANELS_ACROSS >= len(shown):
+            axes.set_xlabel("seconds since the run began")
+    shown[0].set_ylim(bottom=0)  # of all, which share it
+    rounds = " of the first finished round" if results.grid.repeats > 1 else ""
+    return figure, shown, f"{what}{rounds}.{cut}"
+
+
+def _cpu_percent(kind: Kind, rank: int | None = None) -> Measure:
+    """A rank's CPU time in percent of one CPU, or the mean over ranks."""
+    return lambda run: _mean(_while_training(each, f"cpu_{kind}_percent") for each in _chosen(run, rank))
+
+
+def _node_percent(kind: Kind, rank: int | None = None) -> Measure:
+    """The same in percent of the CPUs that a rank can count on."""
+
+    def of_rank(run: Run, each: RankRecords) -> float | None:
+        used, cpus = _while_training(each, f"cpu_{kind}_percent"), _cpus_of(each.rank)(run)
+        return None if used is None or not cpus else used / cpus
+
+    return lambda run: _mean(of_rank(run, each) for each in _chosen(run, rank))
+
+
+def _cpus_of(rank: int | None) -> Measure:
+    """CPUs that a rank can count on, or the mean over ranks: its quota, or its part of the cores that it shares."""
+    return lambda run: _mean(each.fair_share_cpus for each in run.manifest.ranks if rank in (None, each.rank))
+
+
+def _rate_of(way: Way, rank: int | None) -> Measure:
+    """Bytes by the second that the kernel saw on a rank's interface in its steps, or the mean over ranks."""
+    return lambda run: _mean(_rate(each, way) for each in _chosen(run, rank))
+
+
+def _while_training(rank: RankRecords, field: str) -> float | None:
+    """The mean of a field of usage samples, each counted for as long as it shares with the steps but the first."""
+    if not rank.warm:
+        return None
+    moments = np.array([moment for step in rank.warm for moment in (step.at_seconds, step.at_seconds + step.seconds)])
+    trained = np.array([part for step in rank.warm for part in (0.0, step.seconds)]).cumsum()  # until each moment
+    weights = [
+        float(np.interp(sample.at_seconds, moments, trained))
+        - float(np.interp(sample.at_seconds - sample.seconds, moments, trained))
+        for sample in rank.usage
+    ]
+    total = sum(weights)
+    values = [getattr(sample, field) for sample in rank.usage]
+    return sum(weight * value for weight, value in zip(weights, values, strict=True)) / total if total > 0 else None
+
+
+def _rate(rank: RankRecords, way: Way) -> float | None:
+    passed = [getattr(step, f"interface_bytes_{way}") for step in rank.warm]
+    return None if not passed or None in passed else sum(passed) / sum(step.seconds for step in rank.warm)
+
+
+def _chosen(run: Run, rank: int | None) -> list[RankRecords]:
+    return run.ranks if rank is None else [run.ranks[rank]]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """None where one of them is missing."""
+    found = list(values)
+    measured = [value for value in found if value is not None]
+    return float(np.mean(measured)) if measured and len(measured) == len(found) else None

@@ -1,0 +1,163 @@
+"""The law of every trial: who must end, within which time, with which exit code, and whom it must name."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from app.tools.faults import sayings
+from app.tools.faults.plan import OVER_SECONDS, Trial
+from app.tools.faults.seen import RankSeen, Seen
+
+OK, NO_EFFECT, WRONG = "ok", "no effect", "WRONG"
+STOPPED = 143  # by SIGTERM
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a trial went."""
+
+    word: str
+    reasons: tuple[str, ...] = ()  # what was wrong
+
+
+def judge(trial: Trial, seen: Seen) -> Verdict:
+    """The verdict on what was seen of a trial."""
+    wrong = [*_in_any_case(trial, seen)]
+    if seen.fault_at is None:
+        wrong.append("the run did not get to the moment of the fault")
+    elif not trial.victims:
+        wrong += _unharmed(trial, seen, seen.fault_at)
+    elif not seen.over:
+        if seen.missed and not seen.all_finished:
+            wrong += [f"the fault could not be injected: {each}" for each in seen.missed]
+        for each in seen.ranks:
+            wrong += _ended(trial, seen, each, seen.fault_at)
+        wrong += _report(trial, seen)
+    if wrong:
+        return Verdict(WRONG, tuple(wrong))
+    return Verdict(NO_EFFECT if trial.victims and seen.over else OK)
+
+
+def _in_any_case(trial: Trial, seen: Seen) -> Iterator[str]:
+    for each in seen.ranks:
+        if words := sayings.trace(each.log):
+            yield f"rank {each.rank} printed a stack trace: {words}"
+        if each.out_of_memory:
+            yield f"rank {each.rank} ran out of memory"
+    if seen.left.unreadable:
+        yield f"what the run wrote cannot be read: {seen.left.unreadable}"
+
+
+def _unharmed(trial: Trial, seen: Seen, fault_at: float) -> Iterator[str]:
+    """The run had to go on: to its end, or until it was told to stop."""
+    yield from (f"the fault could not be injected: {each}" for each in seen.missed if not seen.over)
+    if seen.stuck:
+        yield "the run did not go on"
+    if seen.stopped_at is None:
+        yield from () if seen.over else _harm(seen)
+        return
+    for each in seen.ranks:
+        if each.ended_at is None:
+            yield f"rank {each.rank} was still there long after it was told to stop"
+        elif each.ended_at < seen.stopped_at:
+            said = sayings.in_short(each.log)
+            yield f"rank {each.rank} ended before it was told to stop, with exit code {each.exit_code}: {said}"
+        elif each.ended_at > (limit := seen.stopped_at + trial.peer_timeout + OVER_SECONDS):
+            yield f"rank {each.rank} ended {each.ended_at - limit:.1f} s too late after it was told to stop"
+        else:
+            yield from _stopped(each)
+    yield from _report(trial, seen)
+
+
+def _stopped(each: RankSeen) -> Iterator[str]:
+    """A rank that was told to stop does so; or it had noticed before that another one has stopped."""
+    told = sayings.STOPPED in each.log
+    if each.exit_code not in ((STOPPED,) if told else (STOPPED, 0, 1)):
+        yield f"rank {each.rank} was told to stop, and ended with exit code {each.exit_code}"
+    if told and (sayings.lost(each.log) or sayings.LATE in each.log):
+        yield f"rank {each.rank} was told to stop, and says: {sayings.in_short(each.log)}"
+
+
+def _harm(seen: Seen) -> Iterator[str]:
+    yield "the run should have come to its end"
+    for each in seen.ranks:
+        if each.ended_at is None:
+            yield f"rank {each.rank} did not end"
+        elif each.exit_code != 0:
+            yield f"rank {each.rank} ended with exit code {each.exit_code}: {sayings.in_short(each.log)}"
+
+
+def _ended(trial: Trial, seen: Seen, each: RankSeen, fault_at: float) -> Iterator[str]:
+    """The end of one rank of a run that lost some."""
+    limit = _limit(trial, seen, each.rank, fault_at)
+    allowed = f"after the fault; allowed are {limit - fault_at:.1f} s"
+    if each.ended_at is None:
+        yield f"rank {each.rank} was still there {trial.patience:.0f} s {allowed}"
+        return  # it was killed, so that its exit code says nothing
+    if each.ended_at > limit:
+        yield f"rank {each.rank} ended {each.ended_at - fault_at:.1f} s {allowed}"
+    if seen.all_finished and each.exit_code == 0:
+        return  # all had done their work before the fault struck
+    if each.rank in trial.victims:
+        yield from _victim(trial, seen, each)
+    else:
+        yield from _survivor(trial, seen, each)
+
+
+def _limit(trial: Trial, seen: Seen, rank: int, fault_at: float) -> float:
+    """The last moment at which a rank may end."""
+    peer, join = trial.peer_timeout + OVER_SECONDS, trial.join_timeout + OVER_SECONDS
+    paused = any(fault.kind == "pause" and fault.rank == rank for fault in trial.faults)
+    in_join = trial.moment.phase == "join"
+    if paused and seen.woken_at is not None:
+        return seen.woken_at + (max(peer, join) if in_join else peer)
+    if not in_join:
+        return fault_at + peer
+    return max(fault_at + peer, min(each.started_at for each in seen.ranks) + join)
+
+
+def _victim(trial: Trial, seen: Seen, each: RankSeen) -> Iterator[str]:
+    kind = next(fault.of for fault in trial.faults if fault.rank == each.rank)
+    allowed = {kind.exit_code} | ({0, 1} if seen.all_finished else set())
+    if each.exit_code not in allowed:
+        yield f"rank {each.rank}, a victim, ended with exit code {each.exit_code}; right is {kind.exit_code}"
+        return
+    # In the join it may not know yet who the others are, but it must say something.
+    words = "error: " if trial.moment.phase == "join" else kind.says
+    if kind.says and words and words not in each.log and not seen.all_finished:
+        yield f"rank {each.rank}, a victim, does not say '{words}', but: {sayings.in_short(each.log)}"
+
+
+def _survivor(trial: Trial, seen: Seen, each: RankSeen) -> Iterator[str]:
+    if each.exit_code != 1:
+        yield f"rank {each.rank} ended with exit code {each.exit_code}; right is 1"
+    named, speakers = sayings.lost(each.log), sayings.speakers(each.log)
+    right = " and ".join(f"rank {rank}" for rank in sorted(trial.victims))
+    if speakers - {each.rank}:
+        yield f"rank {each.rank} speaks as rank {min(speakers - {each.rank})}"
+    if trial.moment.phase == "join" and not named:
+        named = sayings.missed_in_join(each.log)
+        if not named and sayings.misses_rank_0(each.log) and _rank_0_had_ended(trial, seen, each):
+            return
+        silent = {fault.rank for fault in trial.faults if fault.kind != "kill"}
+        if named and trial.victims - silent <= named <= trial.victims and sayings.ended_join_at_once(each.log):
+            return
+    if named != trial.victims:
+        yield f"rank {each.rank} should name {right}, and says: {sayings.in_short(each.log)}"
+
+
+def _rank_0_had_ended(trial: Trial, seen: Seen, each: RankSeen) -> bool:
+    """Whether a worker is right that rank 0 is gone: it is a victim, or had already given up."""
+    if 0 in trial.victims:
+        return True
+    ended_at = next((other.ended_at for other in seen.ranks if other.rank == 0), None)
+    return ended_at is not None and each.ended_at is not None and ended_at <= each.ended_at
+
+
+def _report(trial: Trial, seen: Seen) -> Iterator[str]:
+    """Rank 0, where it survives, leaves a report that is marked."""
+    if 0 in trial.victims or not seen.left.begun:
+        return
+    if not seen.left.report or seen.left.complete is None:
+        yield "rank 0 survived and left no report.html or no summary.json"
+    elif seen.left.complete and not seen.all_finished:
+        yield "the summary calls the run complete"

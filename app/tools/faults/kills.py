@@ -1,0 +1,136 @@
+"""Kills that runs must recover from: which ranks, in which runs, and when. All of it follows from a seed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from app.errors import SettingError
+from app.records.lines import path_of
+from app.records.places import ATTEMPTS, COMMIT, FINISHED, STATE, STATES
+from app.settings import environment
+from app.tools.faults.plan import MOST_TRIALS, modes_in_turn
+
+# Small runs with several epochs and states. What the user gives comes first.
+DEFAULTS = {
+    "MODEL": "lenet5",
+    "EPOCHS": "15",
+    "CHECKPOINT_EVERY": "20",
+    "JOIN_TIMEOUT": "60",
+    "PEER_TIMEOUT": "20",
+    "MAX_RESTARTS": "5",
+    "WORKERS": "3",
+}
+PATIENCE_SECONDS = 600  # for one run, whatever struck it
+MOST_STATES = 3  # of a run that are waited for
+MOST_EPOCHS = 10  # the same
+MOST_TRIES = 4  # for a kill that comes when its rank has ended
+LONGEST_START, LONGEST_EVALUATION, LONGEST_SAVE, LONGEST_FAREWELL = 5.0, 0.03, 0.06, 0.2  # in which a moment is drawn
+JOIN, LINKS, TRAIN, EVALUATION, SAVE, FAREWELL = "join", "links", "train", "evaluation", "save", "farewell"
+MOMENTS = (JOIN, LINKS, TRAIN, EVALUATION, SAVE, FAREWELL)
+WORDS = {
+    JOIN: "in the join",
+    LINKS: "in the join or while links were measured",
+    TRAIN: "while training",
+    EVALUATION: "while evaluating",
+    SAVE: "while saving",
+    FAREWELL: "in the farewell",
+}
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a kill strikes: so long after a file of the run is there or, without one, after the ranks were started."""
+
+    name: str
+    file: str
+    seconds: float
+    epochs: int = 0  # whose steps the file has to tell of
+
+    def sooner(self, tries: int) -> float:
+        """The seconds, after so many kills that came too late."""
+        return 0.0 if tries + 1 >= MOST_TRIES else round(self.seconds / 2**tries, 3)
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One run, and which of its ranks are killed at once."""
+
+    number: int  # from 1
+    victims: tuple[int, ...]
+    moment: Moment
+    settings: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """Also of the run."""
+        return f"kill-{self.number:03}" if self.victims else self.undisturbed
+
+    @property
+    def undisturbed(self) -> str:
+        """The run with which this one is compared."""
+        return undisturbed(self.settings["SYNC_MODE"])
+
+    @property
+    def words(self) -> str:
+        """For a table."""
+        ranks = ", ".join(map(str, self.victims))
+        return f"rank{'s' if len(self.victims) > 1 else ''} {ranks} {WORDS[self.moment.name]}" if ranks else "none"
+
+
+def undisturbed(mode: str) -> str:
+    """The run with which the others of this mode are compared."""
+    return f"undisturbed-{mode}"
+
+
+def make(seed: int, number: int, modes: Sequence[str] | None, given: Mapping[str, str]) -> list[Kill]:
+    """The kills, moments and modes in turn and everything else at random; before a mode's first its undisturbed run."""
+    settings = DEFAULTS | dict(given)
+    _check(number, settings)
+    turns = modes_in_turn(modes, settings)
+    order = Random(f"{seed}")  # noqa: S311  # a plan, no secret
+    moments = [moment for _ in range(-(-number // len(MOMENTS))) for moment in order.sample(MOMENTS, len(MOMENTS))]
+    plan: list[Kill] = []
+    for index in range(number):
+        mode = turns[index % len(turns)]
+        own = settings | {"SYNC_MODE": mode, "RESUME": "never"}
+        if index < len(turns):
+            plan.append(Kill(0, (), Moment(TRAIN, "", 0.0), own | {"RUN_NAME": undisturbed(mode)}))
+        plan.append(_kill(seed, index + 1, moments[index], own | {"RUN_NAME": f"kill-{index + 1:03}"}))
+    return plan
+
+
+def _kill(seed: int, number: int, name: str, settings: Mapping[str, str]) -> Kill:
+    chance = Random(f"{seed}/{number}")  # noqa: S311
+    ranks = range(int(settings["WORKERS"]) + 1)
+    at_once = min(len(ranks), chance.choice((1, 1, 2, len(ranks))))
+    victims = tuple(sorted(chance.sample(ranks, at_once)))
+    return Kill(number, victims, _moment(chance, name, int(settings["CHECKPOINT_EVERY"])), settings)
+
+
+def _moment(chance: Random, name: str, every: int) -> Moment:
+    if name == EVALUATION:
+        seconds = round(chance.uniform(0, LONGEST_EVALUATION), 3)
+        return Moment(name, path_of(Path(), 0).name, seconds, chance.randint(1, MOST_EPOCHS))
+    state = f"{STATES}/{STATE}{every * chance.randint(1, MOST_STATES)}"
+    file, longest = {
+        JOIN: ("", LONGEST_START),
+        LINKS: (ATTEMPTS, LONGEST_START / 2),
+        TRAIN: (f"{state}/{COMMIT}", 1.0),
+        SAVE: (state, LONGEST_SAVE),
+        FAREWELL: (f"{STATES}/{FINISHED}", LONGEST_FAREWELL),
+    }[name]
+    return Moment(name, file, round(chance.uniform(0, longest), 3))
+
+
+def _check(number: int, settings: Mapping[str, str]) -> None:
+    if not 1 <= number <= MOST_TRIALS:
+        raise SettingError(f"--kills {number}: not allowed. Allowed: 1 to {MOST_TRIALS}.")
+    for name in ("RUN_NAME", "RESUME"):
+        if name in settings:
+            raise SettingError(f"{name} is set: each trial names its own run, and begins it. Unset it.")
+    if problems := environment.problems(settings):
+        raise SettingError("\n".join(problems.values()))
+    for name in ("CHECKPOINT_EVERY", "MAX_RESTARTS"):
+        if int(settings[name]) == 0:
+            raise SettingError(f"{name}=0: nothing can be recovered then. Allowed here: 1 or more.")

@@ -1,0 +1,32 @@
+"""The kinds of faults: what each does to a rank, and how that rank has to end."""
+
+from dataclasses import dataclass
+
+from app.tools.faults import sayings
+
+KILLED = 137  # the exit code of a container whose process was killed
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One way to break something."""
+
+    what: str
+    loses: bool  # whether the other ranks must lose this rank; if not, the run must go on
+    exit_code: int | None = None  # of the rank that it strikes
+    says: str | None = None  # words that this rank must print
+
+
+# scripts/host/faults.sh has a function for each, inject_KIND.
+KINDS = {
+    "kill": Kind("the rank's process is killed", True, KILLED),
+    "pause": Kind("the rank is paused until all others have ended", True, 1, sayings.LATE),
+    "blink": Kind("the rank is paused for less than half of PEER_TIMEOUT", False),
+    "disconnect": Kind("the rank loses its network", True, 1, sayings.CUT_OFF),
+    "disk": Kind("the rank's files can grow no more, as on a full disk", True, 1, sayings.FULL),
+    "stranger": Kind("a stranger sends rubbish to rank 0's port, and holds connections open", False),
+}
+TWO = "two"  # two of those below, at once
+AT_ONCE = ("kill", "pause", "disconnect")
+
+NAMES = (*KINDS, TWO)

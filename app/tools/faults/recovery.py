@@ -1,0 +1,127 @@
+"""Whether a run recovered from a kill: it came to its end, with the bits of the undisturbed run of its mode."""
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from app.analysis import run_records
+from app.analysis.run_records import RankRecords
+from app.records import lines
+from app.records.lines import Step
+from app.tools.faults import sayings
+from app.tools.faults.judge import NO_EFFECT, OK, WRONG
+from app.tools.faults.kills import Kill
+from app.tools.faults.seen import RankSeen, Seen
+
+HEADINGS = {
+    "trial": "trial",
+    "mode": "mode",
+    "killed": "killed",
+    "attempts": "attempts",
+    "recovery_seconds": "recovery (s)",
+    "steps_repeated": "steps repeated",
+    "verdict": "verdict",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kill in words and numbers."""
+
+    trial: str
+    mode: str
+    killed: str
+    attempts: int
+    recovery_seconds: float | None  # the longest; None where no step had been taken, or nothing was to recover
+    steps_repeated: int
+    verdict: str
+    reasons: tuple[str, ...] = ()
+
+
+def judge(kill: Kill, seen: Seen, run_folder: Path) -> Row:
+    """What became of a kill."""
+    wrong = [*_at_the_end(seen)]
+    attempts, repeated, waits = 1, 0, list[float]()
+    if seen.left.complete:
+        ranks = run_records.read(run_folder).ranks
+        attempts, repeated = max(rank.attempts for rank in ranks), max(rank.repeated_steps for rank in ranks)
+        waits = list(_waits(run_folder))
+        if kill.victims:
+            wrong += _differences(ranks, run_records.read(run_folder.with_name(kill.undisturbed)).ranks)
+    struck = any(each.restarts for each in seen.ranks)
+    if struck and not kill.victims:
+        wrong.append("the undisturbed run was disturbed")
+    verdict = WRONG if wrong else NO_EFFECT if kill.victims and not struck else OK
+    longest = round(max(waits), 1) if waits else None
+    return Row(kill.name, _mode(kill), kill.words, attempts, longest, repeated, verdict, tuple(wrong))
+
+
+def _mode(kill: Kill) -> str:
+    return kill.settings["SYNC_MODE"]
+
+
+def _at_the_end(seen: Seen) -> Iterator[str]:
+    if seen.left.unreadable:
+        yield f"what the run wrote cannot be read: {seen.left.unreadable}"
+    if not seen.left.complete or not seen.left.report:
+        yield "the run did not come to its end, or left no report"
+    for each in seen.ranks:
+        yield from _end_of(each)
+
+
+def _end_of(each: RankSeen) -> Iterator[str]:
+    if each.ended_at is None:
+        yield f"rank {each.rank} did not end"
+    elif each.exit_code != 0:
+        yield f"rank {each.rank} ended with exit code {each.exit_code}: {sayings.in_short(each.log)}"
+    if words := sayings.trace(each.log):
+        yield f"rank {each.rank} printed a stack trace: {words}"
+
+
+def _differences(ranks: Sequence[RankRecords], others: Sequence[RankRecords]) -> Iterator[str]:
+    for one, other in zip(ranks, others, strict=True):
+        for what, own, right in zip(("losses", "evaluations", "parameters"), _ends(one), _ends(other), strict=True):
+            if own != right:
+                yield f"rank {one.rank} has other {what} than in the undisturbed run"
+
+
+def _ends(rank: RankRecords) -> tuple[object, object, object]:
+    return (
+        [(step.step, step.epoch, step.loss, step.correct, step.samples) for step in rank.steps],
+        [(each.epoch, each.loss, each.correct) for each in rank.evaluations],
+        rank.finished and rank.finished.parameters_sha256,
+    )
+
+
+def _waits(run_folder: Path) -> Iterator[float]:
+    """For each attempt but the first, the time from the last step before to its first, on rank 0."""
+    steps = [record for record in lines.read(run_folder, 0) if isinstance(record, Step)]
+    for before, after in pairwise(steps):
+        if before.attempt != after.attempt:
+            yield after.at_seconds - (before.at_seconds + before.seconds)
+
+
+def progress(row: Row, number: int, runs: int) -> str:
+    """One line, as the run ends, and a line for each thing that was wrong."""
+    took = "" if row.recovery_seconds is None else f", recovered in {row.recovery_seconds} s"
+    line = f"[{number}/{runs}] {row.mode}, killed: {row.killed}{took}: {row.verdict}"
+    return "\n".join([line, *(f"    {reason}" for reason in row.reasons)])
+
+
+def tally(rows: Sequence[Row]) -> str:
+    """How many went how, and what recovery cost."""
+    kills = [row for row in rows if row.killed != "none"]
+    counted = Counter(row.verdict for row in kills)
+    said = ", ".join(f"{counted[word]} {word}" for word in (OK, NO_EFFECT, WRONG) if counted[word])
+    waits = [row.recovery_seconds for row in kills if row.recovery_seconds is not None]
+    cost = ""
+    if waits:
+        cost = (
+            f". Recovery: p50 {statistics.median(waits):.1f} s, most {max(waits):.1f} s; "
+            f"steps repeated: p50 {statistics.median(row.steps_repeated for row in kills):g}, "
+            f"most {max(row.steps_repeated for row in kills)}"
+        )
+    return f"{len(kills)} kill{'s' if len(kills) != 1 else ''}: {said}{cost}"

@@ -1,0 +1,91 @@
+"""The table of a sweep: a row for each trial, and below it what was wrong."""
+
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from app.tools.faults import judge, sayings
+from app.tools.faults.judge import Verdict
+from app.tools.faults.plan import Trial
+from app.tools.faults.seen import RankSeen, Seen
+
+WIDEST = 10_000  # a table takes the width that it needs
+
+
+@dataclass(frozen=True)
+class Row:
+    """One trial in words; the headings are the fields' names."""
+
+    trial: str
+    mode: str
+    fault: str
+    moment: str
+    said: str
+    ended: str
+    codes: str
+    verdict: str
+    reasons: tuple[str, ...] = ()
+
+
+HEADINGS = {
+    "trial": "trial",
+    "mode": "mode",
+    "fault": "fault",
+    "moment": "moment",
+    "ended": "ranks ended after (s)",
+    "codes": "exit codes",
+    "verdict": "verdict",
+    "said": "who said what",
+}
+
+
+def row(trial: Trial, seen: Seen, verdict: Verdict) -> Row:
+    """What a trial's row says."""
+    said: dict[str, list[str]] = {}
+    for each in seen.ranks:
+        said.setdefault(sayings.in_short(each.log), []).append(str(each.rank))
+    return Row(
+        trial.name,
+        trial.settings["SYNC_MODE"],
+        trial.words,
+        trial.moment.words,
+        "; ".join(f"{','.join(ranks)}: {words}" for words, ranks in said.items()),
+        " ".join(_after(each, seen.fault_at) for each in seen.ranks),
+        " ".join("-" if each.ended_at is None else str(each.exit_code) for each in seen.ranks),
+        verdict.word,
+        verdict.reasons,
+    )
+
+
+def _after(each: RankSeen, fault_at: float | None) -> str:
+    if each.ended_at is None:
+        return "never"
+    return "-" if fault_at is None else f"{each.ended_at - fault_at:.1f}"
+
+
+def progress(made: Row, number: int, trials: int) -> str:
+    """One line, as the trial ends, and a line for each thing that was wrong."""
+    line = f"[{number}/{trials}] {made.mode}, {made.fault}, {made.moment}: {made.verdict}"
+    return "\n".join([line, *(f"    {reason}" for reason in made.reasons)])
+
+
+def text(rows: Sequence[object], headings: Mapping[str, str] = HEADINGS) -> str:
+    """All rows; `headings` are by the names of their fields."""
+    grid = Table(box=None, pad_edge=False, header_style="")
+    for heading in headings.values():
+        grid.add_column(heading, no_wrap=True)
+    for each in rows:
+        grid.add_row(*("-" if (value := getattr(each, name)) is None else str(value) for name in headings))
+    target = io.StringIO()
+    Console(file=target, width=WIDEST, highlight=False, markup=False).print(grid)
+    return "\n".join(line.rstrip() for line in target.getvalue().splitlines())
+
+
+def tally(rows: Sequence[Row]) -> str:
+    """How many went how."""
+    counted = Counter(each.verdict for each in rows)
+    return ", ".join(f"{counted[word]} {word}" for word in (judge.OK, judge.NO_EFFECT, judge.WRONG) if counted[word])

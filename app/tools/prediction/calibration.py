@@ -1,0 +1,224 @@
+"""What was calibrated: the costs of computing and of passing messages, where they come from, and how well they fit."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from statistics import mean
+
+from pydantic import TypeAdapter, ValidationError
+
+from app.errors import SettingError
+from app.machine import folders
+from app.machine.say import shown
+from app.settings import environment
+from app.settings.fields import Settings
+from app.tools.prediction.processor import MOST_LOST
+from app.tools.prediction.setup import Setup
+
+FILE = "model.json"
+FOLDER = "calibrations"  # in results/
+ENOUGH = 4  # runs of a model that tell how far predictions of it are off
+OF_80_PERCENT = 1.2816  # standard deviations, where many have told the spread
+
+
+@dataclass(frozen=True)
+class Line:
+    """CPU seconds by the number of a rank's images."""
+
+    fixed: float
+    per_image: float
+
+    def at(self, images: float) -> float:
+        """For so many."""
+        return self.fixed + self.per_image * images
+
+
+@dataclass(frozen=True)
+class Computing:
+    """A rank's own step with one model."""
+
+    before: Line  # data and forward
+    backward: Line
+    after: Line  # the update
+    least_images: float  # of a rank's step, in the runs of the calibration
+    most_images: float
+    own_spread: list[float]  # CPU time of a rank's step by the mean of all ranks' in that step
+    common_spread: list[float]  # that mean by the mean of the run
+    ready: list[float]  # the part of backward after which each gradient is there, the last parameter's first
+    renewal: float = 0.0  # CPU seconds lost each time a quota is renewed after others have used the core: cold caches
+    alone: bool = False  # whether it was measured on one rank only: how ranks differ is another model's
+
+    def work(self, setup: Setup) -> tuple[float, float, float]:
+        """CPU seconds of a rank's step: data and forward, backward, update."""
+        kept = kept_of(self.renewal, setup)
+        before, backward, after = (line.at(setup.images) / kept for line in (self.before, self.backward, self.after))
+        return before, backward, after
+
+    @property
+    def in_words(self) -> str:
+        """What a step takes."""
+        fixed, each = (
+            sum(getattr(line, part) for line in (self.before, self.backward, self.after))
+            for part in ("fixed", "per_image")
+        )
+        return f"a step takes {fixed:.3g} CPU seconds and {each:.3g} for each image"
+
+
+def kept_of(renewal: float, setup: Setup) -> float:
+    """The part of a rank's CPU time that is left for its work where each renewal of its quota costs so much."""
+    return 1 - min(MOST_LOST, renewal * setup.renewals)
+
+
+@dataclass(frozen=True)
+class Passing:
+    """Of one way to pass messages, on each rank."""
+
+    call: float  # CPU seconds for an exchange, whatever passes
+    message: float  # CPU seconds for each that is sent or received
+    byte: float  # CPU seconds for each that is sent, received or added
+    latency: float  # seconds until a message is noticed
+    crowd: float = 0.0  # mean seconds until its receiver gets a core while all ranks are at work on one host
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What the runs of a calibration covered."""
+
+    models: list[str]
+    least_ranks: int
+    most_ranks: int
+    least_rate: float  # of links, in bits per second
+    most_rate: float
+    least_quota: float
+    most_quota: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A run of the calibration: mean seconds by phase, measured, and simulated with what was calibrated."""
+
+    run: str
+    settings: dict[str, str]  # that it was given
+    ranks: int
+    measured: dict[str, float]
+    simulated: dict[str, float]
+    foreseen: float  # seconds of a step, simulated with CPU times from the other runs
+
+    @cached_property
+    def asked(self) -> Settings:
+        """Its settings, read."""
+        return environment.of(self.settings)
+
+    @property
+    def error(self) -> float:
+        """Of the step, relative to what was measured."""
+        return self.simulated["step"] / self.measured["step"] - 1
+
+
+@dataclass(frozen=True)
+class Check:
+    """Predictions that were held against runs: how far they were from them, and what they were."""
+
+    name: str
+    made_at: str
+    predictions_sha256: str
+    cells: int
+    median_error: float
+    p90_error: float
+    held: float  # share of the cells whose interval holds what was measured
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where and when it was made."""
+
+    made_at: str
+    lockstep: str
+    source_sha256: str
+    kernel: str
+    cpu_model: str
+    cores: int
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """All of it."""
+
+    name: str
+    provenance: Provenance
+    domain: Domain
+    computing: dict[str, Computing]
+    passing: dict[str, Passing]  # by family
+    between: float  # CPU seconds from the end of a step to the begin of the next one
+    hidden_byte: float  # seconds by which each takes longer while backward has the CPU
+    coding: dict[str, float]  # CPU seconds of a compressor for each byte of gradients
+    lost: float = 0.0  # CPU seconds of each allowance of a quota that exchanges do not get
+    fits: list[Fit] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+
+    def write(self, folder: Path) -> None:
+        """Put it there."""
+        folders.replace_file(folder / FILE, json.dumps(asdict(self), indent=1) + "\n")
+
+    def margin(self, settings: Settings) -> float:
+        """By which factor four of five measured steps are at most longer or shorter than predicted ones.
+
+        As those runs were that have the same model, or all, where these are too few to tell.
+        """
+        several = [each for each in self.fits if each.ranks > 1]
+        of_model = [each for each in several if each.asked.model == settings.model]
+        return _margin(of_model if len(of_model) >= ENOUGH else several)
+
+    @property
+    def error(self) -> float:
+        """How far simulated steps are from those of all its runs: the root of the mean square."""
+        return _spread(self.fits)
+
+
+def _spread(fits: Sequence[Fit]) -> float:
+    """Of what was foreseen: a run that the costs come from says too little about one that they do not."""
+    return math.sqrt(mean(math.log(each.foreseen / each.measured["step"]) ** 2 for each in fits))
+
+
+def _margin(fits: Sequence[Fit]) -> float:
+    """Of an interval that holds 80 % where so few have told the spread: Student's t for one more, by its expansion."""
+    if len(fits) < 2:
+        return math.inf
+    free, z = len(fits) - 1, OF_80_PERCENT
+    t = z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
+    return math.exp(t * math.sqrt(1 + 1 / len(fits)) * _spread(fits))
+
+
+_READER = TypeAdapter(Calibration)
+
+
+def parse(text: bytes) -> Calibration:
+    """Raises a ValidationError if it is none."""
+    return _READER.validate_json(text)
+
+
+def names() -> list[str]:
+    """Of all that are there, the newest first."""
+    found = (folders.RESULTS / FOLDER).glob(f"*/{FILE}")
+    return [path.parent.name for path in sorted(found, key=lambda path: -path.stat().st_mtime)]
+
+
+def read(name: str | None = None) -> Calibration:
+    """The one of this name, or the newest."""
+    known = names()
+    if not known:
+        raise SettingError("nothing was calibrated yet. Run scripts/calibrate first, which takes five to ten minutes.")
+    if name is not None and name not in known:
+        raise SettingError(f"'{shown(name)}' is no calibration. Known: {', '.join(known)}.")
+    path = folders.RESULTS / FOLDER / (name or known[0]) / FILE
+    try:
+        return parse(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise SettingError(
+            f"{path} is no calibration of this version ({'.'.join(map(str, first['loc']))}: {first['msg']}). "
+            "Run scripts/calibrate again."
+        ) from None

@@ -1,0 +1,108 @@
+"""The cells that are to be predicted: those of an experiment's grid file, or every combination of lists of values."""
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.errors import SettingError
+from app.machine.say import shown
+from app.settings import environment
+from app.settings.explanations import hint
+from app.settings.fields import Settings
+from app.tools.experiment.plan import grid
+from app.tools.experiment.plan.cells import known, problems
+from app.tools.experiment.plan.grid import Grid
+from app.tools.prediction.calibration import Calibration
+from app.tools.prediction.forecast import MOST_RANKS, Forecast, check
+from app.tools.prediction.setup import setup_of
+
+MOST_CELLS = 1000
+MOST_STARTED = 101  # that Compose starts, so that WORKERS of a run can have
+WITH_COMMAS = "LINK_RATE_BY_RANK"  # several ranks' rates are one value
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One of them."""
+
+    name: str
+    given: dict[str, str]  # its settings
+    ranks: int
+
+    @property
+    def settings(self) -> Settings:
+        """But for WORKERS, of which Compose cannot start as many as can be predicted."""
+        return environment.of({name: value for name, value in self.given.items() if name != "WORKERS"})
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to predict, and what it is called."""
+
+    name: str
+    cells: list[Cell]
+
+
+def asked(words: Sequence[str]) -> Asked:
+    """The words are the name of a grid file, lists of values, or both: a list takes the place of the file's value."""
+    lists = dict(word.split("=", 1) for word in words if "=" in word)
+    names = [word for word in words if "=" not in word]
+    for name in lists:
+        if name not in known():
+            raise SettingError(f"{shown(name)} is not a setting that can be predicted. {hint(name, known())}")
+    values = {name: [value] if name == WITH_COMMAS else value.split(",") for name, value in lists.items()}
+    if len(names) > 1:
+        raise SettingError(f"{len(names)} grids were given. Allowed: one, and lists of values such as WORKERS=1,3,7.")
+    if names:
+        several = [name for name, each in values.items() if len(each) > 1]
+        if several:
+            raise SettingError(f"{several[0]} has several values. With a grid file, each setting takes one.")
+        read = grid.read(names[0], given=lists)
+        return of_grid(read)
+    return Asked("settings", list(_combined(values)))
+
+
+def of_grid(read: Grid) -> Asked:
+    """The cells of a grid file."""
+    return Asked(read.name, [Cell(each.name, each.settings, each.world_size) for each in read.cells])
+
+
+def _combined(values: dict[str, list[str]]) -> list[Cell]:
+    points = list(itertools.islice(itertools.product(*values.values()), MOST_CELLS + 1))
+    if len(points) > MOST_CELLS:
+        raise SettingError(f"these lists have more than {MOST_CELLS:,} combinations. Allowed: at most so many.")
+    varied = [name for name, each in values.items() if len(each) > 1]
+    found = []
+    for point in points:
+        settings = dict(zip(values, point, strict=True))
+        ranks = _ranks(settings.get("WORKERS"))
+        if wrong := problems({**settings, "WORKERS": str(min(ranks, MOST_STARTED) - 1)}):
+            raise SettingError(next(iter(wrong.values())))
+        named = [f"{settings[name]}" if name == "SYNC_MODE" else f"{name}={settings[name]}" for name in varied]
+        found.append(Cell(", ".join(named) or "all", settings, ranks))
+    return found
+
+
+def _ranks(workers: str | None) -> int:
+    if workers is None:
+        return environment.of({}).workers + 1
+    if not re.fullmatch("[0-9]{1,4}", workers) or int(workers) >= MOST_RANKS:
+        raise SettingError(
+            f"WORKERS={shown(workers)}: not allowed. Allowed here: a whole number, 0 to {MOST_RANKS - 1}."
+        )
+    return int(workers) + 1
+
+
+def forecasts(asked: Asked, calibration: Calibration, *, one_host: bool | None) -> list[Forecast]:
+    """All of them, or a refusal of the first that cannot be predicted."""
+    found = []
+    for cell in asked.cells:
+        settings = cell.settings
+        try:
+            check(settings, calibration)
+        except SettingError as error:
+            raise SettingError(f"{cell.name}: {error}") from None
+        setup = setup_of(settings, cell.ranks, cores=calibration.provenance.cores, one_host=one_host)
+        found.append(Forecast(cell.name, setup, calibration, cell.given))
+    return found

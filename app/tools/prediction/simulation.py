@@ -1,0 +1,134 @@
+"""Steps of a cell, one after another, in many samples at once, with the costs of a calibration."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from app.tools.prediction.calibration import Calibration, Computing
+from app.tools.prediction.exchange import Machine, MessageCosts
+from app.tools.prediction.processor import PERIOD_SECONDS
+from app.tools.prediction.setup import Setup
+from app.tools.prediction.step import Costs, Phases, Work, take, take_overlapped
+from app.tools.prediction.traffic import ELEMENT_BYTES, Part, barrier, buckets, overlaps, traffic
+from app.tools.prediction.waves import Figures
+
+# Quotas are renewed every 100 ms. So many renewals pass before what is looked at, until they are as used up as in the
+# long run, and so many while it is looked at: many steps, where steps are short.
+RENEWALS = 5
+MOST_STEPS = 100
+
+PHASES = ("computing", "wait", "sync", "optimiser", "step")
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Seconds by phase: an array each, steps x samples, the mean over ranks."""
+
+    phases: dict[str, Figures]
+    hidden: Figures
+    waves: int  # of messages that were simulated for them, one after another: what it took
+
+    def mean(self, phase: str) -> float:
+        """Over steps and samples."""
+        return float(self.phases[phase].mean())
+
+    @property
+    def means(self) -> dict[str, float]:
+        """Of all phases."""
+        return {name: self.mean(name) for name in PHASES}
+
+
+def simulate(setup: Setup, calibration: Calibration, *, steps: int = 6, samples: int = 24, seed: int = 0) -> Simulated:
+    """So many steps at least, after the first ones."""
+    random = np.random.default_rng(seed)
+    machine = Machine(setup.links, replace(setup.cpus, lost=calibration.lost), samples, random)
+    between = np.full((setup.ranks, samples), calibration.between)
+    draw = _drawing(setup, calibration.computing[setup.settings.model], samples, random)
+    step = _step(machine, setup, calibration)
+    every = setup.settings.sync_every or 1
+    now: Figures = np.zeros((setup.ranks, samples))
+
+    def several(least: int) -> list[Phases]:
+        nonlocal now
+        taken: list[Phases] = []
+        begun = float(now.mean())
+        enough = 0.0 if setup.cpus.quota is None else RENEWALS * PERIOD_SECONDS
+        while len(taken) < least or (float(now.mean()) - begun < enough and len(taken) < MOST_STEPS):
+            for number in range(every):
+                ended, phases = step(now, draw(), number == every - 1)
+                now = machine.processors.compute(ended, between)
+                taken.append(phases)
+        return taken
+
+    several(1)
+    taken = several(steps)
+    by_name = {name: np.array([getattr(each, name).mean(axis=0) for each in taken]) for name in PHASES}
+    return Simulated(by_name, np.array([each.hidden.mean(axis=0) for each in taken]), machine.waves)
+
+
+def costs_of(calibration: Calibration) -> Costs:
+    """As the simulation of a step takes them."""
+    families = {
+        name: MessageCosts(each.latency, each.crowd, each.message, each.byte, each.message, each.byte, each.byte)
+        for name, each in calibration.passing.items()
+    }
+    return Costs(families, {name: each.call for name, each in calibration.passing.items()})
+
+
+Take = Callable[[Figures, Work, bool], tuple[Figures, Phases]]
+
+
+def _step(machine: Machine, setup: Setup, calibration: Calibration) -> Take:
+    """What takes one step; a step after which nothing is averaged passes nothing."""
+    settings, costs = setup.settings, costs_of(calibration)
+    if overlaps(settings) and setup.ranks > 1:
+        ready = calibration.computing[settings.model].ready
+        costs = replace(costs, hidden_rate=_hidden_rate(setup, calibration))
+        parts = [(ready[each.complete - 1], each.part) for each in buckets(settings, setup.shapes, setup.ranks)]
+        return lambda now, work, due: take_overlapped(machine, now, work, parts, costs)
+    exchanges: Sequence[Part] = traffic(settings, setup.shapes, setup.ranks)
+    if not exchanges:
+        return lambda now, work, due: take(machine, now, work, [], costs)
+    meeting, coding = barrier(setup.ranks), _coding_seconds(setup, calibration)
+
+    def taken(now: Figures, work: Work, due: bool) -> tuple[Figures, Phases]:
+        if due:
+            return take(machine, now, work, exchanges, costs, meeting=meeting, coding=coding)
+        return take(machine, now, work, [], costs)
+
+    return taken
+
+
+def _hidden_rate(setup: Setup, calibration: Calibration) -> float:
+    """The part of the slowest link's rate that is left while backward has the CPU: more of a slow link's."""
+    own = 2 * calibration.passing["all_reduce"].byte + 1 / float(setup.links.sends.min())
+    return own / (own + calibration.hidden_byte)
+
+
+def _coding_seconds(setup: Setup, calibration: Calibration) -> float:
+    """CPU time of a compressor in a step."""
+    if setup.settings.compression == "none" or setup.ranks == 1:
+        return 0.0
+    return calibration.coding[setup.settings.compression] * ELEMENT_BYTES * sum(shape.numel() for shape in setup.shapes)
+
+
+def _drawing(setup: Setup, computing: Computing, samples: int, random: np.random.Generator) -> Callable[[], Work]:
+    """Draws the CPU time of a step on each rank: what all ranks have in common, and what each has for itself."""
+    ranks, settings = setup.ranks, setup.settings
+    own, common = np.array(computing.own_spread), np.array(computing.common_spread)
+    parametric = ranks > len(own)
+    spread = float(np.log(own).std())
+    pauses, pauses_at = np.zeros((ranks, 1)), list[float]()
+    if settings.slow_rank is not None and settings.slow_factor > 1:
+        pauses[min(settings.slow_rank, ranks - 1)] = settings.slow_factor - 1  # also where fewer ranks are tried
+        pauses_at = sorted({round(each, 2) for each in computing.ready})
+
+    def draw() -> Work:
+        shape = (ranks, samples)
+        ratio = np.exp(random.normal(0, spread, shape)) if parametric else random.choice(own, shape)
+        ratio = ratio * random.choice(common, samples)
+        before, backward, after = (seconds * ratio for seconds in computing.work(setup))
+        return Work(before, backward, after, pauses, pauses_at)
+
+    return draw

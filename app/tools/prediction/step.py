@@ -1,0 +1,178 @@
+"""A training step, simulated on all ranks: computation, the wait for the slowest, the exchanges, the update."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.tools.prediction.exchange import Machine, MessageCosts
+from app.tools.prediction.processor import MOMENT
+from app.tools.prediction.traffic import Part
+from app.tools.prediction.waves import Figures
+
+IN_FLIGHT = 2  # buckets at a time: Gloo has as many threads for them
+
+
+@dataclass(frozen=True)
+class Work:
+    """CPU seconds of a step, ranks x samples."""
+
+    before: Figures  # data and forward
+    backward: Figures
+    after: Figures  # the update
+    pauses: Figures | float = 0.0  # seconds for each second of computation: of a rank that is slowed on purpose
+    pauses_at: Sequence[float] = ()  # parts of backward after which it pauses; none if no rank does
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What passing messages costs."""
+
+    families: Mapping[str, MessageCosts]
+    call: Mapping[str, float]  # CPU seconds of a rank for each exchange, whatever passes
+    hidden_rate: float = 1.0  # part of the links' rate that is left while backward has the CPU
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Seconds of a step, ranks x samples."""
+
+    computing: Figures
+    wait: Figures
+    sync: Figures
+    optimiser: Figures
+    hidden: Figures
+
+    @property
+    def step(self) -> Figures:
+        """All of it; what is hidden is in computing."""
+        return self.computing + self.wait + self.sync + self.optimiser
+
+
+def take(
+    machine: Machine,
+    begin: Figures,
+    work: Work,
+    parts: Sequence[Part],
+    costs: Costs,
+    *,
+    meeting: Part | None = None,
+    coding: float = 0.0,
+) -> tuple[Figures, Phases]:
+    """When each rank has taken a step, and how long its phases were: exchanges follow backward.
+
+    `meeting` is the barrier before them; `coding` is the CPU time of a compressor, before the first exchange.
+    """
+    if work.pauses_at:
+        computed = _through_backward(machine, _computed(machine, begin, work.before, work), work, [1.0])[-1]
+    else:
+        computed = _computed(machine, begin, work.before + work.backward, work)
+    met = _exchanged(machine, meeting, costs, computed) if meeting else computed
+    done = machine.processors.compute(met, np.full(met.shape, coding)) if coding else met
+    for part in parts:
+        done = _exchanged(machine, part, costs, done)
+    end = _computed(machine, done, work.after, work)
+    return end, Phases(computed - begin, met - computed, done - met, end - done, np.zeros_like(begin))
+
+
+def _computed(machine: Machine, begin: Figures, seconds: Figures, work: Work) -> Figures:
+    """When a piece of work of all ranks is done, and a rank that is slowed down has paused after it.
+
+    A pause is as long as the piece took by the clock, times a factor: also what a quota made it wait.
+    """
+    end = machine.processors.compute(begin, seconds)
+    return end + work.pauses * (end - begin)
+
+
+def _through_backward(machine: Machine, begin: Figures, work: Work, shares: Sequence[float]) -> list[Figures]:
+    """When such parts of backward are done."""
+    moments, so_far, now = {}, 0.0, begin
+    for share in sorted({*shares, *work.pauses_at}):
+        now = _computed(machine, now, (share - so_far) * work.backward, work)
+        moments[share], so_far = now, share
+    return [moments[each] for each in shares]
+
+
+def _exchanged(machine: Machine, part: Part, costs: Costs, begin: Figures) -> Figures:
+    call = np.full(begin.shape, costs.call[part.family])
+    called = machine.processors.run(slice(None), begin, call, in_turn=part.in_turn)
+    return machine.exchange(part.waves, part.element_bytes, costs.families[part.family], called)
+
+
+Buckets = Sequence[tuple[float, Part]]  # each with the part of backward after which it can start
+
+
+def take_overlapped(
+    machine: Machine, begin: Figures, work: Work, buckets: Buckets, costs: Costs
+) -> tuple[Figures, Phases]:
+    """The same for exchanges behind backward.
+
+    The CPU time of what passes meanwhile comes out of the same quota, so it makes backward longer.
+    """
+    forward = _computed(machine, begin, work.before, work)
+    *ready, alone = _through_backward(machine, forward, work, [*(share for share, _ in buckets), 1.0])
+    own = [
+        part.cpu(costs.families[part.family], machine.ranks)[:, np.newaxis] + costs.call[part.family]
+        for _, part in buckets
+    ]
+    meanwhile = np.zeros_like(begin)  # CPU time
+    for each, (start, end) in zip(own, _behind(machine, ready, alone, buckets, costs), strict=True):
+        meanwhile += each * np.clip((alone - start) / np.maximum(end - start, MOMENT), 0.0, 1.0)
+    computed = machine.processors.compute(alone, meanwhile)
+    first, longer = ready[0], (computed - ready[0]) / np.maximum(alone - ready[0], MOMENT)
+    ready = [first + (each - first) * longer for each in ready]
+    ends = [end for _, end in _behind(machine, ready, computed, buckets, costs)]
+    passed = np.max(ends, axis=0)
+    worked = machine.processors.run(slice(None), computed, np.sum(own, axis=0) - meanwhile)
+    done = np.maximum(worked, passed)
+    last = np.broadcast_to(ready[-1].max(axis=0), done.shape)  # until then a rank waits for others
+    met = np.minimum(np.maximum(computed, last), done)
+    end = _computed(machine, done, work.after, work)
+    return end, Phases(computed - begin, met - computed, done - met, end - done, _covered(ready, ends, computed))
+
+
+def _covered(begins: Sequence[Figures], ends: Sequence[Figures], until: Figures) -> Figures:
+    """How long at least one exchange was under way before `until`; they are in the order in which they begin."""
+    total, seen = np.zeros_like(until), begins[0]
+    for begin, end in zip(begins, ends, strict=True):
+        stop = np.minimum(end, until)
+        total += np.maximum(stop - np.maximum(begin, seen), 0.0)
+        seen = np.maximum(seen, stop)
+    return total
+
+
+def _behind(
+    machine: Machine, ready: Sequence[Figures], computed: Figures, buckets: Buckets, costs: Costs
+) -> list[tuple[Figures, Figures]]:
+    """When each bucket's exchange starts and ends on each rank.
+
+    While backward has the CPU, messages pass at a part of the links' rate. So they are simulated by a clock that goes
+    slower until the last rank has ended backward.
+    """
+    clock = _SlowClock(ready[0].max(axis=0), computed.max(axis=0), costs.hidden_rate)
+    behind = machine.afresh()  # its clock is the slow one
+    found: list[tuple[Figures, Figures]] = []
+    for (_, part), moment in zip(buckets, ready, strict=True):
+        start = clock.at(machine.after_a_core(moment, costs.families["barrier"].crowd))  # a thread wakes up for it
+        if len(found) >= IN_FLIGHT:
+            start = np.maximum(start, found[-IN_FLIGHT][1])
+        found.append((start, _exchanged(behind, part, costs, start)))
+    machine.waves += behind.waves
+    return [(clock.back(start), clock.back(end)) for start, end in found]
+
+
+class _SlowClock:
+    """Goes at a part of the speed between two moments."""
+
+    def __init__(self, begin: Figures, end: Figures, speed: float) -> None:
+        self._begin, self._end, self._speed = begin, np.maximum(begin, end), max(speed, 1e-6)
+
+    def at(self, moment: Figures) -> Figures:
+        """What it shows."""
+        slow = np.clip(moment, self._begin, self._end) - self._begin
+        return moment - slow * (1 - self._speed)
+
+    def back(self, shown: Figures) -> Figures:
+        """When it shows that."""
+        slow = np.clip(shown - self._begin, 0, (self._end - self._begin) * self._speed)
+        return shown + slow * (1 / self._speed - 1)

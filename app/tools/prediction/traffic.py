@@ -1,0 +1,143 @@
+"""The exchanges of a step, as the mode makes them: which schedule, how many bytes, and which costs it has."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import torch
+
+from app.settings.fields import Settings
+from app.sync.compressors import compressor_class
+from app.sync.exchange import Exchange, OneByOne
+from app.sync.modes import mode_class
+from app.sync.modes.bucketed_all_reduce import BUCKET_BYTES
+from app.sync.modes.gather_scatter import GatherScatter
+from app.sync.scheduled import Scheduled
+from app.sync.schedules.collectives import ring
+from app.sync.schedules.costs import elements_in
+from app.sync.schedules.schedule import Message, Schedule
+from app.tools.prediction.exchange import MessageCosts
+from app.tools.prediction.waves import Figures, Wave, so_many_at_once, waves_of
+
+# Whose costs: of our own rounds of messages, of the backend's all-reduce, of its gather and scatter, of its barrier.
+Family = Literal["rounds", "all_reduce", "star", "barrier"]
+
+ELEMENT_BYTES = 4  # of gradients in PRECISION=fp32
+ONE_BIT = 1 / 8  # in bytes
+DDP_FIRST_BYTES, DDP_BYTES = 1 << 20, 25 << 20  # of PyTorch, unless BUCKET_BYTES asks for others
+# Gloo cuts what travels in a round of its ring in two, or into pieces of at most so many bytes, of which a rank has so
+# many under way.
+SEGMENT_BYTES, SEGMENTS = 1 << 20, 2
+
+
+@dataclass(frozen=True)
+class Part:
+    """One exchange of a vector."""
+
+    family: Family
+    waves: list[Wave]
+    element_bytes: float
+
+    @cached_property
+    def in_turn(self) -> bool:
+        """Whether no message passes at the same time as another."""
+        return all(len(wave.senders) == 1 for wave in self.waves)
+
+    def passed(self, ranks: int) -> tuple[Figures, Figures]:
+        """By rank: how many messages it sends and receives, and how many bytes it sends, receives and adds."""
+        messages, sizes = np.zeros(ranks), np.zeros(ranks)
+        for wave in self.waves:
+            size = wave.elements * self.element_bytes
+            messages[wave.senders] += 1
+            messages[wave.receivers] += 1
+            sizes[wave.senders] += size
+            sizes[wave.receivers] += size * (1 + wave.adds)
+        return messages, sizes
+
+    def cpu(self, costs: MessageCosts, ranks: int) -> Figures:
+        """The CPU seconds of its messages, by rank."""
+        messages, sizes = self.passed(ranks)
+        return messages * costs.send + sizes * costs.send_byte
+
+
+def overlaps(settings: Settings) -> bool:
+    """Whether exchanges pass behind backward."""
+    return settings.sync_mode != "none" and not issubclass(mode_class(settings.sync_mode), Exchange)
+
+
+def barrier(ranks: int) -> Part:
+    """The backend's own: in each round a rank tells one twice as far away, and what it carries is nothing."""
+    nothing = range(1)  # of which each element has no bytes: only so a message waits for the one before it
+    distances = [1 << number for number in range((ranks - 1).bit_length())]
+    rounds = [[Message(r, (r + far) % ranks, nothing, adds=False) for r in range(ranks)] for far in distances]
+    return Part("barrier", waves_of(Schedule.of(*rounds), ranks), 0.0)
+
+
+def traffic(settings: Settings, shapes: Sequence[torch.Size], ranks: int) -> list[Part]:
+    """What passes the wire in a step in which ranks average, one exchange after another."""
+    mode = mode_class(settings.sync_mode)
+    if ranks == 1 or settings.sync_mode == "none":
+        return []
+    if not issubclass(mode, Exchange):
+        return [bucket.part for bucket in buckets(settings, shapes, ranks)]
+    return [_part(mode, *each, settings, ranks) for each in _vectors(mode, settings, shapes)]
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """An all-reduce behind backward."""
+
+    part: Part
+    complete: int  # it starts when so many gradients are there, the last parameter's first
+
+
+def buckets(settings: Settings, shapes: Sequence[torch.Size], ranks: int) -> list[Bucket]:
+    """As the mode cuts them: a bucket is closed by the gradient that fills it."""
+    asked, element_bytes = settings.bucket_bytes, ELEMENT_BYTES
+    if settings.sync_mode == "ddp":
+        limits = [DDP_FIRST_BYTES if asked is None else asked, DDP_BYTES if asked is None else asked]
+    else:
+        limits = [asked or BUCKET_BYTES] * 2
+    found: list[Bucket] = []
+    elements = 0
+    for number, shape in enumerate(reversed(shapes), 1):
+        elements += shape.numel()
+        if elements * element_bytes >= limits[min(len(found), 1)] or number == len(shapes):
+            found.append(Bucket(all_reduce_of(elements, element_bytes, ranks), number))
+            elements = 0
+    return found
+
+
+def all_reduce_of(elements: int, element_bytes: float, ranks: int) -> Part:
+    """The backend's own."""
+    most = min(max(1, math.ceil(elements / ranks / SEGMENTS)), elements_in(SEGMENT_BYTES, element_bytes))
+    return Part("all_reduce", so_many_at_once(SEGMENTS, waves_of(ring(elements, ranks), ranks, most)), element_bytes)
+
+
+def _vectors(mode: type[Exchange], settings: Settings, shapes: Sequence[torch.Size]) -> Iterator[tuple[int, float]]:
+    """How many elements each has, and of how many bytes."""
+    sizes, element_bytes = [shape.numel() for shape in shapes], ELEMENT_BYTES
+    if settings.compression != "none":
+        messages = compressor_class(settings.compression).messages(shapes, element_bytes, settings)
+        yield from ((message.elements, message.element_bytes) for message in messages)
+        if not messages:  # signs, through the mode's own exchange
+            yield sum(sizes), ONE_BIT
+    elif issubclass(mode, OneByOne):
+        yield from ((size, element_bytes) for size in sizes)
+    else:
+        yield sum(sizes), element_bytes
+
+
+def _part(mode: type[Exchange], elements: int, element_bytes: float, settings: Settings, ranks: int) -> Part:
+    schedule: Schedule | None = mode.schedule(elements, ranks, settings)
+    if schedule is None:
+        return all_reduce_of(elements, element_bytes, ranks)
+    if issubclass(mode, GatherScatter):
+        return Part("star", waves_of(schedule, ranks), element_bytes)
+    if issubclass(mode, Scheduled):
+        most = elements_in(mode.piece_bytes, element_bytes)
+        return Part("rounds", waves_of(schedule, ranks, most, requests=True), element_bytes)
+    return Part("rounds", waves_of(schedule, ranks), element_bytes)

@@ -1,0 +1,103 @@
+"""The data sets, one file per set: what it is, and how its arrays are made."""
+
+import hashlib
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from app.errors import ExtensionError
+from app.extensions.files import path_of
+from app.extensions.loading import load
+from app.settings.fields import DatasetName
+from app.training.datasets import cifar10, digits, mnist, shapes
+from app.training.datasets.archives import Archive
+
+SIDE = 32  # pixels, of every set's images
+CLASSES = 10  # of every set
+
+Images = npt.NDArray[np.uint8]
+Labels = npt.NDArray[np.int64]
+Parts = dict[str, tuple[Images, Labels]]  # "train" and "test": images (n, 32, 32, channels), labels 0 to 9
+
+
+@dataclass(frozen=True)
+class Source:
+    """One data set: how it is made, and how its images are prepared for the model."""
+
+    title: str  # for people
+    channels: int
+    mean: tuple[float, ...]  # per channel, of pixels from 0 to 255
+    deviation: tuple[float, ...]
+    crop_and_flip: bool
+    train_samples: int
+    test_samples: int
+    make: Callable[..., Parts]  # takes the folder of the unpacked archives, if the set has any
+    archives: Callable[[], Sequence[Archive]] | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the code that makes the arrays: old ones are never mistaken for new ones."""
+        source_file = Path(inspect.getfile(self.make))
+        return hashlib.sha256(source_file.read_bytes()).hexdigest()[:12]
+
+
+SOURCES: dict[DatasetName, Source] = {
+    "shapes": Source(
+        title="shapes: embedded, drawn from a seed; 50,000 + 10,000 colour images of ten geometric classes",
+        channels=3,
+        mean=(125.3, 123.0, 113.9),
+        deviation=(63.0, 62.1, 66.7),
+        crop_and_flip=True,
+        train_samples=50_000,
+        test_samples=10_000,
+        make=shapes.make,
+    ),
+    "digits": Source(
+        title="digits: scikit-learn's 1,797 handwritten digits, 1,437 + 360",
+        channels=1,
+        mean=(59.6,),
+        deviation=(79.6,),
+        crop_and_flip=False,  # a mirrored digit is another sign
+        train_samples=1437,
+        test_samples=360,
+        make=digits.make,
+    ),
+    "cifar10": Source(
+        title="cifar10: CIFAR-10, 50,000 + 10,000 colour photographs of ten classes",
+        channels=3,
+        mean=(125.3, 123.0, 113.9),
+        deviation=(63.0, 62.1, 66.7),
+        crop_and_flip=True,
+        train_samples=50_000,
+        test_samples=10_000,
+        make=cifar10.make,
+        archives=cifar10.archives,
+    ),
+    "mnist": Source(
+        title="mnist: MNIST, 60,000 + 10,000 handwritten digits, padded to 32x32",
+        channels=1,
+        mean=(25.5,),
+        deviation=(70.2,),
+        crop_and_flip=False,
+        train_samples=60_000,
+        test_samples=10_000,
+        make=mnist.make,
+        archives=mnist.archives,
+    ),
+}
+
+
+def source_of(name: DatasetName) -> Source:
+    """A set by its name: one of these, or SOURCE in the user's own file."""
+    if name in SOURCES:
+        return SOURCES[name]
+    source = getattr(load(name), "SOURCE", None)
+    if not isinstance(source, Source):
+        raise ExtensionError(
+            f"{path_of(name)}: SOURCE is no Source(...) of app.training.datasets. See docs/extensions.md."
+        )
+    return source
