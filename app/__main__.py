@@ -144,9 +144,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
                 check_floor(settings)
             if arguments.command_line:
-                following = _parse(arguments.command_line)
-                if following.command == "benchmark":
-                    benchmarks.ready(following, settings, say)
+                _parse(arguments.command_line)  # a wrong one is refused before any rank starts
         case "report":
             from app.pages.commands import report
 

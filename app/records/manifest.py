@@ -134,7 +134,7 @@ class Manifest:
     image: Image
     given: dict[Text, Setting] | None = None  # settings of rank 0 that were not left to their defaults
     modes: dict[Text, ModeCost] | None = None  # by name, all that synchronise; null where the links were not measured
-    layout_cpu_seconds: dict[Text, Number] | None = None  # of a small step; null where no memory layout was measured
+    layout_cpu_seconds: dict[Text, Number] | None = None  # in older records: of a small step, by memory layout
     dataset_sha256: Text | None = None  # of its arrays, as they were prepared; null in older records
 
     @classmethod

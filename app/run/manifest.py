@@ -23,7 +23,6 @@ from app.sync.contract import size_of
 from app.sync.modes import mode_class
 from app.sync.schedules.patterns import NOTHING
 from app.sync.schedules.sizes import Cost, Size
-from app.training import layout_choice
 from app.training.loop import Job
 
 # Given to the ranks of one run alone: another run with the same settings has its own.
@@ -80,7 +79,6 @@ def gather(
         ),
         given=settings.model_dump(mode="json", include=settings.model_fields_set - OF_ONE_START),
         modes=_modes(settings, size, speeds) if speeds and plain else None,
-        layout_cpu_seconds=layout_choice.measured(settings),
         dataset_sha256=dataset.sha256,
     )
 

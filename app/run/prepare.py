@@ -16,7 +16,6 @@ from app.modes import MODES
 from app.run import resume
 from app.settings import environment
 from app.settings.fields import Settings
-from app.training import layout_choice
 from app.training.checkpoint.keeper import newest_commit
 from app.training.datasets import prepared, source_of
 
@@ -32,7 +31,6 @@ def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps, 
     except ExtensionError as error:
         error.exit_code = SettingError.exit_code  # no rank has started
         raise
-    layout_choice.make(settings, say)
     if only_data:
         folders.RUN_FILE.unlink(missing_ok=True)  # of a run whose rank 0 was here
         return

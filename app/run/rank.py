@@ -1,6 +1,5 @@
 """One rank's life: join, build, train, leave; and what rank 0 does for all."""
 
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -36,7 +35,7 @@ from app.run.attempts import Begun
 from app.run.homecoming import bring_home
 from app.run.prepare import find_or_open_run
 from app.settings.fields import Settings
-from app.training import layout_choice, models
+from app.training import models
 from app.training.checkpoint.keeper import Found, Keeper
 from app.training.datasets import prepared
 from app.training.datasets.prepared import DataSet
@@ -77,8 +76,6 @@ def _take_part_or_finish(settings: Settings, begun: Begun | None, say: Say, clea
         if summary and summary.complete:
             _tell_the_end(begun.folder, summary, say)
             return
-    if os.access(folders.PREPARED, os.W_OK):
-        layout_choice.make(settings, say)  # where `prepare` has not done it
     run = begun.run if begun else find_or_open_run(settings, say)
     is_last = (len(begun.attempts) if begun else 0) >= settings.restarts
     with _at_the_head(settings, run, identity, clean_ups) as attempt:

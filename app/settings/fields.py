@@ -200,8 +200,7 @@ class Settings(BaseSettings):
     memory_format: MemoryFormat | None = Field(
         None,
         description="layout of the images in memory: channels_last, contiguous, or mixed, which has the last layers' "
-        "small images contiguous [the fastest on this machine, measured once; contiguous for fp64 and for images of "
-        "one channel]",
+        "small images contiguous [mixed; contiguous for fp64, images of one channel and your own models]",
     )
     log_every: int = Field(20, ge=1, le=MOST_STEPS, description="print the loss every N steps")
     evaluate: Evaluation = Field(

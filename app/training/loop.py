@@ -13,7 +13,6 @@ from torch.nn.functional import cross_entropy
 
 from app import sync as averaging
 from app.cluster.members import Cluster
-from app.cluster.wire.bandwidth import CENTRE
 from app.cluster.wire.clock import RunClock
 from app.cluster.wire.communicator import Communicator
 from app.machine.say import Say
@@ -21,7 +20,7 @@ from app.records.lines import Finished, Recorder, Step, training_score
 from app.records.manifest import Plan
 from app.settings.fields import MOST_EPOCHS, MemoryFormat, Settings
 from app.sync.contract import GradientSync
-from app.training import batches, layout_choice, models, state
+from app.training import batches, models, state
 from app.training.batch_norm import LocalBatchNorm2d, SynchronisedBatchNorm2d
 from app.training.batches import Augmentation, Indices
 from app.training.checkpoint.keeper import Found
@@ -92,12 +91,11 @@ class Job:
 def make_job(
     settings: Settings, cluster: Cluster, dataset: DataSet, say: Say, memory_format: MemoryFormat | None = None
 ) -> Job:
-    """Build the model, and all that trains it; all ranks call this together. A run that goes on has its layout."""
+    """Build the model, and all that trains it; all ranks call this together."""
     communicator = Communicator(cluster)
     statistics = communicator.apart() if settings.batch_norm == "synchronised" else None
     batch_norm = LocalBatchNorm2d if statistics is None else partial(SynchronisedBatchNorm2d, communicator=statistics)
-    everyones = cluster.exchange("memory layout", memory_format or layout_choice.memory_format(settings))
-    numerics = Numerics.of(settings, everyones[CENTRE])  # the same on machines that would choose differently
+    numerics = Numerics.of(settings, memory_format)
     model = models.build(settings.model, settings.seed, numerics.dtype, batch_norm)
     arrange(model, numerics.layout)
     return Job(

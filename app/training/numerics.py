@@ -10,7 +10,7 @@ from torch import nn
 from app.cluster.members import Member
 from app.settings.fields import MemoryFormat, Precision, Settings
 from app.training.convolution import LAYOUTS, Layout
-from app.training.layout_choice import candidates
+from app.training.datasets.prepared import channels_of
 
 # bf16 keeps its parameters, and with them gradients and their mean over the ranks, in fp32.
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.float32, "fp64": torch.float64}
@@ -26,8 +26,10 @@ class Numerics:
 
     @classmethod
     def of(cls, settings: Settings, memory_format: MemoryFormat | None = None) -> Self:
-        """As the settings request; the usual layout unless another one was chosen."""
-        return cls(DTYPES[settings.precision], memory_format or candidates(settings)[0], settings.precision == "bf16")
+        """As the settings request; a resumed run keeps the layout that it began with."""
+        return cls(
+            DTYPES[settings.precision], memory_format or memory_format_of(settings), settings.precision == "bf16"
+        )
 
     @property
     def layout(self) -> Layout:
@@ -42,6 +44,15 @@ class Numerics:
 
 
 FP32 = Numerics()
+
+
+def memory_format_of(settings: Settings) -> MemoryFormat:
+    """The layout that is requested, or the one that was the fastest wherever layouts were compared.
+
+    With one channel all are the same order, but PyTorch warns of the strides. oneDNN has no fp64.
+    """
+    plain = settings.precision == "fp64" or "MODEL" in settings.own or channels_of(settings.model) == 1
+    return settings.memory_format or ("contiguous" if plain else "mixed")
 
 
 def slow_bfloat16(precision: Precision, members: Sequence[Member]) -> str | None:

@@ -38,10 +38,6 @@ def _is_free(port: int) -> bool:
     return True
 
 
-# Some seconds less for each run of a large model: test_layout_choice.py is about the measurement.
-UNMEASURED: dict[str, Value] = {"MEMORY_FORMAT": "contiguous"}
-
-
 class Group:
     """Processes that form one real group and stay in it, to run one function after another on every rank."""
 
@@ -115,7 +111,6 @@ class Ranks:
         self._settings: dict[str, Value] = {
             "MODEL": "lenet5",
             "LINK_CHECK": "off",  # a second less for each run; test_link.py is about it
-            **UNMEASURED,
             "JOIN_TIMEOUT": 60,
             "MASTER_PORT": free_port(),
             **settings,
@@ -146,7 +141,7 @@ class RanksAsTyped(Ranks):
 
 def prepare(folder: Path, **settings: Value) -> None:
     """Make a working directory ready for a run of LeNet-5 on digits."""
-    code, output = wait(start("prepare", folder, **{"MODEL": "lenet5", **UNMEASURED, **settings}))
+    code, output = wait(start("prepare", folder, **{"MODEL": "lenet5", **settings}))
     assert code == 0, output
 
 

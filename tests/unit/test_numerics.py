@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy
 
 from app.cluster.members import Member
 from app.machine.cpus import Machine, has_bfloat16
-from app.settings.fields import ModelName, Precision, Settings
+from app.settings.fields import MemoryFormat, ModelName, Precision, Settings
 from app.training import models
 from app.training.convolution import arrange
 from app.training.numerics import Numerics, slow_bfloat16
@@ -68,3 +68,20 @@ def test_bfloat16_without_instructions_for_it_is_warned_of_with_the_ranks() -> N
     assert "PRECISION=fp32" in warning
     assert slow_bfloat16("bf16", members(True, True)) is None
     assert slow_bfloat16("fp32", members(False)) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "precision", "asked", "layout"),
+    [
+        ("vgg11", "fp32", None, "mixed"),
+        ("resnet18", "bf16", None, "mixed"),
+        ("vgg11", "fp64", None, "contiguous"),
+        ("lenet5", "fp32", None, "contiguous"),
+        ("vgg11", "fp32", "channels_last", "channels_last"),
+        ("vgg11", "fp64", "mixed", "mixed"),
+    ],
+)
+def test_the_layout_follows_from_the_settings_alone(
+    model: ModelName, precision: Precision, asked: MemoryFormat | None, layout: MemoryFormat
+) -> None:
+    assert Numerics.of(Settings(model=model, precision=precision, memory_format=asked)).memory_format == layout

@@ -7,7 +7,6 @@ from app.machine.interrupt import end_on_signal
 from app.machine.quick_imports import quick_imports
 from app.machine.say import Say
 from app.settings import environment
-from app.settings.fields import Settings
 from app.tools.benchmark.choice import Choice, ComputeChoice, Noted, ReportChoice
 from app.tools.benchmark.setups import StepChoice
 
@@ -51,12 +50,6 @@ def add_to(command: ArgumentParser) -> None:
         benchmark = names.add_parser(name, help=what)
         if name in OPTIONS:
             OPTIONS[name](benchmark)
-
-
-def ready(arguments: Namespace, settings: Settings, say: Say) -> None:
-    """Make what its ranks need, once and before they start."""
-    if arguments.name == "step":
-        StepChoice.of(arguments).ready(settings, say)
 
 
 def run(arguments: Namespace, place: Mapping[str, str], say: Say) -> int:

@@ -20,7 +20,7 @@ from app.tools.benchmark import results
 from app.tools.benchmark.child import Child
 from app.tools.benchmark.choice import Change, ComputeChoice
 from app.tools.benchmark.ratios import Middle
-from app.training.layout_choice import candidates
+from app.training.numerics import memory_format_of
 
 WARM_UP = 2  # turns
 PATIENCE_SECONDS = 300.0
@@ -71,7 +71,7 @@ class Samples:
 
 def time_choices(settings: Settings, choice: ComputeChoice, say: Say, clean_ups: CleanUps) -> None:
     """Let each variant take its turn in a process of its own, round after round."""
-    layout = _layout(settings, say)
+    layout = memory_format_of(settings)
     tried = variants(layout)
     samples = {variant.name: Samples() for variant in tried}
     with (
@@ -89,17 +89,6 @@ def time_choices(settings: Settings, choice: ComputeChoice, say: Say, clean_ups:
     outcome = {variant.name: vars(samples[variant.name]) | _gain(variant, samples) for variant in tried}
     _tell(settings, outcome, say)
     results.write("compute", {"layout": layout, "images": _images(settings), "choices": outcome}, say, settings)
-
-
-def _layout(settings: Settings, say: Say) -> MemoryFormat:
-    usual, *others = candidates(settings)
-    if not others:
-        return usual
-    from app.training.layout_measurement import fastest, measure
-
-    layout = fastest(measure(settings))
-    say(f"memory layout: {layout}, measured on this machine")
-    return layout
 
 
 def _images(settings: Settings) -> int:

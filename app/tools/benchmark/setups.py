@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from app.machine.cpus import look
-from app.machine.say import Say, shown
+from app.machine.say import shown
 from app.modes import MODES
 from app.settings import environment
 from app.settings.fields import Settings
 from app.tools.benchmark.choice import add_numbers
-from app.training import layout_choice
 
 FLOOR = "none"
 ONE_NODE = "one_node"
@@ -132,9 +130,3 @@ class StepChoice:
     def setups(self, bfloat16: bool) -> Sequence[Setup]:
         """Those to compare."""
         return self.only or usual(bfloat16)
-
-    def ready(self, settings: Settings, say: Say) -> None:
-        """Let ours compute in the memory layout that is the fastest here, as a run's `prepare` does."""
-        ours = [setup.settings(settings) for setup in self.setups(look().bfloat16) if setup.of_the_house]
-        for each in {own.precision: own for own in ours}.values():
-            layout_choice.make(each, say)
