@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from app.errors import LockstepError, SettingError, StoppedError
 from app.machine.folders import unwritten
-from app.machine.interrupt import end_on_signal, take_the_end
+from app.machine.interrupt import end_on_signal, ignore_further_signals
 from app.machine.quick_imports import quick_imports
 from app.machine.say import for_terminal, say, shown
 from app.settings import environment, explanations, texts
@@ -87,12 +87,12 @@ def main() -> int:
         print(stopped, file=sys.stderr, flush=True)
         return stopped.exit_code
     except LockstepError as error:
-        take_the_end()
+        ignore_further_signals()
         told = "\n".join([f"error: {error}", *getattr(error, "__notes__", [])])
         print(for_terminal(told), file=sys.stderr, flush=True)
         return error.exit_code
     except OSError as error:
-        take_the_end()
+        ignore_further_signals()
         if error.errno not in OF_A_DISK:
             raise
         print(f"error: {unwritten(error)}", file=sys.stderr, flush=True)

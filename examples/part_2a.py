@@ -14,8 +14,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from app.sync.contract import GradientSync, gradients_of
-from app.sync.schedules.patterns import STAR
+from app.sync import STAR, GradientSync, gradients_of
 
 
 class Part2a(GradientSync):

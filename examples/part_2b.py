@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from app.sync.contract import GradientSync, gradients_of
-from app.sync.schedules.patterns import ALL_REDUCE
+from app.sync import ALL_REDUCE, GradientSync, gradients_of
 
 
 class Part2b(GradientSync):

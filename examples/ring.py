@@ -15,9 +15,7 @@ A rank that waits for its send before it starts to receive may wait for ever: al
 
 import torch
 
-from app.sync.exchange import Exchange
-from app.sync.schedules.patterns import RING
-from app.sync.schedules.sizes import cut
+from app.sync import RING, Exchange, cut
 
 
 class Ring(Exchange):

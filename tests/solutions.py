@@ -60,7 +60,7 @@ def on_the_page() -> dict[str, str]:
 SCHEDULED = '''"""A chain: the sum goes up from rank to rank, and the mean down again."""
 
 from app.sync.schedules.schedule import Message, Schedule
-from app.sync.scheduled import Scheduled
+from app.sync.rounds import Scheduled
 
 
 class Chain(Scheduled):

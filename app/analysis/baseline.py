@@ -28,7 +28,7 @@ TAIL = (1 - CONFIDENCE) / 2 / (len(TIMES) + 1)
 
 
 @dataclass(frozen=True)
-class Estimate:
+class StepEstimate:
     """A figure of a run, and how surely its steps give it."""
 
     value: float
@@ -37,7 +37,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Difference:
+class PartDifference:
     """One part of a step, in a run and in the baseline."""
 
     part: str
@@ -65,13 +65,13 @@ class Difference:
         return abs(self.difference.value) > self.noise
 
 
-def compare(run: Run, base: Run) -> list[Difference]:
+def compare(run: Run, base: Run) -> list[PartDifference]:
     """The whole step, its phases, hidden synchronisation, and images per second."""
     own, other = _estimates(run), _estimates(base)
     return [difference(part, own[part], other[part]) for part in (*TIMES, SPEED)]
 
 
-def speed(run: Run, base: Run) -> Difference:
+def speed(run: Run, base: Run) -> PartDifference:
     """Images per second alone."""
     own, other = (_speed(each) for each in (run, base))
     return difference(SPEED, own, other)
@@ -82,14 +82,14 @@ def measured_steps(run: Run) -> int:
     return len(together([rank.warm for rank in run.ranks]))
 
 
-def estimate(value: float | None, of_batches: Sequence[float]) -> Estimate | None:
+def estimate(value: float | None, of_batches: Sequence[float]) -> StepEstimate | None:
     """A figure, whose noise shows in the same figure of each batch."""
     if value is None:
         return None
     number = len(of_batches)
     if number < 2:
-        return Estimate(value, None, 0)
-    return Estimate(value, float(np.std(of_batches, ddof=1)) / math.sqrt(number), number - 1)
+        return StepEstimate(value, None, 0)
+    return StepEstimate(value, float(np.std(of_batches, ddof=1)) / math.sqrt(number), number - 1)
 
 
 def batches(count: int) -> list[slice]:
@@ -99,20 +99,20 @@ def batches(count: int) -> list[slice]:
     return [slice(begin, end) for begin, end in pairwise(edges)]
 
 
-def difference(part: str, own: Estimate | None, base: Estimate | None) -> Difference:
+def difference(part: str, own: StepEstimate | None, base: StepEstimate | None) -> PartDifference:
     """With 95 % confidence for all parts of two runs together."""
     values = own.value if own else None, base.value if base else None
     if own is None or base is None:
-        return Difference(part, *values, None, None)
+        return PartDifference(part, *values, None, None)
     plain = own.value - base.value
     ratio = own.value / base.value if base.value else None
     if own.error is None or base.error is None:
         unknown = None if ratio is None else Interval(ratio, None, None)
-        return Difference(part, *values, Interval(plain, None, None), unknown)
+        return PartDifference(part, *values, Interval(plain, None, None), unknown)
     t = student(TAIL, _degrees(own, base))
     margin = t * math.hypot(own.error, base.error)
     ends = None if ratio is None else _ratios(own.value, t * own.error, base.value, t * base.error)
-    return Difference(
+    return PartDifference(
         part,
         *values,
         Interval(plain, plain - margin, plain + margin),
@@ -120,7 +120,7 @@ def difference(part: str, own: Estimate | None, base: Estimate | None) -> Differ
     )
 
 
-def _estimates(run: Run) -> dict[str, Estimate | None]:
+def _estimates(run: Run) -> dict[str, StepEstimate | None]:
     """Means over all ranks and steps but the first, and images per second by wall clock: the run's own figures."""
     figures = run.summary.run
     steps = together([rank.warm for rank in run.ranks])
@@ -131,7 +131,7 @@ def _estimates(run: Run) -> dict[str, Estimate | None]:
     return found | {SPEED: _speed(run)}
 
 
-def _speed(run: Run) -> Estimate | None:
+def _speed(run: Run) -> StepEstimate | None:
     steps = together([rank.warm for rank in run.ranks])
     return estimate(run.summary.run.images_per_second, _batch_speeds(run.ranks, steps))
 
@@ -154,7 +154,7 @@ def _batch_speeds(ranks: Sequence[RankRecords], steps: Sequence[Sequence[Step]])
     return [speed for speed in speeds if speed is not None]
 
 
-def _degrees(own: Estimate, base: Estimate) -> int:
+def _degrees(own: StepEstimate, base: StepEstimate) -> int:
     """Of the difference of two means with unequal variances, by Welch and Satterthwaite."""
     variances = [(each.error or 0.0) ** 2 for each in (own, base)]
     parts = sum(variance**2 / each.degrees for variance, each in zip(variances, (own, base), strict=True))

@@ -10,8 +10,8 @@ from itertools import islice
 from operator import attrgetter, lt
 from pathlib import Path
 
-from app.records import lines
-from app.records.lines import Checkpoint, Clock, Evaluation, Finished, Message, Step, Usage
+from app.records import journal
+from app.records.lines import Checkpoint, Clock, Evaluation, Finished, OverlappedMessage, Step, Usage
 from app.records.manifest import Manifest
 from app.records.spans import covered
 
@@ -126,14 +126,14 @@ def transfer_seconds(ranks: Sequence[RankRecords]) -> Iterator[float]:
 def _read_rank(run_folder: Path, number: int, planned: int) -> RankRecords:
     """A rank's records; of a repeated step or evaluation, only the last attempt's."""
     rank = RankRecords(number)
-    if not lines.path_of(run_folder, number).is_file():
+    if not journal.path_of(run_folder, number).is_file():
         rank.faults.append("it left no file of records")
         return rank
     steps: dict[int, Step] = {}
     written: Counter[tuple[int, int]] = Counter()
     foreign: Counter[int] = Counter()
     evaluations: dict[int, Evaluation] = {}
-    for record in lines.read(run_folder, number):
+    for record in journal.read(run_folder, number):
         if record.rank != number:
             foreign[record.rank] += 1
             continue
@@ -220,7 +220,7 @@ def _crossing(ranks: Sequence[RankRecords], steps: Sequence[Step]) -> Iterator[f
         yield covered((min(ready, end), end) for ready, (_, end) in zip(ready_everywhere, own, strict=True))
 
 
-def _spans(rank: RankRecords, step: Step, messages: Sequence[Message]) -> list[tuple[float, float]]:
+def _spans(rank: RankRecords, step: Step, messages: Sequence[OverlappedMessage]) -> list[tuple[float, float]]:
     """From ready to end, on the common clock."""
     began = rank.on_common_clock(step.at_seconds)
     return [(began + each.ready_seconds, began + each.end_seconds) for each in messages]

@@ -6,7 +6,7 @@ import numpy as np
 
 from app.analysis.run_records import RankRecords, together
 from app.records.lines import Evaluation, training_score
-from app.records.summary import Epoch, Scores
+from app.records.summary import Epoch, EpochScores
 
 
 def losses(ranks: Sequence[RankRecords]) -> list[float]:
@@ -23,18 +23,18 @@ def epochs(ranks: Sequence[RankRecords]) -> list[Epoch]:
     ]
 
 
-def last(ranks: Sequence[RankRecords]) -> Scores:
+def last(ranks: Sequence[RankRecords]) -> EpochScores:
     """The training scores of the last epoch, and the test scores of the last evaluation."""
     last_epoch = max((rank.steps[-1].epoch for rank in ranks if rank.steps), default=None)
     return _scores(ranks, last_epoch, [rank.evaluations[-1] if rank.evaluations else None for rank in ranks])
 
 
-def _scores(ranks: Sequence[RankRecords], epoch: int | None, evaluations: Sequence[Evaluation | None]) -> Scores:
+def _scores(ranks: Sequence[RankRecords], epoch: int | None, evaluations: Sequence[Evaluation | None]) -> EpochScores:
     """Scores on an epoch's images; and on the test set, the mean over the given ranks, None if one of them has none."""
     trained = training_score(step for rank in ranks for step in rank.steps if step.epoch == epoch)
     made = [each for each in evaluations if each is not None]
     tested = made if len(made) == len(evaluations) else []
-    return Scores(
+    return EpochScores(
         training_samples=trained.samples if trained else 0,
         training_loss=trained.loss if trained else None,
         training_accuracy=trained.accuracy if trained else None,

@@ -14,7 +14,8 @@ from app.cluster.members import Member
 from app.errors import SettingError
 from app.machine.cpus import Machine, look, threads
 from app.machine.say import shown
-from app.settings.fields import IDENTITY, MOST_RANKS, MOST_THREADS, Settings
+from app.settings.averaging import MOST_RANKS
+from app.settings.fields import IDENTITY, MOST_THREADS, Settings
 
 Value = bool | int | Annotated[float, Field(allow_inf_nan=False)] | str | None
 Port = Annotated[int, Field(ge=1, le=65_535)]
@@ -65,7 +66,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Table:
+class RankTable:
     """What rank 0 answers when all have joined: who is who, and a word by which they recognise each other."""
 
     members: tuple[Member, ...]
@@ -77,7 +78,7 @@ class Table:
         return asdict(self)
 
 
-def read_table(content: object) -> Table:
+def read_table(content: object) -> RankTable:
     """Check what claims to be rank 0's table."""
     return _read(_TABLE, content)
 
@@ -125,4 +126,4 @@ def _read[Kind](reader: TypeAdapter[Kind], content: object) -> Kind:
 
 
 _CARD = TypeAdapter(Card)
-_TABLE = TypeAdapter(Table)
+_TABLE = TypeAdapter(RankTable)

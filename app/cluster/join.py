@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from app.cluster import roll_call
 from app.cluster.backends import BACKENDS
-from app.cluster.card import Card, Table, check_agreement, seat
+from app.cluster.card import Card, RankTable, check_agreement, seat
 from app.cluster.compose import not_running, where_to_read
 from app.cluster.identity import LOOPBACK, Identity, missing_error
 from app.cluster.members import Cluster, Member
@@ -72,7 +72,7 @@ def join(settings: Settings, identity: Identity, say: Say, clean_ups: CleanUps, 
 def _form(
     settings: Settings,
     identity: Identity,
-    table: Table,
+    table: RankTable,
     datagrams: socket.socket,
     values: Values | None,
     clean_ups: CleanUps,
@@ -128,7 +128,7 @@ def _open(settings: Settings, identity: Identity, say: Say) -> Registrar:
 
 def _seat_all(
     registrar: Registrar, settings: Settings, identity: Identity, card: Card, attempt: int, say: Say
-) -> Table:
+) -> RankTable:
     """Rank 0: wait until all ranks have joined, check that all want the same run, tell them who is who."""
     try:
         _await_others(registrar, settings, identity, attempt, say)
@@ -142,10 +142,10 @@ def _seat_all(
     return table
 
 
-def _assign(settings: Settings, cards: Sequence[Card], attempt: int) -> Table:
+def _assign(settings: Settings, cards: Sequence[Card], attempt: int) -> RankTable:
     settings.check_ranks(len(cards))
     check_agreement(cards)
-    return Table(seat(cards), secrets.token_hex(16), attempt)
+    return RankTable(seat(cards), secrets.token_hex(16), attempt)
 
 
 def _await_others(registrar: Registrar, settings: Settings, identity: Identity, attempt: int, say: Say) -> None:

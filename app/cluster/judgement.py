@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from app.cluster.words import LONGEST_REASON, Word
+from app.cluster.words import LONGEST_REASON, Heartbeat
 
 ANSWER_SECONDS = 5.0  # that ranks have to answer a call
 FRESH_SECONDS = 2.5  # at the end of a call, a rank that was heard so recently is not lost
@@ -11,7 +11,7 @@ STANDSTILL_PART = 0.5  # of PEER_TIMEOUT: a rank that stood still for so long ma
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LossVerdict:
     """Who is lost, and why if that is known."""
 
     lost: tuple[int, ...]
@@ -22,7 +22,7 @@ class Verdict:
 @dataclass
 class _Other:
     heard_at: float
-    word: Word
+    word: Heartbeat
     known: bool = False
     answered: bool = False  # the present call
 
@@ -46,11 +46,11 @@ class Judgement:
 
     def __init__(self, rank: int, others: Iterable[int], peer_timeout: float, now: float) -> None:
         self._rank, self._peer_timeout = rank, peer_timeout
-        self._others = {other: _Other(now, Word(other)) for other in others}
+        self._others = {other: _Other(now, Heartbeat(other)) for other in others}
         self._calls = 0
         self._call: _Call | None = None
         self._standstill, self._stood_until = 0.0, 0.0
-        self.verdict: Verdict | None = None
+        self.verdict: LossVerdict | None = None
 
     @property
     def call(self) -> int:
@@ -75,7 +75,7 @@ class Judgement:
         """The seconds for which this rank stood still not long ago."""
         return self._standstill if now - self._stood_until < self._peer_timeout + 2 * ANSWER_SECONDS else 0.0
 
-    def hear(self, word: Word, now: float) -> None:
+    def hear(self, word: Heartbeat, now: float) -> None:
         """Another rank's word has arrived."""
         if (other := self._others.get(word.rank)) is None:
             return
@@ -86,7 +86,7 @@ class Judgement:
             other.word = word
         lost = tuple(rank for rank in word.lost if rank == self._rank or rank in self._others)
         if lost and self.verdict is None:
-            self.verdict = Verdict(lost, word.reason, word.comes_again)
+            self.verdict = LossVerdict(lost, word.reason, word.comes_again)
 
     def stand_still(self, seconds: float, now: float) -> None:
         """This rank did not run until now. It cannot blame others for what it did not hear meanwhile."""
@@ -123,14 +123,14 @@ class Judgement:
         call, self._call = self._call, None
         if stalled := self._stalled(now) if call and call.must_end_in_a_verdict else {}:
             seconds = max(stalled.values())
-            self.verdict = Verdict(tuple(sorted(stalled)), f"it did not run for {seconds:.0f} s")
+            self.verdict = LossVerdict(tuple(sorted(stalled)), f"it did not run for {seconds:.0f} s")
         elif lost:
             # What will happen again explains the others' ends.
             said = sorted((self._others[rank].word for rank in lost), key=lambda word: not word.comes_again)
             why = [f"it ended: {word.ending}"[:LONGEST_REASON] for word in said if word.ending]
-            self.verdict = Verdict(tuple(lost), why[0] if why else "", any(word.comes_again for word in said))
+            self.verdict = LossVerdict(tuple(lost), why[0] if why else "", any(word.comes_again for word in said))
         elif call and call.must_end_in_a_verdict:
-            self.verdict = Verdict(())
+            self.verdict = LossVerdict(())
 
     def _stalled(self, now: float) -> dict[int, float]:
         """Ranks, this one included, that stood still for so long that the others gave up waiting, by seconds."""

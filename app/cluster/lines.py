@@ -30,7 +30,7 @@ def unpack(line: bytes) -> dict[str, Any]:
     return message
 
 
-class Lines:
+class LineConnection:
     """One end of a connection to rank 0."""
 
     def __init__(self, connection: socket.socket) -> None:

@@ -10,12 +10,12 @@ import torch.distributed as dist
 
 from app.cluster.backends import Backend
 from app.cluster.compose import where_to_read
-from app.cluster.judgement import Verdict
+from app.cluster.judgement import LossVerdict
 from app.cluster.roll_call import RollCall
 from app.errors import LockstepError, PeerLostError
 from app.machine import interfaces
 from app.machine.cpus import Machine
-from app.machine.interrupt import take_the_end
+from app.machine.interrupt import ignore_further_signals
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,17 @@ class Cluster:
         return len(self.members)
 
     @property
+    def bytes_in_order(self) -> int | None:
+        """Messages of at most this size arrive one after another; None: all."""
+        return self.backend.bytes_in_order
+
+    def group(self, ranks: int | None) -> dist.ProcessGroup:
+        """All ranks, or this many, from rank 0 up: all ranks of the cluster call this together."""
+        if ranks is None:
+            return dist.distributed_c10d._get_default_group()
+        return self.backend.group_of(range(ranks), self.rank, self.peer_timeout)
+
+    @property
     def me(self) -> Member:
         """This rank."""
         return self.members[self.rank]
@@ -81,7 +92,7 @@ class Cluster:
             self.roll_call.leave()
             self.backend.leave()
         except BaseException as error:
-            take_the_end()
+            ignore_further_signals()
             reason = [str(error).partition("\n")[0], *getattr(error, "__notes__", [])]
             self.roll_call.give_up("\n".join(reason), comes_again=getattr(error, "comes_again", False))
             raise
@@ -105,7 +116,7 @@ class Cluster:
         finally:
             self._under_way.pop()
 
-    def failure(self, verdict: Verdict, cause: str = "") -> LockstepError:
+    def failure(self, verdict: LossVerdict, cause: str = "") -> LockstepError:
         """The error with which this rank ends, given the roll call's verdict; any thread may ask."""
         during = "".join(f" during {under_way()}" for under_way in self._under_way[-1:])
         if self.me.interface not in interfaces.names():

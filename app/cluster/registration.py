@@ -5,9 +5,9 @@ import socket
 import time
 from collections.abc import Callable
 
-from app.cluster.card import Card, Table, read_table
+from app.cluster.card import Card, RankTable, read_table
 from app.cluster.identity import OVER, address_of, never
-from app.cluster.lines import Lines, NoSuchMessageError
+from app.cluster.lines import LineConnection, NoSuchMessageError
 from app.errors import JoinError, SettingError
 
 KNOCK_SECONDS = 5.0  # for one attempt to connect
@@ -47,9 +47,9 @@ class Registration:
                     ) from None
             time.sleep(PAUSE_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._connection, self._lines = connection, Lines(connection)
+        self._connection, self._lines = connection, LineConnection(connection)
 
-    def hand_in(self, seat: str, card: Card, deadline: float) -> Table:
+    def hand_in(self, seat: str, card: Card, deadline: float) -> RankTable:
         """Hand in this rank's card and wait for the table of all ranks."""
         deadline += COURTESY_SECONDS
 

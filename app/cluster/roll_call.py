@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import replace
 from selectors import EVENT_READ, DefaultSelector
 
-from app.cluster.judgement import ANSWER_SECONDS, Judgement, Verdict
+from app.cluster.judgement import ANSWER_SECONDS, Judgement, LossVerdict
 from app.cluster.stopping import Stopping
-from app.cluster.words import LARGEST, LONGEST_REASON, Word, pack, unpack
-from app.machine.interrupt import take_the_end
+from app.cluster.words import LARGEST, LONGEST_REASON, Heartbeat, pack, unpack
+from app.machine.interrupt import ignore_further_signals
 
 REPEAT_SECONDS = 0.2  # between two calls
 BEATS = 8  # signs of life within PEER_TIMEOUT
@@ -26,7 +26,7 @@ GRACE_SECONDS = 3.0  # for the training to notice a loss by itself, and to say i
 FAREWELLS = 5  # each word may be lost
 
 Address = tuple[str, int]
-Abandon = Callable[[Verdict], None]
+Abandon = Callable[[LossVerdict], None]
 
 
 def listen(address: str) -> socket.socket:
@@ -45,7 +45,7 @@ class RollCall:
     ) -> None:
         """`addresses` are those of all ranks' roll calls, by rank."""
         self._datagrams, self._addresses, self._password = datagrams, addresses, password
-        self._own = Word(rank)
+        self._own = Heartbeat(rank)
         others = [other for other in range(len(addresses)) if other != rank]
         self._judgement = Judgement(rank, others, peer_timeout, time.monotonic())
         self._beat_seconds = min(SLOWEST_BEAT_SECONDS, peer_timeout / BEATS)
@@ -64,7 +64,7 @@ class RollCall:
         threading.Thread(target=self._take_turns, args=(abandon,), name="roll call", daemon=True).start()
 
     @property
-    def loss(self) -> Verdict | None:
+    def loss(self) -> LossVerdict | None:
         """The verdict, if there is one and anybody is lost."""
         verdict = self._judgement.verdict
         return verdict if verdict and verdict.lost else None
@@ -78,14 +78,14 @@ class RollCall:
         """The ranks that have missed several beats: they may be paused, or beyond a network that failed."""
         return self._judgement.silent_since(time.monotonic() - BEATS_MISSED * self._beat_seconds)
 
-    def find_lost(self) -> Verdict:
+    def find_lost(self) -> LossVerdict:
         """After a failed operation: the ranks that are gone, not those that merely noticed."""
-        take_the_end()
+        ignore_further_signals()
         self._guarding = False
         self._failed.set()
         self._ring()
         self._decided.wait(2 * ANSWER_SECONDS)
-        return self._judgement.verdict or Verdict(())
+        return self._judgement.verdict or LossVerdict(())
 
     def leave(self) -> None:
         """This rank has finished with all others: nobody misses it any more, and it misses nobody."""
@@ -154,7 +154,7 @@ class RollCall:
             if word.call:
                 self._send(replace(self._present(), call=0, answer=word.call), word.rank)
 
-    def _present(self) -> Word:
+    def _present(self) -> Heartbeat:
         verdict = self._judgement.verdict
         return replace(
             self._own,
@@ -176,6 +176,6 @@ class RollCall:
             if rank != word.rank:
                 self._send(word, rank)
 
-    def _send(self, word: Word, rank: int) -> None:
+    def _send(self, word: Heartbeat, rank: int) -> None:
         with suppress(OSError):  # no way there at the moment: the silence that follows is what counts
             self._datagrams.sendto(pack(word, self._password), self._addresses[rank])

@@ -13,7 +13,7 @@ _Reason = Annotated[str, Field(max_length=LONGEST_REASON)]
 
 
 @dataclass(frozen=True)
-class Word:
+class Heartbeat:
     """All that a rank has to tell. Any of its words may be lost, come twice or come late."""
 
     rank: int
@@ -28,13 +28,13 @@ class Word:
     stop: Annotated[int, Field(ge=0)] = 0  # the number of steps after which it would stop; 0 if nobody has asked
 
 
-def pack(word: Word, password: str) -> bytes:
+def pack(word: Heartbeat, password: str) -> bytes:
     """A word as it travels, without what it does not say."""
     said = {name: value for name, value in asdict(word).items() if name == "rank" or value != _UNSAID[name]}
     return json.dumps([password, said]).encode()
 
 
-def unpack(datagram: bytes, password: str) -> Word | None:
+def unpack(datagram: bytes, password: str) -> Heartbeat | None:
     """Read a word; None if it comes from somebody who does not know the password, or is no word at all."""
     try:
         theirs, said = json.loads(datagram)
@@ -45,5 +45,5 @@ def unpack(datagram: bytes, password: str) -> Word | None:
         return None
 
 
-_UNSAID = {each.name: each.default for each in fields(Word)}
-_WORD = TypeAdapter(Word)
+_UNSAID = {each.name: each.default for each in fields(Heartbeat)}
+_WORD = TypeAdapter(Heartbeat)

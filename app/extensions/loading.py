@@ -10,12 +10,14 @@ from types import ModuleType
 
 from app.errors import ExtensionError, LockstepError
 from app.extensions.files import FOLDER, path_of
+from app.extensions.moved import accept_old_names
 
 
 def load(name: str, path: Path | None = None) -> ModuleType:
     """The module of extensions/NAME.py, or of another file in its place."""
     own = f"{FOLDER.name}.{name}"
     if own not in sys.modules:
+        accept_old_names()
         specification = importlib.util.spec_from_file_location(own, (path or path_of(name)).resolve())
         if specification is None or specification.loader is None:
             raise ExtensionError(f"{path_of(name)} cannot be loaded. A name ends in .py.")

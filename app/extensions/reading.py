@@ -7,7 +7,7 @@ from pathlib import Path
 from app.errors import SettingError
 from app.extensions.files import path_of
 
-MODES_ROOM = "app.sync"
+MODES_ROOMS = ("app.sync", "app.gradient_sync")  # the second in files from before
 USUAL_CHANNELS = 3
 MOST_BYTES = 1_000_000
 
@@ -95,7 +95,7 @@ def _targets(targets: Sequence[ast.expr]) -> set[str]:
 
 def _modes(tree: ast.Module) -> list[ast.ClassDef]:
     """The classes that stand on one of the program's modes, and that no other class in the file stands on."""
-    known = {local for local, room in _imported(tree) if room.startswith(MODES_ROOM)}
+    known = {local for local, room in _imported(tree) if room.startswith(MODES_ROOMS)}
     found: list[ast.ClassDef] = []
     for statement in tree.body:
         if isinstance(statement, ast.ClassDef) and known & set(map(_base, statement.bases)):

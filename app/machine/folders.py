@@ -29,7 +29,7 @@ RUN_FILE = PREPARED / "run.json"  # how `prepare` hands the run's name to the ra
 
 
 @dataclass(frozen=True)
-class HandedOver:
+class RunTicket:
     """What `prepare` tells the ranks."""
 
     run: str  # its name
@@ -38,12 +38,12 @@ class HandedOver:
     start: str = ""  # a word for this start, by which ranks that are started again know it
 
 
-def hand_over(told: HandedOver) -> None:
+def hand_over(told: RunTicket) -> None:
     """Tell the ranks which run they belong to."""
     RUN_FILE.write_text(json.dumps(asdict(told)))
 
 
-def handed_over() -> HandedOver:
+def handed_over() -> RunTicket:
     """What `prepare` has told."""
     if not RUN_FILE.is_file():
         raise SettingError("no run has been prepared here. Give the name of one.")
@@ -58,7 +58,7 @@ def handed_over() -> HandedOver:
             raise ValueError
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise DamagedError(f"{RUN_FILE} does not name a run: it was damaged. `prepare` writes it again.") from None
-    return HandedOver(run, goes_on, neighbours, start)
+    return RunTicket(run, goes_on, neighbours, start)
 
 
 def point_latest_at(run: str) -> None:

@@ -72,7 +72,7 @@ def end_now(error: str, clean_ups: CleanUps) -> NoReturn:
     _end(f"error: {error}", clean_ups, 1)
 
 
-def take_the_end() -> None:
+def ignore_further_signals() -> None:
     """From here on the process ends by its own work; if a signal or a loss has begun to end it, this never returns.
 
     So a process ends once: with one message, one report and one exit code.

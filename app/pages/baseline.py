@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from app.analysis import baseline
-from app.analysis.baseline import ENOUGH_STEPS, SPEED, Difference, measured_steps
+from app.analysis.baseline import ENOUGH_STEPS, SPEED, PartDifference, measured_steps
 from app.analysis.intervals import Interval
 from app.analysis.run import Run
 from app.analysis.words import duration
@@ -21,10 +21,10 @@ NOISE = (
 
 
 @dataclass(frozen=True)
-class _Row:
+class _ComparedRun:
     run: Run
     base: Run
-    part: Difference
+    part: PartDifference
 
     @property
     def finding(self) -> str:
@@ -43,7 +43,7 @@ class Against:
 
     def __init__(self, runs: Sequence[Run], base: Run) -> None:
         self._base = base
-        self._rows = {run: [_Row(run, base, part) for part in baseline.compare(run, base)] for run in runs}
+        self._rows = {run: [_ComparedRun(run, base, part) for part in baseline.compare(run, base)] for run in runs}
 
     def tables(self) -> list[Table]:
         """The times of a step, and what is got done."""
@@ -71,10 +71,10 @@ class Against:
         )
         return [lead, *_about_parts(parts)]
 
-    def _columns(self, own: Column[_Row], base: Column[_Row]) -> list[Column[_Row]]:
+    def _columns(self, own: Column[_ComparedRun], base: Column[_ComparedRun]) -> list[Column[_ComparedRun]]:
         """A value in both, and how it differs."""
 
-        def difference(row: _Row) -> float | None:
+        def difference(row: _ComparedRun) -> float | None:
             return row.part.difference.value if row.part.difference else None
 
         return [
@@ -87,7 +87,7 @@ class Against:
         ]
 
     def _times(self) -> Table:
-        columns: list[Column[_Row]] = [
+        columns: list[Column[_ComparedRun]] = [
             Column("run", "run", TEXT, attrgetter("run.name")),
             Column("time", "part", TEXT, lambda row: row.part.part.replace("_", " ")),
             *self._columns(
@@ -104,21 +104,21 @@ class Against:
         return Table.of("against", f"Times against {self._base.name}", columns, rows, note)
 
     def _speeds(self) -> Table:
-        def sent(row: _Row) -> float | None:
+        def sent(row: _ComparedRun) -> float | None:
             return row.run.summary.run.bytes_sent_per_step
 
-        def sent_by_base(row: _Row) -> float | None:
+        def sent_by_base(row: _ComparedRun) -> float | None:
             return row.base.summary.run.bytes_sent_per_step
 
-        def more_sent(row: _Row) -> float | None:
+        def more_sent(row: _ComparedRun) -> float | None:
             own, base = sent(row), sent_by_base(row)
             return None if own is None or base is None else own - base
 
-        def times_sent(row: _Row) -> float | None:
+        def times_sent(row: _ComparedRun) -> float | None:
             own, base = sent(row), sent_by_base(row)
             return own / base if own is not None and base else None
 
-        columns: list[Column[_Row]] = [
+        columns: list[Column[_ComparedRun]] = [
             Column("run", "run", TEXT, attrgetter("run.name")),
             *self._columns(
                 Column("its own", "own_images_per_second", DIGITS, attrgetter("part.own")),
@@ -135,7 +135,7 @@ class Against:
         return Table.of("against-speed", title, columns, rows, note)
 
 
-def _about_parts(rows: Sequence[_Row]) -> list[str]:
+def _about_parts(rows: Sequence[_ComparedRun]) -> list[str]:
     """The parts that differ, the largest difference first, and those that do not."""
     differing = [(row, row.part.difference) for row in rows if row.part.difference and row.part.beyond_noise]
     differing.sort(key=lambda each: -abs(each[1].value))
@@ -147,7 +147,7 @@ def _about_parts(rows: Sequence[_Row]) -> list[str]:
     ]
 
 
-def _name(row: _Row) -> str:
+def _name(row: _ComparedRun) -> str:
     return row.part.part.replace("_", " ")
 
 

@@ -16,7 +16,7 @@ from app.records.manifest import Participant
 
 
 @dataclass(frozen=True)
-class Samples:
+class CoreSamples:
     """What one rank used, interval by interval."""
 
     ends: Numbers  # on the clock of all ranks
@@ -48,7 +48,7 @@ class Host:
 
     name: str
     cpus: float  # its cores, or the ranks' quotas where those are less
-    ranks: list[Samples]
+    ranks: list[CoreSamples]
 
     @property
     def used(self) -> float:
@@ -75,7 +75,7 @@ def hosts_of(run: Run) -> list[Host]:
         Host(
             f"host {boot_id[:8]}",
             sum(each.fair_share_cpus for each in ranks),
-            [Samples.of(run.ranks[each.rank]) for each in ranks],
+            [CoreSamples.of(run.ranks[each.rank]) for each in ranks],
         )
         for boot_id, ranks in there.items()
     ]

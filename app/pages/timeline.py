@@ -17,7 +17,7 @@ from app.pages.drawing import Missing
 from app.pages.pieces import UNDIVIDED, buffers_given, pieces
 from app.pages.table import digits
 from app.pages.tooltips import explain
-from app.records.lines import Message, Step
+from app.records.lines import OverlappedMessage, Step
 
 THICK, THIN = 0.5, 0.14  # of a row
 BELOW = 0.36  # from the middle of a row to the messages under it
@@ -75,7 +75,7 @@ class _Panel:
         begun = [rank.on_common_clock(step.at_seconds) for rank, step in zip(self.ranks, self.steps, strict=True)]
         for row, (began, step) in enumerate(zip(begun, self.steps, strict=True)):
             parts = pieces(step, [moment - began for moment in self.given], moves_parameters=self.moves_parameters)
-            _Row(axes, row, step, began - min(begun), unit, scale).draw(parts)
+            _StepRow(axes, row, step, began - min(begun), unit, scale).draw(parts)
         starts = scale * (np.array(begun) - min(begun))
         ends = starts + scale * np.array([step.seconds for step in self.steps])
         for edges in (starts, ends):
@@ -89,7 +89,7 @@ class _Panel:
 
 
 @dataclass(frozen=True)
-class _Row:
+class _StepRow:
     """A step of a rank, begun so many seconds after the first rank's."""
 
     axes: Axes
@@ -128,7 +128,7 @@ def _seconds(steps: Sequence[Step]) -> float:
     return max(step.seconds for step in steps)
 
 
-def _hidden(step: Step) -> Iterator[tuple[int, Message, float]]:
+def _hidden(step: Step) -> Iterator[tuple[int, OverlappedMessage, float]]:
     """The messages behind backward, each with its number and the moment until which it was hidden."""
     ended = max((end for phase, _, end in pieces(step) if phase == "backward"), default=0.0)
     for number, bucket in enumerate(step.buckets or ()):

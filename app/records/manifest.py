@@ -20,7 +20,7 @@ Setting = bool | int | float | Text | None
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """What a run will do."""
 
     epochs: Positive  # the last one may be cut short by MAX_STEPS
@@ -123,7 +123,7 @@ class Manifest:
     started_at: Text
     world_size: Positive
     settings: dict[Text, Setting]  # by name in small letters
-    plan: Plan
+    plan: TrainingPlan
     dataset: Text
     parameters: Count
     gradient_bytes: Count

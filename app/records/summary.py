@@ -39,7 +39,7 @@ class Shares:
 
 
 @dataclass(frozen=True)
-class Scores:
+class EpochScores:
     """How well a model did on an epoch's images, each as it classified it then, and on the test set afterwards."""
 
     training_samples: int
@@ -55,7 +55,7 @@ class _Numbered:
 
 
 @dataclass(frozen=True)
-class Epoch(Scores, _Numbered):
+class Epoch(EpochScores, _Numbered):
     """The scores of an epoch."""
 
 

@@ -15,7 +15,7 @@ from app.errors import DamagedError, LockstepError
 from app.machine import folders
 from app.machine.cpus import boot_id
 from app.machine.durable import seal, unseal, write_durably
-from app.records import lines
+from app.records import journal
 from app.records.lines import Step
 from app.records.manifest import Manifest
 from app.records.places import ATTEMPTS
@@ -47,7 +47,6 @@ class Begun:
 
     @property
     def folder(self) -> Path:
-        """Where its records are."""
         return folders.RESULTS / self.run
 
 
@@ -120,7 +119,7 @@ def diagnosis(run_folder: Path) -> str:
 def _last_steps(run_folder: Path, attempts: Iterable[int]) -> Iterator[int | None]:
     ends: dict[int, int] = {}
     with suppress(DamagedError):  # or missing
-        for record in lines.read(run_folder, 0):
+        for record in journal.read(run_folder, 0):
             if isinstance(record, Step):
                 ends[record.attempt] = record.step
     yield from map(ends.get, attempts)
@@ -132,7 +131,7 @@ def everyone_has_finished(run_folder: Path) -> bool:
         ranks = range(Manifest.read(run_folder).world_size)
     except (OSError, ValueError):
         return False
-    return all(lines.ends_well(run_folder, rank) for rank in ranks)
+    return all(journal.ends_well(run_folder, rank) for rank in ranks)
 
 
 def _read(run_folder: Path) -> list[Attempt]:

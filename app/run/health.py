@@ -8,7 +8,7 @@ from pathlib import Path
 
 from app.cluster import compose
 from app.cluster.members import Cluster
-from app.records.lines import Recorder
+from app.records.journal import Recorder
 
 FILE = Path("/tmp/health")  # noqa: S108  # in a container of its own, whose /tmp is new at each start
 LOOK_SECONDS = 1.0

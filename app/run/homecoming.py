@@ -9,7 +9,7 @@ import torch
 from app.cluster.members import Cluster
 from app.cluster.wire.communicator import Communicator
 from app.machine.folders import file_to_replace
-from app.records.lines import path_of
+from app.records.journal import path_of
 
 HOME = 0  # the rank that makes the report
 CHUNK_BYTES = 2**22  # of a file, before it is compressed

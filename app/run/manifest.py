@@ -21,8 +21,7 @@ from app.records.manifest import Image, Link, Manifest, ModeCost, Participant, V
 from app.settings.fields import Settings
 from app.sync.contract import size_of
 from app.sync.modes import mode_class
-from app.sync.schedules.patterns import NOTHING
-from app.sync.schedules.sizes import Cost, Size
+from app.sync.schedules.costs import NOTHING, Cost, Size
 from app.training.loop import Job
 
 # Given to the ranks of one run alone: another run with the same settings has its own.

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from app.errors import ExtensionError, SettingError
-from app.extensions import reading
+from app.extensions import moved, reading
+from app.extensions.files import path_of
 from app.machine import folders
 from app.machine.cpus import look
-from app.machine.folders import PREPARED, RESULTS, HandedOver
+from app.machine.folders import PREPARED, RESULTS, RunTicket
 from app.machine.interrupt import CleanUps
 from app.machine.say import Say
 from app.modes import MODES
@@ -26,6 +27,9 @@ def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps, 
     """Do everything that has to be done once, for any number of ranks: on machines without rank 0, the data alone."""
     settings.check_machine(len(look().cores))
     check_own(settings)
+    for name in settings.own.values():
+        for notice in moved.notices(path_of(name), path_of(name)):
+            say(notice)
     try:
         _make_data(settings, say, clean_ups)
     except ExtensionError as error:
@@ -36,7 +40,7 @@ def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps, 
         return
     going_on = resume.choose(settings, say)
     run = going_on or open_run(settings.run_name)
-    folders.hand_over(HandedOver(run, going_on is not None, neighbours, secrets.token_hex(8)))
+    folders.hand_over(RunTicket(run, going_on is not None, neighbours, secrets.token_hex(8)))
     also = f", COMPRESSION={settings.compression}" if settings.compression != "none" else ""
     also += f", SYNC_EVERY={settings.sync_every}" if settings.sync_every else ""
     goes_on = f" (it goes on at step {newest_commit(RESULTS / run)}; RESUME=never begins a new run)" if going_on else ""

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from app.machine import folders
-from app.records.lines import Step, parse, path_of
+from app.records.journal import path_of
+from app.records.lines import Step, parse
 from app.records.manifest import Manifest
 
 REFRESH_SECONDS = 0.5

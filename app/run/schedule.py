@@ -22,7 +22,6 @@ MEGA = 1e6
 
 
 def show(settings: Settings, say: Say) -> None:
-    """Print it."""
     for line in _lines(settings):
         say(line)
 

@@ -1,13 +1,24 @@
-"""What the settings about averaging allow together: the exchange, the compressor, the cadence, the wire's precision."""
+"""How ranks average: the mode, the compressor, the cadence and the wire's precision, and what fits together."""
 
+import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from app.errors import SettingError
 from app.modes import ANY_WIRE_PRECISION, EXCHANGES, FITS, MODES, PLAIN_EXCHANGE
+from app.settings import forms
 
-if TYPE_CHECKING:
-    from app.settings.fields import Settings
+CompressionName = Literal["none", "top_k", "random_k", "sign", "power_sgd"]
+WirePrecision = Literal["fp32", "bf16", "fp16"]
+Switch = Literal["on", "off"]
+
+# PyTorch computes with these numbers in single precision, which ends at 3.4e38; the rest is room for products.
+LEAST_FACTOR, MOST_FACTOR = 1e-30, 1e30
+MOST_RANKS = 65_536
+MOST_STEPS = 1_000_000_000  # twelve days of the fastest steps, which take a millisecond
+SEED_LIMIT = 2**63 - 1
 
 # Each parameter, and what it is a parameter of.
 PARAMETERS = {
@@ -33,20 +44,116 @@ WHY_ONLY = {
 OF_AVERAGING = (*PARAMETERS, "compression", "sync_every", "outer_learning_rate", "outer_momentum")
 
 
-def fill_in(values: dict[str, Any]) -> None:
-    """Choose the exchange where only a compressor or a cadence is given."""
-    compression = values.get("compression") or "none"
-    if not values.get("sync_mode") and (compression != "none" or values.get("sync_every")):
-        values["sync_mode"] = FITS.get(str(compression), (PLAIN_EXCHANGE,))[0]
+class AveragingSettings(BaseModel):
+    """What a mode, a compressor and a cadence need to know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    sync_mode: Annotated[str, AfterValidator(forms.SYNC_MODE)] = Field(
+        "ddp",
+        description="how the ranks average their gradients [ddp; with COMPRESSION or SYNC_EVERY flat_all_reduce, with "
+        "top_k gathered_all_reduce, with sign parameter_server]",
+    )
+    compression: CompressionName = Field(
+        "none",
+        description="what each rank sends in place of its gradients: top_k the largest ones, random_k some that all "
+        "ranks draw alike, sign one bit each for a vote, power_sgd two thin matrices for each large one",
+    )
+    compression_ratio: float = Field(
+        0.01, ge=1e-9, le=1, description="share of the gradients that top_k and random_k send"
+    )
+    compression_rank: int = Field(4, ge=1, le=4096, description="columns of power_sgd's thin matrices")
+    error_feedback: Switch = Field(
+        "on", description="whether top_k and power_sgd add what they left out to the next step's gradients"
+    )
+    sync_every: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_STEPS,
+        description="average the parameters after every N steps, and none of the gradients [gradients in each step]",
+    )
+    outer_learning_rate: float = Field(
+        1,
+        ge=LEAST_FACTOR,
+        le=MOST_FACTOR,
+        description="with SYNC_EVERY: how far the parameters move towards their average; 1 takes it as it is",
+    )
+    outer_momentum: float = Field(
+        0,
+        ge=0,
+        lt=1,
+        description="with SYNC_EVERY: Nesterov's momentum of that move; DiLoCo has 0.9, and a rate of 0.7",
+    )
+    bucket_bytes: int | None = Field(
+        None,
+        ge=1,
+        le=2**40,
+        description="size of the buckets of ddp and bucketed_all_reduce [4 MiB; for ddp PyTorch's own choice, 25 MiB "
+        "and the first one 1 MiB]",
+    )
+    group_size: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_RANKS,
+        description="ranks in each group of hierarchical; it divides the number of ranks [the largest divisor up to "
+        "the square root]",
+    )
+    shards: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_RANKS,
+        description="shards of parameter_server, each served by a rank; at most as many as ranks [as many as ranks]",
+    )
+    wire_precision: WirePrecision = Field(
+        "fp32",
+        description=f"number format of gradients on the wire, for {', '.join(ANY_WIRE_PRECISION[1:])}: bf16 and fp16 "
+        "send half the bytes, and add up in fp32",
+    )
+    log_every: int = Field(
+        20, ge=1, le=MOST_STEPS, description="print the loss, and measure rounding on the wire, every N steps"
+    )
+    seed: int = Field(
+        1, ge=0, le=SEED_LIMIT, description="fixes the initial parameters, the order of the samples, the augmentation"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def fill_in(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Choose the exchange where only a compressor or a cadence is given."""
+        compression = values.get("compression") or "none"
+        if not values.get("sync_mode") and (compression != "none" or values.get("sync_every")):
+            values["sync_mode"] = FITS.get(str(compression), (PLAIN_EXCHANGE,))[0]
+        return values
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Refuse what would be ignored, and what does not fit."""
+        for problem in (*_idle(self), *_about_exchange(self), *_about_wire(self)):
+            raise problem
+
+    def check_ranks(self, world_size: int) -> None:
+        """Refuse groups and shards that so many ranks cannot form."""
+        if self.group_size is not None and world_size % self.group_size:
+            allowed = ", ".join(str(size) for size in range(1, world_size + 1) if world_size % size == 0)
+            raise SettingError(
+                f"GROUP_SIZE={self.group_size} with {world_size} rank(s): not allowed, groups must be of equal size. "
+                f"Allowed: {allowed}."
+            )
+        if self.shards is not None and self.shards > world_size:
+            raise SettingError(
+                f"SHARDS={self.shards} with {world_size} rank(s): not allowed, each shard is served by a rank of its "
+                f"own. Allowed: 1 to {world_size}."
+            )
+
+    def group_size_of(self, world_size: int) -> int:
+        """Ranks in each group."""
+        return self.group_size or max(size for size in range(1, math.isqrt(world_size) + 1) if world_size % size == 0)
+
+    def shards_of(self, world_size: int) -> int:
+        """How many ranks serve a shard."""
+        return self.shards or world_size
 
 
-def check(settings: "Settings") -> None:
-    """Refuse what would be ignored, and what does not fit."""
-    for problem in (*_idle(settings), *_about_exchange(settings), *_about_wire(settings)):
-        raise problem
-
-
-def _idle(settings: "Settings") -> Iterator[SettingError]:
+def _idle(settings: AveragingSettings) -> Iterator[SettingError]:
     """What would be ignored."""
     given = settings.model_fields_set
     for name, (whose, allowed) in PARAMETERS.items():
@@ -64,7 +171,7 @@ def _idle(settings: "Settings") -> Iterator[SettingError]:
             )
 
 
-def _about_exchange(settings: "Settings") -> Iterator[SettingError]:
+def _about_exchange(settings: AveragingSettings) -> Iterator[SettingError]:
     """A compressor or a cadence that the mode does not fit. Modes from elsewhere are looked at when they are loaded."""
     mode, compression, every = settings.sync_mode, settings.compression, settings.sync_every
     fitting = FITS.get(compression, EXCHANGES)
@@ -82,7 +189,7 @@ def _about_exchange(settings: "Settings") -> Iterator[SettingError]:
         )
 
 
-def _about_wire(settings: "Settings") -> Iterator[SettingError]:
+def _about_wire(settings: AveragingSettings) -> Iterator[SettingError]:
     """Half precision where it could not be, or would spoil what is asked for."""
     wire = settings.wire_precision
     if wire == "fp32":
@@ -96,29 +203,4 @@ def _about_wire(settings: "Settings") -> Iterator[SettingError]:
         yield SettingError(
             f"WIRE_PRECISION={wire} with SYNC_MODE={settings.sync_mode}: not allowed, this mode sends gradients as "
             f"they are. Allowed: WIRE_PRECISION=fp32, or SYNC_MODE={', '.join(ANY_WIRE_PRECISION[1:])}."
-        )
-    if settings.precision == "fp64":
-        yield SettingError(
-            f"WIRE_PRECISION={wire} with PRECISION=fp64: not allowed, rounding on the wire would spoil the proofs that "
-            "fp64 is for. Allowed: WIRE_PRECISION=fp32, or PRECISION=fp32, bf16."
-        )
-    if settings.backend == "mpi":
-        yield SettingError(
-            f"WIRE_PRECISION={wire} with BACKEND=mpi: not allowed, PyTorch's MPI carries no numbers of 16 bits. "
-            "Allowed: WIRE_PRECISION=fp32, or BACKEND=gloo."
-        )
-
-
-def check_ranks(settings: "Settings", world_size: int) -> None:
-    """Refuse groups and shards that so many ranks cannot form."""
-    if settings.group_size is not None and world_size % settings.group_size:
-        allowed = ", ".join(str(size) for size in range(1, world_size + 1) if world_size % size == 0)
-        raise SettingError(
-            f"GROUP_SIZE={settings.group_size} with {world_size} rank(s): not allowed, groups must be of equal size. "
-            f"Allowed: {allowed}."
-        )
-    if settings.shards is not None and settings.shards > world_size:
-        raise SettingError(
-            f"SHARDS={settings.shards} with {world_size} rank(s): not allowed, each shard is served by a rank of its "
-            f"own. Allowed: 1 to {world_size}."
         )

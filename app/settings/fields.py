@@ -1,16 +1,15 @@
 """Every setting: its name, its default, its meaning and its bounds."""
 
-import math
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.errors import SettingError
 from app.extensions import files
 from app.machine.say import shown
-from app.modes import ANY_WIRE_PRECISION
-from app.settings import averaging, forms, kinds
+from app.settings import forms, kinds
+from app.settings.averaging import LEAST_FACTOR, MOST_FACTOR, MOST_RANKS, MOST_STEPS, AveragingSettings
 from app.settings.link_rates import read_rate_by_rank
 
 ModelName = str
@@ -18,28 +17,20 @@ DatasetName = str
 Evaluation = Literal["sharded", "every_rank", "never"]
 BatchNormName = Literal["local", "synchronised"]
 Precision = Literal["fp32", "bf16", "fp64"]
-WirePrecision = Literal["fp32", "bf16", "fp16"]
 MemoryFormat = Literal["mixed", "contiguous", "channels_last"]
 LearningRateScaling = Literal["none", "linear"]
 ScheduleName = Literal["constant", "cosine", "step"]
 LinkCheck = Literal["strict", "warn", "off"]
 BackendName = Literal["gloo", "mpi"]
 Shuffle = Literal["every_epoch", "once"]
-CompressionName = Literal["none", "top_k", "random_k", "sign", "power_sgd"]
-Switch = Literal["on", "off"]
 
 DEFAULT_DATASETS: dict[ModelName, DatasetName] = {"vgg11": "shapes", "lenet5": "digits", "resnet18": "shapes"}
 DEFAULT_DATASET = "shapes"  # of a user's own model
 DEFAULT_GLOBAL_BATCH_SIZE = 256
 DEFAULT_TRACE_STEPS = 200
-SEED_LIMIT = 2**63 - 1
 
-# PyTorch computes with these numbers in single precision, which ends at 3.4e38; the rest is room for products.
-LEAST_FACTOR, MOST_FACTOR = 1e-30, 1e30
 MOST_SAMPLES = 1_000_000  # no data set has more than 60,000
 MOST_EPOCHS = 1_000_000
-MOST_RANKS = 65_536
-MOST_STEPS = 1_000_000_000  # twelve days of the fastest steps, which take a millisecond
 
 _BUILT_IN = {"SYNC_MODE": forms.SYNC_MODE, "MODEL": forms.MODEL, "DATASET": forms.DATASET}
 
@@ -73,68 +64,13 @@ IDENTITY = frozenset(
 )
 
 
-class Settings(BaseSettings):
+class Settings(AveragingSettings, BaseSettings):
     """All settings of a run, read once and never changed; a field's name in capitals is its variable."""
 
     model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True, extra="ignore", allow_inf_nan=False)
 
-    sync_mode: Annotated[str, AfterValidator(forms.SYNC_MODE)] = Field(
-        "ddp",
-        description="how the ranks average their gradients [ddp; with COMPRESSION or SYNC_EVERY flat_all_reduce, with "
-        "top_k gathered_all_reduce, with sign parameter_server]",
-    )
-    compression: CompressionName = Field(
-        "none",
-        description="what each rank sends in place of its gradients: top_k the largest ones, random_k some that all "
-        "ranks draw alike, sign one bit each for a vote, power_sgd two thin matrices for each large one",
-    )
-    compression_ratio: float = Field(
-        0.01, ge=1e-9, le=1, description="share of the gradients that top_k and random_k send"
-    )
-    compression_rank: int = Field(4, ge=1, le=4096, description="columns of power_sgd's thin matrices")
-    error_feedback: Switch = Field(
-        "on", description="whether top_k and power_sgd add what they left out to the next step's gradients"
-    )
-    sync_every: int | None = Field(
-        None,
-        ge=1,
-        le=MOST_STEPS,
-        description="average the parameters after every N steps, and none of the gradients [gradients in each step]",
-    )
-    outer_learning_rate: float = Field(
-        1,
-        ge=LEAST_FACTOR,
-        le=MOST_FACTOR,
-        description="with SYNC_EVERY: how far the parameters move towards their average; 1 takes it as it is",
-    )
-    outer_momentum: float = Field(
-        0,
-        ge=0,
-        lt=1,
-        description="with SYNC_EVERY: Nesterov's momentum of that move; DiLoCo has 0.9, and a rate of 0.7",
-    )
     backend: BackendName = Field(
         "gloo", description="what carries the messages: gloo, or mpi, which is OpenMPI under mpirun"
-    )
-    bucket_bytes: int | None = Field(
-        None,
-        ge=1,
-        le=2**40,
-        description="size of the buckets of ddp and bucketed_all_reduce [4 MiB; for ddp PyTorch's own choice, 25 MiB "
-        "and the first one 1 MiB]",
-    )
-    group_size: int | None = Field(
-        None,
-        ge=1,
-        le=MOST_RANKS,
-        description="ranks in each group of hierarchical; it divides the number of ranks [the largest divisor up to "
-        "the square root]",
-    )
-    shards: int | None = Field(
-        None,
-        ge=1,
-        le=MOST_RANKS,
-        description="shards of parameter_server, each served by a rank; at most as many as ranks [as many as ranks]",
     )
     model: Annotated[ModelName, AfterValidator(forms.MODEL)] = Field("vgg11", description="the network to train")
     dataset: Annotated[DatasetName | None, AfterValidator(forms.DATASET)] = Field(
@@ -181,9 +117,6 @@ class Settings(BaseSettings):
     )
     momentum: float = Field(0.9, ge=0, lt=1, description="SGD's momentum")
     weight_decay: float = Field(0.0001, ge=0, le=MOST_FACTOR, description="SGD's weight decay")
-    seed: int = Field(
-        1, ge=0, le=SEED_LIMIT, description="fixes the initial parameters, the order of the samples, the augmentation"
-    )
     batch_norm: BatchNormName = Field(
         "local", description="statistics over each rank's part of the batch (local) or the global batch (synchronised)"
     )
@@ -192,17 +125,11 @@ class Settings(BaseSettings):
         description="number format: bf16 computes layers in bfloat16 and keeps parameters and gradients in fp32; "
         "fp64 is for proofs",
     )
-    wire_precision: WirePrecision = Field(
-        "fp32",
-        description=f"number format of gradients on the wire, for {', '.join(ANY_WIRE_PRECISION[1:])}: bf16 and fp16 "
-        "send half the bytes, and add up in fp32",
-    )
     memory_format: MemoryFormat | None = Field(
         None,
         description="layout of the images in memory: channels_last, contiguous, or mixed, which has the last layers' "
         "small images contiguous [mixed; contiguous for fp64, images of one channel and your own models]",
     )
-    log_every: int = Field(20, ge=1, le=MOST_STEPS, description="print the loss every N steps")
     evaluate: Evaluation = Field(
         "sharded",
         description="test after each epoch: sharded divides the test set among the ranks; every_rank tests all of it "
@@ -322,15 +249,9 @@ class Settings(BaseSettings):
                 raise ValueError("not a text that a setting can be")
         return value
 
-    @model_validator(mode="before")
-    @classmethod
-    def fill_in(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Choose what follows from other settings."""
-        averaging.fill_in(values)
-        return values
-
     def model_post_init(self, context: Any, /) -> None:
         """Check what concerns more than one setting."""
+        super().model_post_init(context)
         given = self.model_fields_set
         if {"global_batch_size", "batch_size_per_rank"} <= given:
             raise SettingError(
@@ -349,7 +270,7 @@ class Settings(BaseSettings):
             )
         self._check_own()
         self._check_nodes()
-        averaging.check(self)
+        self._check_wire()
         if "slow_factor" in given and self.slow_rank is None:
             raise SettingError(f"SLOW_FACTOR={self.slow_factor:g} without SLOW_RANK. Set SLOW_RANK, or unset both.")
         if ranks := self.world_size or self.ranks_started:
@@ -379,10 +300,24 @@ class Settings(BaseSettings):
                 "Unset WORLD_SIZE."
             )
 
+    def _check_wire(self) -> None:
+        """Refuse half precision where it would spoil what is asked for, or cannot be sent."""
+        wire = self.wire_precision
+        if wire != "fp32" and self.precision == "fp64":
+            raise SettingError(
+                f"WIRE_PRECISION={wire} with PRECISION=fp64: not allowed, rounding on the wire would spoil the proofs "
+                "that fp64 is for. Allowed: WIRE_PRECISION=fp32, or PRECISION=fp32, bf16."
+            )
+        if wire != "fp32" and self.backend == "mpi":
+            raise SettingError(
+                f"WIRE_PRECISION={wire} with BACKEND=mpi: not allowed, PyTorch's MPI carries no numbers of 16 bits. "
+                "Allowed: WIRE_PRECISION=fp32, or BACKEND=gloo."
+            )
+
     def check_ranks(self, world_size: int) -> None:
         """Refuse settings of ranks that do not exist, once the number of ranks is known."""
         self._check_scaled_rate(world_size)
-        averaging.check_ranks(self, world_size)
+        super().check_ranks(world_size)
         rates = read_rate_by_rank(self.link_rate_by_rank) if self.link_rate_by_rank else {}
         named = [("LINK_RATE_BY_RANK", rank) for rank in rates] + [("SLOW_RANK", self.slow_rank)]
         for name, rank in named:
@@ -443,14 +378,6 @@ class Settings(BaseSettings):
     def order_of(self, epoch: int) -> int:
         """The epoch whose order of the samples this one takes."""
         return epoch if self.shuffle == "every_epoch" else 0
-
-    def group_size_of(self, world_size: int) -> int:
-        """Ranks in each group."""
-        return self.group_size or max(size for size in range(1, math.isqrt(world_size) + 1) if world_size % size == 0)
-
-    def shards_of(self, world_size: int) -> int:
-        """How many ranks serve a shard."""
-        return self.shards or world_size
 
     def global_batch(self, world_size: int) -> int:
         """Samples per step over all ranks."""

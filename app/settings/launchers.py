@@ -27,14 +27,14 @@ HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True)
-class Said:
+class Sourced:
     """A setting's value, and where it comes from, as people write it."""
 
     value: str
     source: str
 
 
-Place = dict[str, Said]  # by setting
+Place = dict[str, Sourced]  # by setting
 
 
 def find(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
@@ -54,9 +54,9 @@ def find(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str
 
 def _given(options: Mapping[str, str], environment: Mapping[str, str]) -> Place:
     place: Place = {}
-    named = {name.lower(): Said(value, f"{name}={shown(value)}") for name, value in environment.items() if value}
+    named = {name.lower(): Sourced(value, f"{name}={shown(value)}") for name, value in environment.items() if value}
     for setting, option in OPTIONS.items():
-        both = [Said(options[setting], f"{option} {shown(options[setting])}")] if setting in options else []
+        both = [Sourced(options[setting], f"{option} {shown(options[setting])}")] if setting in options else []
         both += [named[setting]] if setting in named else []
         for each in both[1:]:
             _refuse_unequal(both[0], each)
@@ -70,14 +70,14 @@ def _beside_the_agent(given: Place) -> Place:
     if said is None or not said.value.isdecimal():
         return {}
     port = int(said.value)
-    return {"master_port": Said(str(port + 1 if port < LAST_PORT else port - 1), f"beside torchrun's {said.source}")}
+    return {"master_port": Sourced(str(port + 1 if port < LAST_PORT else port - 1), f"beside torchrun's {said.source}")}
 
 
 def _of_openmpi(environment: Mapping[str, str]) -> Place:
     place = dict(_named(environment, rank=["OMPI_COMM_WORLD_RANK"], world_size=["OMPI_COMM_WORLD_SIZE"]))
     size = place.get("world_size")
     if size and size.value == environment.get("OMPI_COMM_WORLD_LOCAL_SIZE"):
-        place["master_addr"] = Said(LOOPBACK, f"OMPI_COMM_WORLD_LOCAL_SIZE={size.value}")
+        place["master_addr"] = Sourced(LOOPBACK, f"OMPI_COMM_WORLD_LOCAL_SIZE={size.value}")
     return place if "rank" in place else {}
 
 
@@ -87,24 +87,24 @@ def _of_slurm(environment: Mapping[str, str]) -> Place:
         return {}
     hosts = dict(_named(environment, hosts=["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"]))
     if said := hosts.get("hosts"):
-        place["master_addr"] = Said(first_host(said), said.source)
+        place["master_addr"] = Sourced(first_host(said), said.source)
     job, step = (environment.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
     if job.isdecimal():
         number = int(job) + BETWEEN_STEPS * (int(step) if step.isdecimal() else 0)
-        place["master_port"] = Said(str(FIRST_PORT + number % PORTS), f"SLURM_JOB_ID={job}")
+        place["master_port"] = Sourced(str(FIRST_PORT + number % PORTS), f"SLURM_JOB_ID={job}")
     return place
 
 
-def _named(environment: Mapping[str, str], **names: list[str]) -> Iterator[tuple[str, Said]]:
+def _named(environment: Mapping[str, str], **names: list[str]) -> Iterator[tuple[str, Sourced]]:
     """Each setting with the first of its variables that is set."""
     for setting, variables in names.items():
         for name in variables:
             if value := environment.get(name):
-                yield setting, Said(value, f"{name}={shown(value)}")
+                yield setting, Sourced(value, f"{name}={shown(value)}")
                 break
 
 
-def first_host(said: Said) -> str:
+def first_host(said: Sourced) -> str:
     """The first host of a list as Slurm writes it: n01 of n[01-03,7],m2."""
     group = GROUP.match(said.value)
     first = group[0] if group else ""
@@ -131,7 +131,7 @@ def _check_agreement(given: Place, launcher: Place) -> None:
             _refuse_unequal(given[setting], launcher[setting])
 
 
-def _refuse_unequal(one: Said, other: Said) -> None:
+def _refuse_unequal(one: Sourced, other: Sourced) -> None:
     numbers = one.value.isdecimal() and other.value.isdecimal()
     if (int(one.value) != int(other.value)) if numbers else (one.value != other.value):
         raise SettingError(f"{one.source}, but {other.source}: they contradict each other. Unset one of them.")

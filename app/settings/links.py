@@ -8,7 +8,7 @@ from app.settings.link_rates import read_delay, read_loss, read_rate, read_rate_
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedLink:
     """One rank's link; None where nothing is asked."""
 
     bits_per_second: float | None = None  # in each direction, headers included
@@ -34,4 +34,4 @@ class Asked:
 
     def __bool__(self) -> bool:
         """Whether anything is asked."""
-        return self != Asked()
+        return self != RequestedLink()

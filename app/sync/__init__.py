@@ -1,30 +1,65 @@
-"""Every way to average: a mode, a compressor around it, a cadence around both."""
+"""Every way to average: a mode, a compressor around it, a cadence around both; also for a training loop of your own."""
 
 from collections.abc import Sequence
 
+from pydantic import ValidationError
 from torch import nn
 
-from app.cluster.wire.communicator import Communicator
+from app.cluster.wire.communicator import Communicator as Communicator
 from app.errors import SettingError
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings as AveragingSettings
+from app.settings.explanations import explain
 from app.sync import modes
 from app.sync.compressors import compressed
 from app.sync.compressors.compressed import Compressed
-from app.sync.contract import GradientSync
-from app.sync.exchange import Exchange
+from app.sync.contract import GradientSync as GradientSync
+from app.sync.contract import gradients_of as gradients_of
+from app.sync.exchange import Exchange as Exchange
+from app.sync.modes.gather_scatter import STAR as STAR
+from app.sync.modes.ring_all_reduce import RING as RING
 from app.sync.periodic import Periodic
-from app.sync.schedules.sizes import Cost
+from app.sync.rounds import Scheduled as Scheduled
+from app.sync.schedules.costs import ALL_REDUCE as ALL_REDUCE
+from app.sync.schedules.costs import Cost as Cost
+from app.sync.schedules.costs import Size as Size
+from app.sync.schedules.schedule import Message as Message
+from app.sync.schedules.schedule import Schedule as Schedule
+from app.sync.schedules.schedule import cut as cut
+from app.sync.synchroniser import Synchroniser as Synchroniser
 
 
-def cost_of(settings: Settings, parameters: Sequence[nn.Parameter]) -> Cost:
+def create(mode: str | type[GradientSync], communicator: Communicator, **options: object) -> Synchroniser:
+    """A mode for a training loop of your own, by its name or as a class of yours.
+
+    Options are the settings about averaging in lower case, such as `wire_precision="bf16"` or `compression="top_k"`.
+    Nothing is read from the environment.
+    """
+    if unknown := sorted(options.keys() - AveragingSettings.model_fields.keys() | options.keys() & {"sync_mode"}):
+        allowed = ", ".join(name for name in AveragingSettings.model_fields if name != "sync_mode")
+        raise TypeError(f"create() has no option {', '.join(unknown)}. Choose from: {allowed}.")
+    given = {"sync_mode": mode, **options} if isinstance(mode, str) else options
+    try:
+        settings = AveragingSettings.model_validate(given)
+    except ValidationError as error:
+        raise SettingError("\n".join(explain(detail) for detail in error.errors())) from None
+    settings.check_ranks(communicator.world_size)
+    kind = modes.mode_class(mode) if isinstance(mode, str) else mode
+    return Synchroniser(_around(kind(communicator, settings), communicator, settings), communicator)
+
+
+def from_settings(settings: AveragingSettings, communicator: Communicator) -> GradientSync:
+    """Put together what the settings ask for."""
+    return _around(modes.create(settings, communicator), communicator, settings)
+
+
+def cost_of(settings: AveragingSettings, parameters: Sequence[nn.Parameter]) -> Cost:
     """The formulas of a step in which ranks average, without ranks to ask."""
     mode = modes.mode_class(settings.sync_mode)
     return mode.cost_of(settings) if settings.compression == "none" else compressed.cost_of(mode, settings, parameters)
 
 
-def create(settings: Settings, communicator: Communicator) -> GradientSync:
-    """Put together what the settings ask for: the mode, the compressor around it, the cadence around both."""
-    mode = modes.create(settings, communicator)
+def _around(mode: GradientSync, communicator: Communicator, settings: AveragingSettings) -> GradientSync:
+    """The compressor around the mode, the cadence around both."""
     if settings.compression == "none" and settings.sync_every is None:
         return mode
     if not isinstance(mode, Exchange):

@@ -9,9 +9,8 @@ import torch
 from torch import nn
 
 from app.cluster.wire.communicator import Communicator, Passage
-from app.settings.fields import Settings, WirePrecision
-from app.sync.schedules.patterns import NOTHING
-from app.sync.schedules.sizes import Cost, Size
+from app.settings.averaging import AveragingSettings, WirePrecision
+from app.sync.schedules.costs import NOTHING, Cost, Size
 
 HALF_BYTES = 2  # of a number in bf16 or fp16
 
@@ -49,9 +48,9 @@ class GradientSync(ABC):
     """Whether all communication happens inside `synchronise`, where it can be timed."""
 
     settles: ClassVar[bool] = False
-    """Whether its first step is unlike all others, so that a run that goes on takes one for practice first."""
+    """Whether its first step differs from all others, so that a resumed run takes a practice step first."""
 
-    def __init__(self, communicator: Communicator, settings: Settings) -> None:
+    def __init__(self, communicator: Communicator, settings: AveragingSettings) -> None:
         """Send everything through this communicator."""
         self._communicator, self._settings = communicator, settings
 
@@ -77,26 +76,13 @@ class GradientSync(ABC):
             raise ValueError(f"{type(self).__name__} remembers nothing, and was given {', '.join(state)}")
 
     @classmethod
-    def cost_of(cls, settings: Settings) -> Cost:
+    def cost_of(cls, settings: AveragingSettings) -> Cost:
         """The formulas with these settings, for a mode that they change."""
         return cls.cost
 
     def cost_for(self, parameters: Sequence[nn.Parameter]) -> Cost:
         """The formulas for the gradients of these parameters, for a mode that needs their shapes."""
         return self.cost_of(self._settings)
-
-    @property
-    def moves_parameters(self) -> bool:
-        """Whether it averages parameters after some updates, instead of gradients before each."""
-        return False
-
-    def is_due(self, step: int, last: bool) -> bool:
-        """Whether it does so after this step, which may be the last one of the run."""
-        return False
-
-    def move_parameters(self) -> None:
-        """After an update: average the parameters."""
-        raise NotImplementedError(f"{type(self).__name__} averages gradients")
 
 
 def gradients_of(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:

@@ -1,5 +1,6 @@
-"""Runs one rank's part in a schedule: pieces on their way out, pieces that arrive and are added."""
+"""The modes whose rounds are written down as a schedule, and what runs one rank's part in it."""
 
+from abc import abstractmethod
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -11,17 +12,54 @@ from typing import Self
 import torch
 
 from app.cluster.wire.communicator import Communicator, Transfer
-from app.settings.fields import Settings
-from app.sync.schedules.costs import PIECE_BYTES, elements_in
-from app.sync.schedules.parts import Part, Receive, Send, asked_after, part_of, sent_after
-from app.sync.schedules.schedule import Message, Schedule
+from app.settings.averaging import AveragingSettings
+from app.sync.exchange import Exchange
+from app.sync.schedules import costs
+from app.sync.schedules.costs import Cost
+from app.sync.schedules.schedule import (
+    PIECE_BYTES,
+    Message,
+    RankPart,
+    Receive,
+    Schedule,
+    Send,
+    asked_after,
+    elements_in,
+    part_of,
+    sent_after,
+)
 from app.sync.wire_precision import DTYPES, add, rounding
 
 AHEAD = 8  # receives that have a place before it is their turn: a sender then rarely waits for one
 
 
+class Scheduled(Exchange):
+    """The rounds of a schedule, after which every rank has the sum, divided by N where it is complete."""
+
+    piece_bytes: int = PIECE_BYTES
+
+    def __init__(self, communicator: Communicator, settings: AveragingSettings) -> None:
+        super().__init__(communicator, settings)
+        ranks = communicator.world_size
+        self._rounds = Rounds(
+            communicator, settings, lambda elements: self.schedule(elements, ranks, settings), self.piece_bytes
+        )
+
+    @staticmethod
+    @abstractmethod
+    def schedule(elements: int, world_size: int, settings: AveragingSettings) -> Schedule:
+        """The rounds for a vector of this length."""
+
+    @classmethod
+    def cost_of(cls, settings: AveragingSettings) -> Cost:
+        return costs.cost_of(lambda elements, ranks: cls.schedule(elements, ranks, settings), cls.piece_bytes)
+
+    def average(self, values: torch.Tensor) -> None:
+        self._rounds.run(values)
+
+
 @dataclass(frozen=True)
-class Plan:
+class RoundPlan:
     """What a rank does for a vector of one length."""
 
     receives: list[Receive]
@@ -36,7 +74,7 @@ class Plan:
     wire: torch.dtype
 
     @classmethod
-    def of(cls, part: Part, completing: frozenset[tuple[int, Message]], wire: torch.dtype) -> Self:
+    def of(cls, part: RankPart, completing: frozenset[tuple[int, Message]], wire: torch.dtype) -> Self:
         """Sort the sends by when they start."""
         alike = groupby(part.receives, lambda each: (each.round, each.message.piece, each.message.adds))
         turns = [list(group) for _, group in alike]
@@ -53,7 +91,7 @@ class Plan:
 
 
 class Departures:
-    """The sends of a rank, as far as what they carry is there.
+    """The sends of a rank whose payload is complete.
 
     Messages to several ranks share the link. So one of a later round waits until those of earlier rounds to other ranks
     have left, as long as nobody can need it yet: otherwise it would delay what others wait for.
@@ -65,11 +103,11 @@ class Departures:
         self._leaving: dict[int, tuple[Send, Transfer]] = {}
 
     def allow(self, sends: Iterable[tuple[int, Send]]) -> None:
-        """What these carry is there."""
+        """The payload of these sends is complete."""
         self._allowed = sorted((*self._allowed, *sends))
 
     def start(self, needed_round: int) -> None:
-        """Start all of the rounds up to this one, and what has nothing to wait for."""
+        """Start all sends of rounds up to this one, and those of later rounds that would delay nobody."""
         while self._allowed:
             at, send = self._allowed[0]
             earlier = [number for number, (each, _) in self._leaving.items() if _goes_before(each, send)]
@@ -80,18 +118,16 @@ class Departures:
             del self._allowed[0]
 
     def started(self, sends: Iterable[int]) -> bool:
-        """Whether none of these still waits."""
+        """Whether all of these sends have started."""
         return not {at for at, _ in self._allowed}.intersection(sends)
 
     def finish(self, sends: Iterable[int]) -> None:
-        """Return when these have left."""
         for at in sends:
             if at in self._leaving:
                 _, transfer = self._leaving.pop(at)
                 transfer.wait()
 
     def finish_all(self) -> None:
-        """Return when all have left."""
         self.finish(list(self._leaving))
 
 
@@ -105,14 +141,14 @@ class Rounds:
     def __init__(
         self,
         communicator: Communicator,
-        settings: Settings,
+        settings: AveragingSettings,
         schedule: Callable[[int], Schedule],
         piece_bytes: int = PIECE_BYTES,
     ) -> None:
-        """`schedule` is the one for so many elements."""
+        """`schedule` gives the rounds for a number of elements."""
         self._communicator, self._settings = communicator, settings
         self._schedule, self._piece_bytes = schedule, piece_bytes
-        self._plans: dict[tuple[int, torch.dtype], Plan] = {}
+        self._plans: dict[tuple[int, torch.dtype], RoundPlan] = {}
         self._places: list[torch.Tensor] = []
         self._rounded = torch.empty(0)
 
@@ -149,7 +185,7 @@ class Rounds:
                 done += len(turn)
         departures.finish_all()
 
-    def _plan_for(self, values: torch.Tensor) -> Plan:
+    def _plan_for(self, values: torch.Tensor) -> RoundPlan:
         key = len(values), values.dtype
         if key not in self._plans:
             half = DTYPES[self._settings.wire_precision] if self._settings.wire_precision != "fp32" else None
@@ -157,7 +193,7 @@ class Rounds:
             pieces = self._schedule(len(values)).in_pieces(elements_in(self._piece_bytes, wire.itemsize))
             adds = any(message.adds for message in pieces.messages)
             completing = pieces.completing(len(values), ranks) if adds else frozenset[tuple[int, Message]]()
-            self._plans[key] = Plan.of(part_of(pieces, self._communicator.rank), completing, wire)
+            self._plans[key] = RoundPlan.of(part_of(pieces, self._communicator.rank), completing, wire)
         return self._plans[key]
 
     def _send(self, send: Send, values: torch.Tensor, wire: torch.Tensor) -> Transfer:
@@ -202,7 +238,7 @@ class Rounds:
             self._rounded = torch.empty(len(values), dtype=dtype)
         return self._rounded
 
-    def _landing_for(self, plan: Plan) -> list[torch.Tensor]:
+    def _landing_for(self, plan: RoundPlan) -> list[torch.Tensor]:
         """Memory for received pieces, before they are added."""
         known = self._places
         if len(known) < plan.landing or (known and (len(known[0]) < plan.longest or known[0].dtype != plan.wire)):

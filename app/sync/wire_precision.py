@@ -7,10 +7,9 @@ from typing import Protocol
 
 import torch
 
-from app.cluster.wire.bandwidth import all_reduce_share
 from app.cluster.wire.communicator import Communicator
-from app.settings.fields import Settings, WirePrecision
-from app.sync.schedules.sizes import cut
+from app.settings.averaging import AveragingSettings, WirePrecision
+from app.sync.schedules.schedule import cut
 
 Averaged = torch.futures.Future[torch.Tensor]
 
@@ -21,8 +20,8 @@ BLOCK = 1 << 16  # elements that are converted and added at a time, so that they
 class Wire(Protocol):
     """What averages buffers over all ranks."""
 
-    share: float
-    """What a rank multiplies its gradients by before it hands them over."""
+    prescale: float
+    """The factor that the caller applies to the gradients first."""
 
     def average(self, values: torch.Tensor) -> None:
         """Replace the ranks' values by their mean."""
@@ -31,7 +30,7 @@ class Wire(Protocol):
         """Start to do so behind other work, in the same order on all ranks; the future returns the values."""
 
 
-def wire_of(communicator: Communicator, settings: Settings) -> Wire:
+def wire_of(communicator: Communicator, settings: AveragingSettings) -> Wire:
     """The one that WIRE_PRECISION asks for. A single rank sends nothing, so it rounds nothing."""
     if settings.wire_precision == "fp32" or communicator.world_size == 1:
         return Whole(communicator)
@@ -42,7 +41,7 @@ class Whole:
     """The backend's all-reduce of numbers as they are."""
 
     def __init__(self, communicator: Communicator) -> None:
-        self.share = 1 / communicator.world_size
+        self.prescale = 1 / communicator.world_size
         self.average, self.start = communicator.all_reduce, communicator.start_all_reduce
 
 
@@ -55,20 +54,18 @@ class Halves:
     because it is in fp32, it does not overflow. The bytes are those of a ring.
     """
 
-    share = 1.0
+    prescale = 1.0
 
-    def __init__(self, communicator: Communicator, settings: Settings) -> None:
+    def __init__(self, communicator: Communicator, settings: AveragingSettings) -> None:
         self._communicator, self._dtype = communicator, DTYPES[settings.wire_precision]
         self._log_every = settings.log_every
         self._rounded = torch.empty(0, dtype=self._dtype)
         self._landed = torch.empty(0, dtype=self._dtype)
-        self._line = Line()
+        self._line = WorkQueue()
 
     def average(self, values: torch.Tensor) -> None:
-        """Return when it is done."""
         size = len(values) * self._dtype.itemsize
-        share = all_reduce_share(size, self._communicator.world_size)
-        with self._communicator.passing(f"all-reduce of {size} bytes", share, share):
+        with self._communicator.passing_all_reduce(size):
             self._exchange(values)
 
     def start(self, values: torch.Tensor) -> Averaged:
@@ -123,7 +120,7 @@ class Halves:
         return self._landed[: world_size * length].view(world_size, length)
 
 
-class Line:
+class WorkQueue:
     """A thread that does one thing after another, in the order in which they were given."""
 
     def __init__(self) -> None:
@@ -131,7 +128,6 @@ class Line:
         self._thread = threading.Thread(target=self._take_turns, name="half precision", daemon=True)
 
     def start(self, work: Callable[[], torch.Tensor]) -> Averaged:
-        """Put this at the end of the line."""
         if not self._thread.is_alive():
             self._thread.start()
         turn: torch.futures.Future[None] = torch.futures.Future()

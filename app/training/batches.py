@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 
 from app.training.datasets import SIDE, Images
-from app.training.datasets.prepared import DataSet, Part
+from app.training.datasets.prepared import DataSet, Split
 from app.training.numerics import FP32, Numerics
 
 PADDING = 4
@@ -18,7 +18,7 @@ Indices = npt.NDArray[np.int64]
 
 def load_batch(
     dataset: DataSet,
-    part: Part,
+    part: Split,
     samples: Indices,
     augmentation: "Augmentation | None" = None,
     numerics: Numerics = FP32,

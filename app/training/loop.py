@@ -11,15 +11,17 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from app import sync as averaging
 from app.cluster.members import Cluster
 from app.cluster.wire.clock import RunClock
 from app.cluster.wire.communicator import Communicator
 from app.machine.say import Say
-from app.records.lines import Finished, Recorder, Step, training_score
-from app.records.manifest import Plan
+from app.records.journal import Recorder
+from app.records.lines import Finished, Step, training_score
+from app.records.manifest import TrainingPlan
 from app.settings.fields import MOST_EPOCHS, MemoryFormat, Settings
+from app.sync import from_settings
 from app.sync.contract import GradientSync
+from app.sync.periodic import Periodic
 from app.training import batches, models, state
 from app.training.batch_norm import LocalBatchNorm2d, SynchronisedBatchNorm2d
 from app.training.batches import Augmentation, Indices
@@ -28,24 +30,24 @@ from app.training.checkpoint.state import State
 from app.training.convolution import arrange
 from app.training.datasets.prepared import DataSet
 from app.training.evaluation import EVALUATIONS
-from app.training.meter import Meter, Outcome, StepMeter
+from app.training.meter import Meter, StepMeter, StepOutcome
 from app.training.models import parameters_sha256
 from app.training.numerics import Numerics
-from app.training.optimiser import Optimiser, Schedule
+from app.training.optimiser import LearningRateSchedule, Optimiser
 from app.training.saving import Saving
 from app.training.straggler import Pace, pace_of
 
 
-def make_plan(settings: Settings, samples: int, world_size: int) -> Plan:
+def make_plan(settings: Settings, samples: int, world_size: int) -> TrainingPlan:
     """Count the steps."""
     global_batch_size = settings.global_batch(world_size)
     steps_per_epoch = math.ceil(samples / global_batch_size)
     whole = settings.epochs * steps_per_epoch
     steps = min(whole, settings.max_steps or whole)
-    return Plan(math.ceil(steps / steps_per_epoch), steps, steps_per_epoch, global_batch_size)
+    return TrainingPlan(math.ceil(steps / steps_per_epoch), steps, steps_per_epoch, global_batch_size)
 
 
-def too_few_epochs(settings: Settings, plan: Plan) -> str | None:
+def too_few_epochs(settings: Settings, plan: TrainingPlan) -> str | None:
     """A warning if a run ends before it has taken as many steps as it asks for."""
     asked = settings.max_steps
     if asked is None or asked <= plan.steps:
@@ -61,14 +63,14 @@ MEMORY_FORMAT, THREADS = "memory_format", "threads"  # numbers of a state that a
 
 
 @dataclass(frozen=True)
-class GoingOn:
-    """Where a run goes on."""
+class ResumePoint:
+    """Where a run resumes: by default at its beginning."""
 
     found: Found | None = None  # the beginning, if nothing was found
     epoch_so_far: Sequence[Step] = ()  # this rank's records of the epoch's earlier steps
 
 
-ANEW = GoingOn()
+FRESH_START = ResumePoint()
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Job:
     """Everything that the loop works with."""
 
     settings: Settings
-    plan: Plan
+    plan: TrainingPlan
     cluster: Cluster
     communicator: Communicator
     statistics: Communicator | None  # carries batch normalisation's statistics, if it is synchronised
@@ -104,7 +106,7 @@ def make_job(
         cluster,
         communicator,
         statistics,
-        averaging.create(settings, communicator),
+        from_settings(settings, communicator),
         pace_of(settings, cluster.rank, model, statistics),
         model,
         numerics,
@@ -114,7 +116,7 @@ def make_job(
 
 
 def train(
-    job: Job, recorder: Recorder, clock: RunClock, saving: Saving | None = None, going_on: GoingOn = ANEW
+    job: Job, recorder: Recorder, clock: RunClock, saving: Saving | None = None, resume_point: ResumePoint = FRESH_START
 ) -> Finished:
     """Train to the end of the plan, with an evaluation after each epoch, and save the state now and then."""
     if saving:
@@ -122,11 +124,11 @@ def train(
     plan = job.plan
     steps = Steps(job)
     meter = StepMeter(job.cluster, clock, job.communicator, job.statistics, job.sync)
-    console = Console(job.settings.log_every, job.say, going_on.epoch_so_far)
+    console = Console(job.settings.log_every, job.say, resume_point.epoch_so_far)
     began, step = time.monotonic(), 0
-    if going_on.found:
-        step = going_on.found.step
-        steps.restore(going_on.found)
+    if resume_point.found:
+        step = resume_point.found.step
+        steps.restore(resume_point.found)
 
     while step < plan.steps:
         epoch, taken = divmod(step, plan.steps_per_epoch)
@@ -160,7 +162,7 @@ class Steps:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._parameters = list(job.model.parameters())
-        schedule = Schedule.of(job.settings, job.plan.global_batch_size, job.plan.steps)
+        schedule = LearningRateSchedule.of(job.settings, job.plan.global_batch_size, job.plan.steps)
         self._optimiser = Optimiser(self._parameters, job.settings, schedule)
         self.replica = job.sync.attach(job.model)
 
@@ -189,7 +191,7 @@ class Steps:
         logits = self._job.numerics.forward(self.replica, images)
         cross_entropy(logits, labels, reduction="sum").backward()  # type: ignore[no-untyped-call]
 
-    def take(self, step: int, global_batch: Indices, augmentation: Augmentation | None, meter: Meter) -> Outcome:
+    def take(self, step: int, global_batch: Indices, augmentation: Augmentation | None, meter: Meter) -> StepOutcome:
         """Train on this rank's part of the batch."""
         cluster, sync, pace, numerics = self._job.cluster, self._job.sync, self._job.pace, self._job.numerics
         dataset = self._job.dataset
@@ -222,15 +224,16 @@ class Steps:
         pace.keep()
         meter.mark("optimiser")
 
-        if sync.moves_parameters:
-            self._move_parameters(sync.is_due(step, last=step + 1 == self._job.plan.steps), meter)
-        return Outcome(len(samples), loss_sum.item(), int((logits.argmax(1) == labels).sum()), update)
+        if isinstance(sync, Periodic):
+            self._move_parameters(sync, sync.is_due(step, last=step + 1 == self._job.plan.steps), meter)
+        return StepOutcome(len(samples), loss_sum.item(), int((logits.argmax(1) == labels).sum()), update)
 
-    def _move_parameters(self, due: bool, meter: Meter) -> None:
+    @staticmethod
+    def _move_parameters(periodic: Periodic, due: bool, meter: Meter) -> None:
         """In a step without it, waiting and synchronisation take no time, which is a measurement as well."""
         if due:
             meter.wait_for_peers()
-            self._job.sync.move_parameters()
+            periodic.move_parameters()
         else:
             meter.mark("wait")
         meter.mark("sync")

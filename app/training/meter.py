@@ -11,9 +11,10 @@ from app.cluster.wire.communicator import Communicator, Passage
 from app.errors import DivergedError, LockstepError
 from app.machine.cpus import CGROUP, Throttling
 from app.machine.scheduler import Threads
-from app.records.lines import Message, Step
+from app.records.lines import OverlappedMessage, Step
 from app.records.spans import covered
 from app.sync.contract import GradientSync, Overlap
+from app.sync.periodic import Periodic
 from app.training.counters import Counters, Interface
 from app.training.optimiser import Update
 from app.training.processor import PhaseProcessor
@@ -63,7 +64,7 @@ def check_finite(rank: int, step: int, loss: float, gradient_norm: float | None)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepOutcome:
     """The result of a step on this rank's part of the batch."""
 
     samples: int
@@ -97,7 +98,7 @@ class StepMeter:
         sync: GradientSync,
     ) -> None:
         """`statistics` is the communicator of synchronised batch normalisation, where there is one."""
-        self._before_sync = "optimiser" if sync.moves_parameters else "backward"
+        self._before_sync = "optimiser" if isinstance(sync, Periodic) else "backward"
         self._rank, self._run_clock = cluster.rank, clock
         self._communicator, self._statistics = communicator, statistics
         self._interface = Interface.of(cluster)
@@ -121,7 +122,7 @@ class StepMeter:
         self._communicator.wait_for_peers()
         self.mark("wait")
 
-    def record(self, epoch: int, outcome: Outcome, overlap: Overlap | None) -> Step:
+    def record(self, epoch: int, outcome: StepOutcome, overlap: Overlap | None) -> Step:
         """The record of the step that has just ended."""
         samples, update = outcome.samples, outcome.update
         check_finite(self._rank, self._step, outcome.loss_sum, update.gradient_norm)
@@ -173,8 +174,8 @@ class HiddenSync:
     behind_backward: float = 0.0
     hidden: float | None = None
     exposed: float | None = None
-    buckets: list[Message] | None = None
-    buffers: list[Message] | None = None
+    buckets: list[OverlappedMessage] | None = None
+    buffers: list[OverlappedMessage] | None = None
 
     @classmethod
     def of(cls, clock: PhaseClock, overlap: Overlap | None) -> Self:
@@ -196,8 +197,8 @@ class HiddenSync:
         return cls(before_forward, behind_backward, hidden, before_forward + behind_backward, buckets, buffers)
 
 
-def _message(passage: Passage, began: float) -> Message:
+def _message(passage: Passage, began: float) -> OverlappedMessage:
     ended = passage.ended
     if ended is None:
         raise LockstepError("a bucket of gradients was still in flight when backward ended.")
-    return Message(passage.bytes, passage.ready - began, ended - began)
+    return OverlappedMessage(passage.bytes, passage.ready - began, ended - began)

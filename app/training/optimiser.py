@@ -31,7 +31,7 @@ SHAPES: dict[ScheduleName, Callable[[float], float]] = {
 
 
 @dataclass(frozen=True)
-class Schedule:
+class LearningRateSchedule:
     """The learning rate of every step of a run. It follows from the step alone, on any number of ranks."""
 
     peak: float
@@ -63,7 +63,7 @@ class Update:
 class Optimiser:
     """SGD on averaged gradients: it does the same on every rank."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], settings: Settings, schedule: Schedule) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], settings: Settings, schedule: LearningRateSchedule) -> None:
         self._parameters, self._schedule, self._clip = parameters, schedule, settings.gradient_clip
         self._sgd = torch.optim.SGD(
             parameters,

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from app.cluster.members import Cluster
 from app.cluster.wire.clock import RunClock
 from app.errors import LockstepError, StoppedError
-from app.records.lines import Checkpoint, Recorder
+from app.records.journal import Recorder
+from app.records.lines import Checkpoint
 from app.training.checkpoint.keeper import Keeper
 from app.training.checkpoint.state import State
 

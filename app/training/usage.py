@@ -10,7 +10,8 @@ import psutil
 from app.cluster.members import Cluster
 from app.cluster.wire.clock import RunClock
 from app.errors import NetworkLostError, WriteError
-from app.records.lines import Recorder, Usage
+from app.records.journal import Recorder
+from app.records.lines import Usage
 from app.training.counters import Counters, Interface
 
 

@@ -47,6 +47,7 @@ RUN_ELSEWHERE = {  # by which file of container tests
         "test_prediction.py",
     ),
     **dict.fromkeys(test_launchers.COMMANDS, "test_launchers.py"),
+    "PYTHONPATH=. torchrun --nproc-per-node 4 examples/plain_loop.py ring_all_reduce": "../processes/test_library.py",
     f"scripts/cloudlab {NODES}": "../nodes/test_cloudlab.py",
 }
 # These download archives, which no test does. Process tests train on small archives in the same layout.

@@ -24,7 +24,8 @@ def see_who_is_waited_for(clone: Clone) -> None:
         return subprocess.run(["docker", "exec", rank0, "health"], capture_output=True, text=True).stdout
 
     assert says().startswith("training: ")
-    docker("pause", worker)
+    pause = ["docker", "pause", worker]
+    until(lambda: subprocess.run(pause, capture_output=True).returncode == 0, "a freezer that has its turn")
     until(lambda: f"waiting for rank 2 ({worker}, " in says(), "a rank that stalls")
     docker("unpause", worker)
     until(lambda: says().startswith("training: "), "training that goes on")

@@ -16,7 +16,7 @@ from app.modes import MODES
 from app.settings.fields import Settings
 from app.sync.modes import mode_class
 from app.tools.conformance.cases import MODELS
-from app.tools.conformance.outcomes import Outcome
+from app.tools.conformance.outcomes import TrialOutcome
 from app.tools.conformance.trial import synchronise
 
 Case = tuple[str, str]  # mode, model
@@ -27,7 +27,7 @@ CASES: list[Case] = [(mode, model) for mode in MODES if mode != "none" for model
 class Seen:
     """What one rank saw."""
 
-    outcomes: dict[Case, list[Outcome]]  # twice each
+    outcomes: dict[Case, list[TrialOutcome]]  # twice each
     exchanged: list[int]
     sums: list[float]  # of the group of the first two ranks, and of all
 

@@ -16,10 +16,10 @@ from app.sync.modes import mode_class
 from app.sync.modes.all_reduce import AllReduce
 from app.sync.modes.gather_scatter import GatherScatter
 from app.sync.modes.ring_all_reduce import RingAllReduce
-from app.sync.schedules.patterns import ALL_REDUCE, Cost
+from app.sync.schedules.costs import ALL_REDUCE, Cost
 from app.tools.conformance.cases import Model, Parameter
 from app.tools.conformance.laws import LAWS
-from app.tools.conformance.outcomes import Outcome
+from app.tools.conformance.outcomes import TrialOutcome
 from app.tools.conformance.trial import synchronise
 from tests.processes.conftest import GroupOf
 from tests.processes.contract import broken_law
@@ -222,7 +222,7 @@ def trial(group: Group, mode: type[GradientSync], model: Model) -> str | None:
     return broken_law(outcomes, model, group.run(lawful, mode, model))
 
 
-def lawful(cluster: Cluster, mode: type[GradientSync], model: Model) -> Outcome:
+def lawful(cluster: Cluster, mode: type[GradientSync], model: Model) -> TrialOutcome:
     return synchronise(cluster, mode, model, thorough=True)
 
 

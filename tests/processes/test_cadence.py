@@ -16,7 +16,7 @@ from app.cluster.members import Cluster
 from app.cluster.wire.communicator import Communicator
 from app.modes import EXCHANGES
 from app.settings.fields import Settings
-from app.sync import create
+from app.sync import from_settings
 from app.sync.contract import size_of
 from app.sync.exchange import Exchange
 from app.sync.periodic import Periodic
@@ -69,7 +69,7 @@ def steps(
     sgd = torch.optim.SGD(learned, lr=RATE, momentum=MOMENTUM, weight_decay=decay)
 
     def make() -> Periodic:
-        sync = create(settings, communicator)
+        sync = from_settings(settings, communicator)
         assert isinstance(sync, Periodic)
         made = kind(sync._exchange, communicator, settings)
         made.attach(net)

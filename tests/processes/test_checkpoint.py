@@ -25,7 +25,7 @@ from app.errors import ExtensionError, LockstepError, UnequalRanksError
 from app.machine.durable import write_durably
 from app.modes import MODES
 from app.records import places
-from app.run.rank import take_part
+from app.run.take_part import take_part
 from app.settings.fields import Settings
 from app.sync.modes.none import NoSync
 from app.training import models, state
@@ -33,7 +33,7 @@ from app.training.batch_norm import BatchNorm
 from app.training.checkpoint import keeper, part
 from app.training.checkpoint.keeper import Keeper
 from app.training.checkpoint.state import Label, State
-from app.training.optimiser import Optimiser, Schedule, cosine
+from app.training.optimiser import LearningRateSchedule, Optimiser, cosine
 from tests.processes import group
 from tests.processes.conftest import GroupOf
 from tests.processes.test_faults import AS_THE_RING
@@ -307,7 +307,7 @@ def test_random_numbers_go_on_where_they_were() -> None:
 
     sync = NoSync(cast("Communicator", None), Settings())
     model = nn.Linear(2, 2)
-    optimiser = Optimiser(list(model.parameters()), Settings(), Schedule(0.1, 0, 1, cosine))
+    optimiser = Optimiser(list(model.parameters()), Settings(), LearningRateSchedule(0.1, 0, 1, cosine))
     random.gauss(0, 1)  # leaves half a pair behind
     taken = state.take(model, optimiser, sync)
     kept = State(
@@ -426,7 +426,8 @@ def test_tensors_of_every_kind_are_saved_and_restored(tmp_path: Path) -> None:
     sync = NoSync(cast("Communicator", None), Settings())
     saved, restored = Odd(3.0), Odd(5.0)
     optimisers = [
-        Optimiser(list(each.parameters()), Settings(), Schedule(0.1, 0, 1, cosine)) for each in (saved, restored)
+        Optimiser(list(each.parameters()), Settings(), LearningRateSchedule(0.1, 0, 1, cosine))
+        for each in (saved, restored)
     ]
     taken = state.take(saved, optimisers[0], sync)
     state.check(saved)

@@ -17,7 +17,7 @@ from app.settings.fields import Settings
 from app.sync.compressors import compressor_class
 from app.sync.compressors.bits import Bits, pack, unpack
 from app.sync.compressors.compressed import Compressed
-from app.sync.compressors.contract import Compressor, Shared
+from app.sync.compressors.contract import Aggregate, Compressor
 from app.sync.compressors.matrices import orthogonalise
 from app.sync.compressors.power_sgd import PowerSgd
 from app.sync.compressors.random_k import RandomK
@@ -295,8 +295,8 @@ def test_bits_are_packed_and_unpacked(count: int) -> None:
 class BytesForBits(Sign):
     """One-bit that is sent as bytes; the bits are still what the formula says."""
 
-    def average(self, values: torch.Tensor, exchange: Exchange) -> Shared:
-        shared = super().average(values, exchange)
+    def aggregate(self, values: torch.Tensor, exchange: Exchange) -> Aggregate:
+        shared = super().aggregate(values, exchange)
         self._communicator.all_reduce((values > 0).to(torch.uint8))
         return shared
 
@@ -333,9 +333,9 @@ class DrawsForItself(RandomK):
 
 
 class SumsForMeans(TopK):
-    def average(self, values: torch.Tensor, exchange: Exchange) -> Shared:
-        mean, own = super().average(values, exchange)
-        return Shared(mean * self._communicator.world_size, own)
+    def aggregate(self, values: torch.Tensor, exchange: Exchange) -> Aggregate:
+        mean, own = super().aggregate(values, exchange)
+        return Aggregate(mean * self._communicator.world_size, own)
 
 
 class RemembersNothing(Compressed):
@@ -363,9 +363,9 @@ class StartsColdOnResume(PowerSgd):
 
 
 class StartsCold(PowerSgd):
-    def average(self, values: torch.Tensor, exchange: Exchange) -> Shared:
+    def aggregate(self, values: torch.Tensor, exchange: Exchange) -> Aggregate:
         self._right = self._first.clone()
-        return super().average(values, exchange)
+        return super().aggregate(values, exchange)
 
 
 class DividesByZero(PowerSgd):
@@ -377,11 +377,11 @@ class DividesByZero(PowerSgd):
 class StaysDead(PowerSgd):
     """After a zero gradient all its directions are zero."""
 
-    def average(self, values: torch.Tensor, exchange: Exchange) -> Shared:
+    def aggregate(self, values: torch.Tensor, exchange: Exchange) -> Aggregate:
         self._first.zero_()
-        mean, own = super().average(values, exchange)
+        mean, own = super().aggregate(values, exchange)
         mean[self._matrices.as_it_is] = 0
-        return Shared(mean, own)
+        return Aggregate(mean, own)
 
 
 BROKEN: list[tuple[type[Compressor], str, Callable[[Sequence[Outcome]], None], Vectors, int]] = [

@@ -14,8 +14,8 @@ from app.extensions.loading import load
 from app.sync.modes import mode_class, own_mode
 from app.tools.conformance import check, commands
 from app.tools.conformance.cases import MODELS, Model
-from app.tools.conformance.check import Checker, Submission, Verdict
-from app.tools.conformance.outcomes import LENGTH, Outcome, unpack
+from app.tools.conformance.check import Checker, ConformanceVerdict, Submission
+from app.tools.conformance.outcomes import LENGTH, TrialOutcome, unpack
 from app.tools.conformance.trial import synchronise
 from tests.processes.conftest import GroupOf
 from tests.processes.contract import broken_law
@@ -60,7 +60,7 @@ MISBEHAVING = {
 KNOWING = """import gc
 import sys
 from app.tools.conformance.cases import values
-from app.sync.schedules.sizes import Cost
+from app.sync.schedules.costs import Cost
 from app.sync.contract import GradientSync
 import torch
 
@@ -97,7 +97,7 @@ class Mine(GradientSync):
 """
 # Communicates, past the communicator that counts.
 UNCOUNTED = """import torch.distributed as dist
-from app.sync.schedules.sizes import Cost
+from app.sync.schedules.costs import Cost
 from app.sync.contract import GradientSync
 class Mine(GradientSync):
     cost = Cost(lambda size, rank, world_size: 0.0)
@@ -174,7 +174,7 @@ def test_a_ring_that_is_right_conforms() -> None:
 GOOD = {**{name: solved(name) for name in SOLUTIONS}, "scheduled": SCHEDULED, "exchange": on_the_page()["my_mode"]}
 
 
-def lawful(cluster: Cluster, path: Path, name: str, model: Model) -> Outcome:
+def lawful(cluster: Cluster, path: Path, name: str, model: Model) -> TrialOutcome:
     return synchronise(cluster, own_mode(load(name, path), name), model, thorough=True)
 
 
@@ -221,7 +221,7 @@ def test_what_is_no_mode_at_all_is_bad_usage(mode: str, text: str, words: str) -
 def test_a_mode_that_names_another_class_is_said_to_conform_as_that() -> None:
     """It was not held to the mean."""
     for kind, words in (("exact", "conforms"), ("vote", "conforms as vote")):
-        assert commands.conforms(Verdict(None, None, "", kind, 100, 10, 1.0)) == words
+        assert commands.conforms(ConformanceVerdict(None, None, "", kind, 100, 10, 1.0)) == words
 
 
 def test_what_was_too_slow_to_be_tried_does_not_conform(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,14 +15,16 @@ from app.cluster.members import Cluster
 from app.cluster.wire.bandwidth import all_reduce_share
 from app.cluster.wire.communicator import Communicator
 from app.modes import ANY_WIRE_PRECISION, MODES
-from app.settings.fields import Settings, WirePrecision
-from app.sync import create, modes
+from app.settings.averaging import WirePrecision
+from app.settings.fields import Settings
+from app.sync import from_settings, modes
 from app.sync.contract import GradientSync, gradients_of
 from app.sync.modes import mode_class
 from app.sync.modes.ring_all_reduce import RingAllReduce
+from app.sync.periodic import Periodic
 from app.tools.conformance.cases import MODELS, Gradients, Model, Parameter, Weighted, coefficients
 from app.tools.conformance.trial import STEPS, synchronise
-from app.training.optimiser import Optimiser, Schedule, cosine
+from app.training.optimiser import LearningRateSchedule, Optimiser, cosine
 from tests.processes.conftest import GroupOf
 from tests.processes.contract import check, check_mode
 from tests.processes.test_faults import AS_THE_RING
@@ -108,7 +110,7 @@ def parameters_after_a_step(
     """From zeros, of a kernel in channels_last and a matrix that lies transposed in memory."""
     settings = Settings(precision="fp64", momentum=0, weight_decay=0, **values)  # type: ignore[arg-type]
     communicator = Communicator(cluster)
-    sync = mode(communicator, settings) if mode else create(settings, communicator)
+    sync = mode(communicator, settings) if mode else from_settings(settings, communicator)
     model = Weighted(STRIDED)
     model.register_buffer("statistics", torch.zeros(2, 3, 5, 7))  # which ddp sends
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -117,8 +119,8 @@ def parameters_after_a_step(
     replica = sync.attach(model)
     replica(*coefficients(STRIDED, cluster.rank, 0)).backward()
     sync.synchronise(parameters)
-    Optimiser(parameters, settings, Schedule(RATE, 0, 1, cosine)).step(0)
-    if sync.moves_parameters:
+    Optimiser(parameters, settings, LearningRateSchedule(RATE, 0, 1, cosine)).step(0)
+    if isinstance(sync, Periodic):
         sync.move_parameters()
     return [parameter.detach().numpy().copy() for parameter in parameters]
 
@@ -161,7 +163,7 @@ def second_step(
     """In which the second parameter has this weight: the first one's gradient, whether the second one has any."""
     settings = Settings(bucket_bytes=1, log_every=1, **values)  # type: ignore[arg-type]
     communicator = Communicator(cluster)
-    sync = create(settings, communicator)
+    sync = from_settings(settings, communicator)
     model = Conditional()
     replica = sync.attach(model)
     for step in range(2):

@@ -16,12 +16,12 @@ from torch import nn
 from app.analysis import numbers, run_records
 from app.cluster.members import Cluster
 from app.modes import MODES
-from app.run.rank import take_part
+from app.run.take_part import take_part
 from app.settings.fields import Settings
 from app.training import models
 from app.training.batch_norm import BatchNorm
 from app.training.datasets import SOURCES, shapes
-from app.training.datasets.prepared import DataSet, Part
+from app.training.datasets.prepared import DataSet, Split
 from tests.processes.conftest import GroupOf
 from tests.processes.test_faults import AS_THE_RING
 
@@ -59,9 +59,9 @@ RunOn = Callable[..., Run]
 
 def dataset_for(model: str) -> DataSet:
     if model != "lenet5":
-        part = Part(*shapes.draw(IMAGES, seed=1))
+        part = Split(*shapes.draw(IMAGES, seed=1))
         return DataSet(SOURCES["shapes"], part, part)
-    parts = {name: Part(*arrays) for name, arrays in SOURCES["digits"].make().items()}
+    parts = {name: Split(*arrays) for name, arrays in SOURCES["digits"].make().items()}
     return DataSet(SOURCES["digits"], parts["train"], parts["test"])
 
 

@@ -18,7 +18,7 @@ from app.analysis.numbers import summarise
 from app.analysis.run import Run
 from app.tools.experiment import page
 from app.tools.experiment.plan import grid
-from app.tools.experiment.plan.trials import Plan
+from app.tools.experiment.plan.trials import ExperimentPlan
 from app.tools.experiment.reading.results import Results
 from app.tools.experiment.views import measures
 from app.tools.experiment.views.view import Section
@@ -365,7 +365,7 @@ class Bench:
         """What its first view makes of cells whose steps take so many seconds in the median; None: no run."""
         put_grid(self._place, "made", f'title = "Made"\nquestion = "?"\nrepeats = {rounds}\n{grid_text}')
         read = grid.read("made")
-        plan = Plan.make(read, lambda trial: 1.0, fresh=True)
+        plan = ExperimentPlan.make(read, lambda trial: 1.0, fresh=True)
         plan.write(fresh=True)
         for trial in plan.trials:
             asked = seconds[trial.cell]
@@ -379,7 +379,7 @@ class Bench:
                     asked / step_seconds(source) * SHIFT[trial.round - 1] * noise,
                     lambda record, cell=trial.cell: change(cell, record),  # type: ignore[misc]
                 )
-        return page.views_of(read)[0].section(Results(read, Plan.read("made", quick=False)), "made")
+        return page.views_of(read)[0].section(Results(read, ExperimentPlan.read("made", quick=False)), "made")
 
 
 @pytest.fixture

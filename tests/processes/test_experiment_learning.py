@@ -14,7 +14,7 @@ from app.analysis import run_records
 from app.analysis.numbers import summarise
 from app.tools.experiment import page
 from app.tools.experiment.plan import grid as grids
-from app.tools.experiment.plan.trials import Plan, trials
+from app.tools.experiment.plan.trials import ExperimentPlan, trials
 from app.tools.experiment.reading.results import Results
 from app.tools.experiment.views import VIEWS
 from app.tools.experiment.views.view import Section
@@ -157,7 +157,7 @@ class Experiment:
     @property
     def results(self) -> Results:
         grid = grids.read("learning")
-        return Results(grid, Plan(self._runs, list(trials(grid))))
+        return Results(grid, ExperimentPlan(self._runs, list(trials(grid))))
 
     def section(self, view: str, **options: Any) -> Section:
         """Make one view of it."""

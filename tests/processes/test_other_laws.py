@@ -9,7 +9,7 @@ import torch
 from app.cluster.wire.communicator import Communicator
 from app.settings.fields import Settings
 from app.sync.compressors.compressed import Compressed
-from app.sync.compressors.contract import Shared
+from app.sync.compressors.contract import Aggregate
 from app.sync.compressors.random_k import RandomK
 from app.sync.compressors.sign import Sign
 from app.sync.compressors.top_k import TopK
@@ -20,7 +20,7 @@ from app.sync.modes.gathered_all_reduce import GatheredAllReduce
 from app.sync.modes.parameter_server import ParameterServer
 from app.tools.conformance.cases import Case, Model, Parameter, values
 from app.tools.conformance.laws import COMMON, LAWS, MORE_DRAWS, UNBIASED, Evidence, is_in_doubt
-from app.tools.conformance.outcomes import Outcome
+from app.tools.conformance.outcomes import TrialOutcome
 from app.tools.conformance.trial import DRAWS
 from tests.processes.conftest import GroupOf
 from tests.processes.test_broken_modes import trial
@@ -77,7 +77,7 @@ def drawn(elements: int, factor: float, chance: np.random.Generator, number: int
     draws = noise * chance.choice([-1.0, 1.0], (number, elements))
     places = chance.integers(elements, size=number)
     draws[np.arange(number), places] += factor * given[places]
-    outcome = Outcome([], [], 0.0, 0.0, 0.0, None, 0.0, "unbiased", many=[draws])
+    outcome = TrialOutcome([], [], 0.0, 0.0, 0.0, None, 0.0, "unbiased", many=[draws])
     return Evidence(Case(1, model), [1], [outcome], draws=number)
 
 
@@ -122,9 +122,9 @@ class Doubled(TopMode):
 class SummedTopK(TopK):
     """A sum for a mean."""
 
-    def average(self, values: torch.Tensor, exchange: Exchange) -> Shared:
-        mean, own = super().average(values, exchange)
-        return Shared(mean * self._communicator.world_size, own)
+    def aggregate(self, values: torch.Tensor, exchange: Exchange) -> Aggregate:
+        mean, own = super().aggregate(values, exchange)
+        return Aggregate(mean * self._communicator.world_size, own)
 
 
 class FirstRankDecides(SignMode):

@@ -22,8 +22,9 @@ from app.analysis import run_records
 from app.analysis.run import Run
 from app.pages import drawings, page, table, theme
 from app.pages.series import MOST_POINTS
+from app.records import journal
 from app.records import lines as records
-from app.records.lines import Message, Record, Step, Usage
+from app.records.lines import OverlappedMessage, Record, Step, Usage
 from app.records.summary import PHASES
 from tests.processes import group
 from tests.processes.browser import NARROW, WIDE, Browser
@@ -446,7 +447,7 @@ def check_harmless(browser: Browser) -> None:
 
 def cut_in_a_line(folder: Path) -> None:
     """That of its sixth step."""
-    path = records.path_of(folder, 1)
+    path = journal.path_of(folder, 1)
     lines = path.read_text().splitlines(keepends=True)
     place = [number for number, line in enumerate(lines) if '"kind": "step"' in line][5]
     path.write_text("".join(lines[:place]) + lines[place][:100])
@@ -456,15 +457,15 @@ def lose_a_rank(folder: Path) -> None:
     """And with it what only both ranks' records together tell."""
     own = [
         replace(each, wait_seconds=None, sync_seconds=None) if isinstance(each, Step) else each
-        for each in records.read(folder, 0)
+        for each in journal.read(folder, 0)
     ]
-    records.path_of(folder, 0).write_text("".join(map(records.as_line, own)))
-    records.path_of(folder, 1).unlink()
+    journal.path_of(folder, 0).write_text("".join(map(records.as_line, own)))
+    journal.path_of(folder, 1).unlink()
 
 
 def lose_all_ranks(folder: Path) -> None:
     for rank in (0, 1):
-        records.path_of(folder, rank).unlink()
+        journal.path_of(folder, rank).unlink()
 
 
 @pytest.mark.parametrize(
@@ -722,7 +723,7 @@ def lengthen(source: Path, target: Path, world_size: int, steps: int) -> None:
     own: list[Record] = [*first.clocks, *first.evaluations]
     lines = "".join(map(records.as_line, [*own, *like(step, usage, steps)]))
     for rank in range(world_size):
-        records.path_of(target, rank).write_text(lines.replace('"rank": 0', f'"rank": {rank}'))
+        journal.path_of(target, rank).write_text(lines.replace('"rank": 0', f'"rank": {rank}'))
 
 
 def like(step: Step, usage: Usage, steps: int) -> Iterator[Record]:
@@ -732,7 +733,7 @@ def like(step: Step, usage: Usage, steps: int) -> Iterator[Record]:
         scaled = {part: factor * getattr(step, part) for part in parts}
         ready = scaled["data_seconds"] + scaled["forward_seconds"] + scaled["backward_seconds"]
         ends = [ready * part for part in (0.7, 0.9, 1.0)]
-        buckets = [Message(80_000, end - 0.2 * ready, end + 0.01 * ready) for end in ends]
+        buckets = [OverlappedMessage(80_000, end - 0.2 * ready, end + 0.01 * ready) for end in ends]
         yield replace(
             step,
             step=number,

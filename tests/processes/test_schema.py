@@ -15,6 +15,7 @@ from app.analysis import bound
 from app.machine import interfaces
 from app.modes import MODES
 from app.pages.conclusion import conclude
+from app.records import journal
 from app.records import lines as records
 from app.records import manifest as manifests
 from app.records import summary as summaries
@@ -25,10 +26,10 @@ from tests.processes.test_faults import run_until
 SCHEMA = json.loads((ROOT / "app/records/schema.json").read_text())
 CLASSES: dict[str, type] = {
     **records.KINDS,
-    "message": records.Message,
+    "message": records.OverlappedMessage,
     "phase_seconds": records.PhaseSeconds,
     "manifest": manifests.Manifest,
-    "plan": manifests.Plan,
+    "plan": manifests.TrainingPlan,
     "member": manifests.Participant,
     "interface": interfaces.Carried,
     "link": manifests.Link,
@@ -63,7 +64,7 @@ def validator(place: str) -> Draft202012Validator:
 
 def lines(run_folder: Path, rank: int) -> list[Any]:
     """A rank's whole lines."""
-    return [json.loads(line) for line in records.path_of(run_folder, rank).read_text().split("\n")[:-1]]
+    return [json.loads(line) for line in journal.path_of(run_folder, rank).read_text().split("\n")[:-1]]
 
 
 def contents(run_folder: Path) -> Iterator[tuple[str, Any]]:
@@ -147,7 +148,7 @@ def test_a_run_of_which_a_rank_was_killed(tmp_path: Path) -> None:
     assert faults(run_folder) == []
 
     before = lines(run_folder, 1)
-    path = records.path_of(run_folder, 1)
+    path = journal.path_of(run_folder, 1)
     os.truncate(path, path.stat().st_size - len(json.dumps(before[-1])) // 2)
     summary = conclude(run_folder)
     assert summary is not None

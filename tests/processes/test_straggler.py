@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from app.cluster.wire.communicator import Communicator
-from app.records.lines import Step, read
+from app.records.journal import read
+from app.records.lines import Step
 from app.training.straggler import Slowed
 from tests.processes import group
 from tests.processes.group import Value

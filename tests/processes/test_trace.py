@@ -12,7 +12,7 @@ import pytest
 from app.analysis.run import Run
 from app.pages import trace
 from app.pages.pieces import UNDIVIDED
-from app.records import lines
+from app.records import journal
 from app.records.lines import Step
 from app.records.summary import PHASES
 from tests import traces
@@ -139,7 +139,7 @@ def test_a_run_of_an_older_version_has_one_too(results: Path, tmp_path: Path) ->
     run_folder = copied(results / "buckets", tmp_path)
     set_trace_steps(run_folder, None)
     for rank in range(3):
-        path = lines.path_of(run_folder, rank)
+        path = journal.path_of(run_folder, rank)
         records = [json.loads(line) for line in path.read_text().splitlines()]
         for each in [each for each in records if each["kind"] == "evaluation"]:
             del each["at_seconds"], each["seconds"]
@@ -155,9 +155,9 @@ def test_a_run_of_an_older_version_has_one_too(results: Path, tmp_path: Path) ->
 def test_a_run_that_died_has_one_as_far_as_it_came(results: Path, tmp_path: Path, name: str) -> None:
     """One rank's file breaks off within a line, another rank left nothing."""
     run_folder = copied(results / name, tmp_path)
-    path = lines.path_of(run_folder, 1)
+    path = journal.path_of(run_folder, 1)
     os.truncate(path, path.stat().st_size // 2)
-    lines.path_of(run_folder, 2).unlink()
+    journal.path_of(run_folder, 2).unlink()
     trace.write(Run(run_folder))
     content, run = traces.read(run_folder), Run(run_folder)
     assert {each["pid"] for each in content["traceEvents"]} == {0, 1, 2}

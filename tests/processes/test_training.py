@@ -15,12 +15,12 @@ from app.analysis import numbers, run_records
 from app.cluster.members import Cluster
 from app.machine.folders import DATA, PREPARED
 from app.modes import MODES
-from app.run.rank import take_part
+from app.run.take_part import take_part
 from app.settings.fields import DatasetName, ModelName, Settings
 from app.training import batches
 from app.training.convolution import LAYOUTS
 from app.training.datasets import SOURCES, prepared, shapes
-from app.training.datasets.prepared import DataSet, Part
+from app.training.datasets.prepared import DataSet, Split
 from tests import published
 from tests.processes import group
 from tests.processes.conftest import GroupOf
@@ -41,10 +41,10 @@ Records = list[dict[str, Any]]
 def few_images(model: ModelName, samples: int) -> DataSet:
     """Of `shapes` for a model that takes colour images, else of `digits`."""
     if model != "lenet5":
-        part = Part(*shapes.draw(samples, seed=3))
+        part = Split(*shapes.draw(samples, seed=3))
         return DataSet(SOURCES["shapes"], part, part)
     images, labels = SOURCES["digits"].make()["train"]
-    part = Part(images[:samples], labels[:samples])
+    part = Split(images[:samples], labels[:samples])
     return DataSet(SOURCES["digits"], part, part)
 
 

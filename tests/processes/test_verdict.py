@@ -18,6 +18,7 @@ from app.analysis import run_records
 from app.analysis.run import Run
 from app.cluster.members import Cluster
 from app.modes import MODES
+from app.records import journal
 from app.records import lines as records
 from app.records.lines import Step
 from app.training.numerics import Numerics
@@ -147,10 +148,10 @@ def test_what_bounds_a_run_and_who_is_blamed_follow_from_its_records(
     for rank in range(3):
         own = [
             timed(each, *times(each.step, rank)) if isinstance(each, Step) else each
-            for each in records.read(finished, rank)
+            for each in journal.read(finished, rank)
             if not isinstance(each, records.Usage)  # a quota on the machine of the tests would count as well
         ]
-        records.path_of(tmp_path, rank).write_text("".join(map(records.as_line, own)))
+        journal.path_of(tmp_path, rank).write_text("".join(map(records.as_line, own)))
     summary = summary_of(tmp_path)
     assert summary["verdict"]["bound"] == bound
     assert (summary["run"]["straggler"] or {"rank": None})["rank"] == straggler

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.errors import SettingError
 from app.tools.experiment.page import views_of
 from app.tools.experiment.plan import grid
-from app.tools.experiment.plan.trials import ASKED, OUTCOMES, PLAN, Plan, folder_of, trials
+from app.tools.experiment.plan.trials import ASKED, OUTCOMES, PLAN, ExperimentPlan, folder_of, trials
 from tests.unit.test_experiment_grid import SOUND
 
 LINES = SOUND.splitlines()
@@ -163,10 +163,10 @@ def test_any_plan_is_read_or_counts_as_absent(place: Path, name: str, content: b
         kept = folder.parent / "kept"
         kept.touch()
         (place / "experiments/any.toml").write_text(SOUND)
-        made = Plan.make(grid.read("any", quick=True), lambda _: 1.0, fresh=True)
+        made = ExperimentPlan.make(grid.read("any", quick=True), lambda _: 1.0, fresh=True)
         made.write(fresh=True)
         (folder / name).write_bytes(content)
-        found = Plan.read("any", quick=True)
+        found = ExperimentPlan.read("any", quick=True)
         assert found.seconds_left() >= 0
         trial = found.next()
         assert trial is None or (folder / trial.name).parent == folder

@@ -19,14 +19,14 @@ from app.errors import LockstepError
 from app.machine.say import for_terminal
 from app.pages import comparison, tables
 from app.pages.commands import compare
-from app.records import lines as records
-from app.records.lines import Clock, Evaluation, Message, PhaseSeconds, Record, Step, Usage
+from app.records import journal
+from app.records.lines import Clock, Evaluation, OverlappedMessage, PhaseSeconds, Record, Step, Usage
 from app.records.summary import is_complete
 from tests import runs
 from tests.unit.test_records import FINISHED, STEP, steps
 
 PHASES = PhaseSeconds(0.1, 0.2, 0.3, 0.1, 0.1, 0.1)
-MESSAGES = [Message(1000, 0.1, 0.2), Message(2000, 0.2, 0.4)]
+MESSAGES = [OverlappedMessage(1000, 0.1, 0.2), OverlappedMessage(2000, 0.2, 0.4)]
 MANIFEST = runs.MANIFEST | {
     "ranks": [runs.participant(0, 100.0, 2000.0), runs.participant(1, 120.0, 1000.0)],
     "plan": runs.MANIFEST["plan"] | {"steps": 6},
@@ -91,7 +91,7 @@ def record(each: Record) -> dict[str, Any]:
 
 
 def write(folder: Path, rank: int, content: list[Any]) -> None:
-    records.path_of(folder, rank).write_text("".join(json.dumps(each) + "\n" for each in content))
+    journal.path_of(folder, rank).write_text("".join(json.dumps(each) + "\n" for each in content))
 
 
 def read(folder: Path) -> str | None:
@@ -188,7 +188,7 @@ def test_the_manifest_is_anything(folder: Path, content: bytes) -> None:
 )
 def test_a_line_of_the_records_is_anything(folder: Path, content: bytes) -> None:
     (folder / "manifest.json").write_text(json.dumps(MANIFEST))
-    records.path_of(folder, 0).write_bytes(content.replace(b"\n", b"") + b"\n")
+    journal.path_of(folder, 0).write_bytes(content.replace(b"\n", b"") + b"\n")
     assert "rank-0.jsonl, line 1 " in (read(folder) or "")
 
 
@@ -200,7 +200,7 @@ def test_a_line_of_the_records_is_anything(folder: Path, content: bytes) -> None
         (b"[" * 100_000 + b"\n", ", line 4 is not a record of this version (maximum recursion"),
         (b"[1]\n", ", line 4 is not a record of this version (no JSON object)"),
         (b'{"kind": "tree"}\n', ", line 4 is not a record of this version (its kind is tree, and not one of step"),
-        (b"x" * (records.LONGEST_LINE_BYTES + 5), ", line 4 is not a record of this version (it is longer than "),
+        (b"x" * (journal.LONGEST_LINE_BYTES + 5), ", line 4 is not a record of this version (it is longer than "),
         (b"\n", ", line 4 is not a record of this version ("),
     ],
 )
@@ -208,7 +208,7 @@ def test_rubbish_within_the_records_is_refused_with_its_line(tmp_path: Path, rub
     (tmp_path / "manifest.json").write_text(json.dumps(MANIFEST))
     for rank in (0, 1):
         write(tmp_path, rank, [record(each) for each in rank_records(rank)])
-    path = records.path_of(tmp_path, 0)
+    path = journal.path_of(tmp_path, 0)
     content = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*content[:3], rubbish, *content[3:]]))
     assert f"{path}{told}" in (read(tmp_path) or "")
@@ -216,7 +216,7 @@ def test_rubbish_within_the_records_is_refused_with_its_line(tmp_path: Path, rub
 
 def test_a_sparse_file_of_a_terabyte_is_refused_at_its_first_line(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps(MANIFEST))
-    with records.path_of(tmp_path, 0).open("wb") as file:
+    with journal.path_of(tmp_path, 0).open("wb") as file:
         file.truncate(2**40)
     assert "rank-0.jsonl, line 1 is not a record of this version (it is longer than" in (read(tmp_path) or "")
     with (tmp_path / "manifest.json").open("wb") as file:

@@ -15,10 +15,11 @@ from torch import nn
 from app.cluster.link import shaping
 from app.errors import SettingError
 from app.settings import environment, explanations, kinds
-from app.settings.fields import CONSUMED_BY_COMPOSE, SEED_LIMIT, Settings
-from app.settings.links import Asked
+from app.settings.averaging import SEED_LIMIT
+from app.settings.fields import CONSUMED_BY_COMPOSE, Settings
+from app.settings.links import RequestedLink
 from app.training.loop import make_plan
-from app.training.optimiser import Optimiser, Schedule
+from app.training.optimiser import LearningRateSchedule, Optimiser
 
 ROOT = Path(__file__).parents[2]
 LONGEST_LINE = 400
@@ -78,7 +79,7 @@ def compute_with(accepted: Settings) -> None:
         check_lines(str(error).splitlines())
         return
     plan = make_plan(accepted, 50_000, world_size)
-    schedule = Schedule.of(accepted, plan.global_batch_size, plan.steps)
+    schedule = LearningRateSchedule.of(accepted, plan.global_batch_size, plan.steps)
     parameter = nn.Parameter(torch.tensor([1.0, -1e-30, 0.0]))
     optimiser = Optimiser([parameter], accepted, schedule)
     for step in (0, plan.steps // 2, plan.steps - 1):
@@ -86,7 +87,7 @@ def compute_with(accepted: Settings) -> None:
         assert optimiser.step(step).learning_rate <= 1e30
     np.random.default_rng((accepted.seed, plan.epochs, 1)).permutation(3)
     torch.Generator().manual_seed(accepted.seed)
-    assert all(all(command) for command in shaping.commands(Asked.of(accepted, 0), "eth0"))
+    assert all(all(command) for command in shaping.commands(RequestedLink.of(accepted, 0), "eth0"))
 
 
 @settings(max_examples=max(300, settings().max_examples))

@@ -8,7 +8,7 @@ from app.cluster.wire.bandwidth import LinkSpeed, all_reduce_seconds, all_reduce
 from app.modes import MODES
 from app.settings.fields import Settings
 from app.sync.modes import mode_class
-from app.sync.schedules.patterns import Cost, Size
+from app.sync.schedules.costs import Cost, Size
 
 SIZE = 1000
 GRADIENTS = Size(elements=2400, bytes=9600)

@@ -11,14 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from app.analysis.baseline import ENOUGH_STEPS, SPEED, Difference, batches, compare, difference, estimate
+from app.analysis.baseline import ENOUGH_STEPS, SPEED, PartDifference, batches, compare, difference, estimate
 from app.analysis.run import Run
 from app.errors import LockstepError
 from app.pages import commands
 from app.pages.baseline import Against
 from app.pages.comparison import headline
 from app.pages.table import Table
-from app.records.lines import Finished, Recorder
+from app.records.journal import Recorder
+from app.records.lines import Finished
 from tests import runs
 from tests.unit.test_records import STEP
 
@@ -27,7 +28,7 @@ RUNS = 400
 PHASES = ("data", "forward", "backward", "sync", "optimiser")
 
 
-def of(own: Numbers, base: Numbers) -> Difference:
+def of(own: Numbers, base: Numbers) -> PartDifference:
     """Two runs' means over steps."""
     estimates = [
         estimate(float(each.mean()), [each[batch].mean() for batch in batches(len(each))]) for each in (own, base)

@@ -13,7 +13,7 @@ from app.modes import MODES
 from app.settings.fields import Settings
 from app.tools.benchmark import kept, setups, table
 from app.tools.benchmark.ratios import CONFIDENCE, Middle, values_outside
-from app.tools.benchmark.setups import Setup
+from app.tools.benchmark.setups import BenchmarkSetup
 
 
 @pytest.mark.parametrize(("rounds", "outside"), [(1, None), (4, None), (5, 0), (7, 0), (8, 1), (11, 2), (30, 10)])
@@ -46,7 +46,7 @@ def outcome(
     found = {
         name: {
             "seconds": [factor * (1 + number / 100) for number in range(rounds)],
-            "exact": Setup(name).of_the_house and Setup(name).exact(Settings()),
+            "exact": BenchmarkSetup(name).of_the_house and BenchmarkSetup(name).exact(Settings()),
         }
         for name, factor in factors.items()
     }

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.analysis.intervals import Interval
 from app.tools.experiment.reading.break_even import EVERYWHERE, NOWHERE, break_even
 from app.tools.experiment.reading.statistics import Blocks
-from app.tools.experiment.views.break_even import Line
+from app.tools.experiment.views.break_even import RateLine
 
 RATES = [25e6, 100e6, 200e6, 1e9, 10e9]
 SEVERAL = st.lists(st.floats(1e6, 1e11), min_size=2, max_size=8, unique_by=lambda rate: round(math.log(rate), 3))
@@ -67,7 +67,7 @@ def test_where_measured_ratios_fall_neighbours_take_their_mean() -> None:
 
 def exactly(*ratios: tuple[float, float | None, float | None]) -> str:
     given = {rate: Interval(*ratio) for rate, ratio in zip((25e6, 100e6, 1e9), ratios, strict=True)}
-    return Line("top_k", "plain", given).words
+    return RateLine("top_k", "plain", given).words
 
 
 @pytest.mark.parametrize(

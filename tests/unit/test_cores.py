@@ -11,7 +11,8 @@ from app.analysis import neighbours
 from app.analysis.run import Run
 from app.pages.cores import hosts_of
 from app.pages.drawing import Missing
-from app.records.lines import Clock, Record, Recorder
+from app.records.journal import Recorder
+from app.records.lines import Clock, Record
 from tests import runs
 from tests.unit.test_trace import USAGE
 

@@ -15,7 +15,7 @@ from app.training import batches
 from app.training.batches import Augmentation
 from app.training.convolution import LAYOUTS
 from app.training.datasets import SOURCES, digits, prepared, shapes
-from app.training.datasets.prepared import DataSet, Part
+from app.training.datasets.prepared import DataSet, Split
 from app.training.numerics import Numerics
 
 
@@ -23,7 +23,7 @@ def dataset(samples: int) -> DataSet:
     source = SOURCES["shapes"]
     random = np.random.default_rng(0)
     images = random.integers(0, 256, (samples, 32, 32, source.channels), dtype=np.uint8)
-    part = Part(images, np.arange(samples) % 10)
+    part = Split(images, np.arange(samples) % 10)
     return DataSet(source, part, part)
 
 

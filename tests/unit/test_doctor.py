@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from app.cluster.members import Member
-from app.cluster.wire.clock import Difference
+from app.cluster.wire.clock import ClockOffset
 from app.machine.cpus import Machine, memory_limit_bytes
 from app.tools.doctor import facts as facts_of_this_machine
 from app.tools.doctor.facts import Facts
 from app.tools.doctor.findings import Examination, find, verdict
 from app.tools.doctor.pairs import PairFigures
-from app.tools.doctor.programs import PROGRAMS, Outcome
+from app.tools.doctor.programs import PROGRAMS, ProgramOutcome
 from app.tools.doctor.report import write
 
 FACTS = Facts(1500, 64 * 2**20, 64 * 2**20, None, 32 * 2**30, "2.6.0", "0.1.0", "ab" * 32, {})
@@ -28,9 +28,11 @@ def healthy(world_size: int = 4) -> Examination:
         "a", tuple(range(2 * world_size)), None, 64 * 2**30, "any", bfloat16=True, kernel="6", congestion_control=None
     )
     members = [Member(rank, f"node-{rank}", f"10.0.0.{rank}", 7000, "eth0", 2, machine) for rank in range(world_size)]
-    clocks = [None, *[Difference(0.0, 0.001, 0.0002)] * (world_size - 1)]
+    clocks = [None, *[ClockOffset(0.0, 0.001, 0.0002)] * (world_size - 1)]
     pairs = dict.fromkeys(permutations(range(world_size), 2), GOOD)
-    return Examination(members, [FACTS] * world_size, clocks, pairs, [Outcome(name, 0.001, {}) for name in PROGRAMS])
+    return Examination(
+        members, [FACTS] * world_size, clocks, pairs, [ProgramOutcome(name, 0.001, {}) for name in PROGRAMS]
+    )
 
 
 def with_facts(rank: int, change: Callable[[Facts], Facts]) -> Change:
@@ -50,11 +52,11 @@ def with_pairs(figures: PairFigures, *pairs: tuple[int, int]) -> Change:
     return lambda all_: replace(all_, pairs={**all_.pairs, **dict.fromkeys(pairs, figures)})
 
 
-def with_clock(rank: int, clock: Difference) -> Change:
+def with_clock(rank: int, clock: ClockOffset) -> Change:
     return lambda all_: replace(all_, clocks=[clock if at == rank else each for at, each in enumerate(all_.clocks)])
 
 
-def with_outcome(outcome: Outcome) -> Change:
+def with_outcome(outcome: ProgramOutcome) -> Change:
     return lambda all_: replace(all_, outcomes=[outcome])
 
 
@@ -89,7 +91,7 @@ UNHEALTHY: dict[str, tuple[Change, str, tuple[str, ...]]] = {
         ("send and receive: 5 numbers from rank 1 arrived wrong at rank 2", "memory or network card"),
     ),
     "numbers damaged in a program": (
-        with_outcome(Outcome("gather", 0.001, {3: [0, 1]})),
+        with_outcome(ProgramOutcome("gather", 0.001, {3: [0, 1]})),
         "problem",
         ("gather: the numbers of rank 3 arrived wrong at ranks 0, 1", "memory or network card"),
     ),
@@ -131,12 +133,12 @@ UNHEALTHY: dict[str, tuple[Change, str, tuple[str, ...]]] = {
         ("rank 2: /dev/shm has 1 MiB", "shm_size in compose.yaml"),
     ),
     "a clock ahead": (
-        with_clock(2, Difference(0.0, 0.2, 0.001)),
+        with_clock(2, ClockOffset(0.0, 0.2, 0.001)),
         "warning",
         ("rank 2: its clock is 200 ms ahead of rank 0's", "chrony"),
     ),
     "a clock behind": (
-        with_clock(1, Difference(0.0, -0.2, 0.001)),
+        with_clock(1, ClockOffset(0.0, -0.2, 0.001)),
         "warning",
         ("rank 1: its clock is 200 ms behind rank 0's",),
     ),
@@ -175,7 +177,7 @@ def test_a_slow_rank_is_named_however_few_ranks_there_are(world_size: int) -> No
 @pytest.mark.parametrize(
     "change",
     [
-        with_clock(1, Difference(0.0, 0.2, 0.16)),
+        with_clock(1, ClockOffset(0.0, 0.2, 0.16)),
         with_pairs(replace(GOOD, bytes_per_second=4e8), (0, 1)),
         with_pairs(replace(GOOD, quickest_latency_seconds=9e-4), (0, 1)),
         with_pairs(replace(GOOD, latency_seconds=5e-3), (0, 1)),

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from app.sync.modes.ring_all_reduce import ring
 from app.sync.schedules import drawing
-from app.sync.schedules.collectives import ring
 from app.sync.schedules.schedule import Message, Schedule
 from tests.unit.test_schedules import ELEMENTS, SCHEDULED, schedule_of
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from app.machine import folders
-from app.records.lines import PhaseSeconds, Recorder
+from app.records.journal import Recorder
+from app.records.lines import PhaseSeconds
 from app.tools.experiment.plan import grid
-from app.tools.experiment.plan.trials import Plan, Trial
+from app.tools.experiment.plan.trials import ExperimentPlan, Trial
 from app.tools.experiment.reading.results import Results
 from app.tools.prediction import calibration, drift, verification
 from app.tools.prediction.calibration import Calibration, Fit
@@ -58,7 +59,7 @@ class Machine:
     def __init__(self) -> None:
         self.minute = 0
 
-    def make(self, plan: Plan, speed: Callable[[Trial], float]) -> None:
+    def make(self, plan: ExperimentPlan, speed: Callable[[Trial], float]) -> None:
         """All runs that are open: their computation takes so many times as long as in the calibration."""
         while trial := plan.next():
             slower = speed(trial)
@@ -80,26 +81,26 @@ class Machine:
 
 
 @pytest.fixture
-def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExperimentPlan:
     (tmp_path / "made.toml").write_text(GRID)
     monkeypatch.setattr(grid, "GRIDS", tmp_path)
     monkeypatch.setattr(folders, "RESULTS", tmp_path / "results")
-    made = Plan.make(verification.interleaved(grid.read("made")), lambda _: 1.0, fresh=True)
+    made = ExperimentPlan.make(verification.interleaved(grid.read("made")), lambda _: 1.0, fresh=True)
     made.write(fresh=True)
     return made
 
 
-def results_of(plan: Plan) -> Results:
+def results_of(plan: ExperimentPlan) -> Results:
     return Results(verification.interleaved(grid.read("made")), plan)
 
 
-def names(plan: Plan, cell: int) -> tuple[str, str, str]:
+def names(plan: ExperimentPlan, cell: int) -> tuple[str, str, str]:
     """Of a cell's run, from 0, between those of its anchors."""
     before, own, after = (each.name for each in plan.trials[2 * cell : 2 * cell + 3])
     return before, own, after
 
 
-def test_the_middle_of_the_anchors_around_a_run_is_its_drift(plan: Plan) -> None:
+def test_the_middle_of_the_anchors_around_a_run_is_its_drift(plan: ExperimentPlan) -> None:
     """The machine is a fifth slower throughout; one anchor is disturbed, and moves no drift."""
     single = names(plan, 3)[0]
     Machine().make(plan, lambda trial: 3.0 if trial.name == single else 1.2)
@@ -111,7 +112,7 @@ def test_the_middle_of_the_anchors_around_a_run_is_its_drift(plan: Plan) -> None
         assert not each.disturbed
 
 
-def test_a_machine_that_changes_for_good_changes_the_drift(plan: Plan) -> None:
+def test_a_machine_that_changes_for_good_changes_the_drift(plan: ExperimentPlan) -> None:
     later = {each.name for each in plan.trials[7:]}
     Machine().make(plan, lambda trial: 1.4 if trial.name in later else 1.0)
     found = timed(results_of(plan), CALIBRATION)
@@ -120,7 +121,7 @@ def test_a_machine_that_changes_for_good_changes_the_drift(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("speed", [MOST_APART * 1.01, 1 / MOST_APART / 1.01])
-def test_a_disturbed_run_is_made_once_more_with_an_anchor_on_each_side(plan: Plan, speed: float) -> None:
+def test_a_disturbed_run_is_made_once_more_with_an_anchor_on_each_side(plan: ExperimentPlan, speed: float) -> None:
     machine, (_, disturbed, after) = Machine(), names(plan, 2)
     machine.make(plan, lambda trial: speed if trial.name == disturbed else 1.0)
     assert put_aside(results_of(plan), CALIBRATION) == [disturbed]
@@ -135,7 +136,7 @@ def test_a_disturbed_run_is_made_once_more_with_an_anchor_on_each_side(plan: Pla
     assert made_again(plan) == [disturbed]
 
 
-def test_a_run_that_is_disturbed_again_counts_and_is_told_of(plan: Plan) -> None:
+def test_a_run_that_is_disturbed_again_counts_and_is_told_of(plan: ExperimentPlan) -> None:
     machine, disturbed = Machine(), names(plan, 5)[1]
     for _ in range(2):
         machine.make(plan, lambda trial: 1.5 if trial.name == disturbed else 1.0)
@@ -144,7 +145,7 @@ def test_a_run_that_is_disturbed_again_counts_and_is_told_of(plan: Plan) -> None
     assert timed(results_of(plan), CALIBRATION)[disturbed].disturbed
 
 
-def test_what_was_cut_off_while_runs_were_put_aside_is_gone_on_with(plan: Plan) -> None:
+def test_what_was_cut_off_while_runs_were_put_aside_is_gone_on_with(plan: ExperimentPlan) -> None:
     """Its anchor was moved already, and made again; the run was not."""
     machine, (_, disturbed, after) = Machine(), names(plan, 2)
     machine.make(plan, lambda trial: 1.5 if trial.name == disturbed else 1.0)
@@ -155,7 +156,7 @@ def test_what_was_cut_off_while_runs_were_put_aside_is_gone_on_with(plan: Plan) 
     assert {each.name for each in plan.open()} == {disturbed, after}
 
 
-def test_runs_without_an_anchor_after_them_are_not_timed(plan: Plan) -> None:
+def test_runs_without_an_anchor_after_them_are_not_timed(plan: ExperimentPlan) -> None:
     Machine().make(plan, lambda trial: 1.0)
     last = plan.trials[-1]
     assert is_anchor(last)
@@ -169,7 +170,7 @@ def test_the_anchor_s_usual_seconds_are_those_of_the_calibration() -> None:
     assert drift.reference(CALIBRATION) == USUAL
 
 
-def test_a_run_of_a_calibration_that_is_unlike_the_others_is_made_once_more(plan: Plan) -> None:
+def test_a_run_of_a_calibration_that_is_unlike_the_others_is_made_once_more(plan: ExperimentPlan) -> None:
     """All have as many images; one is slower than the others, by its own forward passes."""
     machine, disturbed = Machine(), plan.trials[3].name
     for _ in range(2):
@@ -181,7 +182,7 @@ def test_a_run_of_a_calibration_that_is_unlike_the_others_is_made_once_more(plan
     assert made_again(plan) == [disturbed]
 
 
-def test_of_two_runs_nobody_can_tell_which_was_disturbed(plan: Plan) -> None:
+def test_of_two_runs_nobody_can_tell_which_was_disturbed(plan: ExperimentPlan) -> None:
     trials = {each.name: number for number, each in enumerate(plan.trials[:2])}
     Machine().make(plan, lambda trial: 2.0 if trials.get(trial.name) else 1.0)
     found = [Observed.of(run, {"MODEL": "vgg11", "WORKERS": "0"}) for run in results_of(plan).all_runs]

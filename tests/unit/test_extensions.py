@@ -1,14 +1,17 @@
 """Files in extensions/: found by name alone, read without being run, and blamed by file and line."""
 
+import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from app.errors import ExtensionError, LockstepError, SettingError
-from app.extensions import files, reading
+from app.extensions import files, moved, reading
 from app.extensions.loading import blamed, load
 from app.machine.source import source_sha256
 from app.settings import environment
+from app.sync import ALL_REDUCE, Exchange, Size
 from app.sync.modes import mode_class
 from app.training import models
 from tests.solutions import EXAMPLES, SCHEDULED, SOLUTIONS, on_the_page, solved
@@ -83,7 +86,7 @@ def test_what_is_no_mode_is_refused_with_file_and_line_and_is_not_run(folder: Pa
         SCHEDULED,
         on_the_page()["my_mode"],
         MODE + "class A(GradientSync): ...\nclass B(A): ...\n",
-        "from app.sync.modes import exchange\nclass A(exchange.Exchange): ...\n",
+        "from app.sync import exchange\nclass A(exchange.Exchange): ...\n",
         "from app.sync.modes.all_reduce import AllReduce as Base\nclass A(Base): ...\n",
         "import app.sync.contract\nclass A(app.sync.contract.GradientSync): ...\n",
     ],
@@ -168,3 +171,33 @@ def test_the_sources_of_a_run_are_those_of_the_folder_if_it_uses_any(folder: Pat
     (folder / "helper.py").write_text("")
     assert source_sha256(files.sources(used)) != before[0] != before[1]
     assert source_sha256(files.sources({})) == before[1]
+
+
+OLD = """from app.gradient_sync.exchange import Exchange
+from app.costs.patterns import ALL_REDUCE
+import app.costs.sizes
+
+class My(Exchange):
+    cost = ALL_REDUCE
+    size = app.costs.sizes.Size
+    def average(self, values): ...
+"""
+
+
+def test_files_that_import_by_old_names_are_the_same_modes_and_are_told_the_new_ones(folder: Path) -> None:
+    path = folder / "older_mode.py"
+    path.write_text(OLD)
+    reading.check_mode("older_mode")
+    mode = mode_class("older_mode")
+    assert issubclass(mode, Exchange)
+    assert (mode.cost, getattr(mode, "size", None)) == (ALL_REDUCE, Size)
+    assert Exchange.__module__ == "app.sync.exchange"
+    lines = list(moved.notices(path, path))
+    assert [re.findall(r"line (\d)", line) for line in lines] == [["1"], ["2"], ["3"]]
+    assert "from app.sync.exchange import Exchange" in lines[0]
+    assert "from app.sync import ALL_REDUCE" in lines[1]
+
+
+def test_every_old_name_leads_to_a_module() -> None:
+    for new in moved.MOVED.values():
+        import_module(new)

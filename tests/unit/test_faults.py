@@ -11,14 +11,14 @@ from app.modes import MODES
 from app.tools.faults import commands, kinds, plan, sayings
 from app.tools.faults.judge import NO_EFFECT, OK, WRONG, judge
 from app.tools.faults.kinds import KINDS
-from app.tools.faults.plan import Fault, Moment, Trial
-from app.tools.faults.seen import Left, RankSeen, Seen
+from app.tools.faults.plan import Fault, FaultMoment, FaultTrial
+from app.tools.faults.seen import Left, Observations, RankSeen
 from app.tools.faults.stranger import RUBBISH
 from tests.unit.test_scripts import bash
 
 HOST = ". scripts/host/cluster.sh; . scripts/host/faults.sh"
 SETTINGS = plan.DEFAULTS | {"SYNC_MODE": "ddp", "PEER_TIMEOUT": "8", "MAX_STEPS": ""}
-TRAIN, JOIN, END = Moment("train", 9, 0.0), Moment("join", 0, 1.0), Moment("end", 39, 0.5)
+TRAIN, JOIN, END = FaultMoment("train", 9, 0.0), FaultMoment("join", 0, 1.0), FaultMoment("end", 39, 0.5)
 STARTED, STRUCK, WOKEN, STOPPED = 100.0, 110.0, 140.0, 115.0
 ALL = frozenset(range(4))
 
@@ -121,8 +121,8 @@ def test_the_host_does_what_the_plan_says(tmp_path: Path, monkeypatch: pytest.Mo
 # The judge: what is right is called so, and whatever is wrong in one way is found.
 
 
-def trial(*faults: tuple[str, int], moment: Moment = TRAIN) -> Trial:
-    return Trial(1, tuple(Fault(kind, rank) for kind, rank in faults), moment, SETTINGS)
+def trial(*faults: tuple[str, int], moment: FaultMoment = TRAIN) -> FaultTrial:
+    return FaultTrial(1, tuple(Fault(kind, rank) for kind, rank in faults), moment, SETTINGS)
 
 
 def names(speaker: int, *lost: int) -> str:
@@ -138,44 +138,44 @@ LEFT = Left(begun=True, complete=False, report=True)
 OVER = Left(begun=True, complete=True, report=True, finished=ALL)
 
 KILL = trial(("kill", 2))
-AFTER_KILL = Seen((*(ended(r, 1, 1.0, names(r, 2)) for r in (0, 1)), ended(2, 137, 0.1),
+AFTER_KILL = Observations((*(ended(r, 1, 1.0, names(r, 2)) for r in (0, 1)), ended(2, 137, 0.1),
                    ended(3, 1, 17.9, names(3, 2))), LEFT, STRUCK)  # fmt: skip
 TWO = trial(("kill", 0), ("pause", 3))
 WOKE = "error: rank 3: the other ranks took this rank for lost: ...\n"
-AFTER_TWO = Seen((ended(0, 137, 0.1), *(ended(r, 1, 9.0, names(r, 0, 3)) for r in (1, 2)),
+AFTER_TWO = Observations((ended(0, 137, 0.1), *(ended(r, 1, 9.0, names(r, 0, 3)) for r in (1, 2)),
                   ended(3, 1, 2.0, WOKE, since=WOKEN)), Left(begun=True), STRUCK, woken_at=WOKEN)  # fmt: skip
 CUT = trial(("disconnect", 0))
-AFTER_CUT = Seen((ended(0, 1, 9.0, "error: rank 0: cut off from the other ranks: ...\n"),
+AFTER_CUT = Observations((ended(0, 1, 9.0, "error: rank 0: cut off from the other ranks: ...\n"),
                   *(ended(r, 1, 9.0, names(r, 0)) for r in (1, 2, 3))), Left(begun=True), STRUCK)  # fmt: skip
 FULL = trial(("disk", 1))
-AFTER_FULL = Seen((ended(1, 1, 0.3, "error: rank 1: results/x/rank-1.jsonl cannot be written: File too large."),
+AFTER_FULL = Observations((ended(1, 1, 0.3, "error: rank 1: results/x/rank-1.jsonl cannot be written: File too large."),
                    *(ended(r, 1, 1.0, names(r, 1)) for r in (0, 2, 3))), LEFT, STRUCK)  # fmt: skip
 IN_JOIN = trial(("kill", 2), moment=JOIN)
 INCOMPLETE = (
     "the group is not complete after JOIN_TIMEOUT=30 s. Joined: rank 0. Missing: rank 2 (p-worker-2). The output"
 )
 UNCOUNTED = "4 ranks were started, and only 3 are here: worker 2 (of 3) has ended before rank 0 counted"
-AFTER_JOIN = Seen((ended(0, 1, 29.0, f"error: {INCOMPLETE}"), ended(2, 137, 0.1),
+AFTER_JOIN = Observations((ended(0, 1, 29.0, f"error: {INCOMPLETE}"), ended(2, 137, 0.1),
                    *(ended(r, 1, 29.5, f"error: rank 1: rank 0 ended the join: {INCOMPLETE}") for r in (1, 3))),
                   Left(), STRUCK)  # fmt: skip
 BLINK = trial(("blink", 1))
-AFTER_BLINK = Seen(tuple(ended(r, 143, 1.0, "stopped by SIGTERM\n", since=STOPPED) for r in range(4)), LEFT, STRUCK,
-                   stopped_at=STOPPED)  # fmt: skip
+AFTER_BLINK = Observations(tuple(ended(r, 143, 1.0, "stopped by SIGTERM\n", since=STOPPED) for r in range(4)), LEFT,
+                           STRUCK, stopped_at=STOPPED)  # fmt: skip
 AT_THE_END = trial(("kill", 1), moment=END)
-AFTER_THE_END = Seen(tuple(ended(r, 0, 1.0) for r in range(4)), OVER, STRUCK)
+AFTER_THE_END = Observations(tuple(ended(r, 0, 1.0) for r in range(4)), OVER, STRUCK)
 
 RIGHT = [(KILL, AFTER_KILL), (TWO, AFTER_TWO), (CUT, AFTER_CUT), (FULL, AFTER_FULL), (IN_JOIN, AFTER_JOIN),
          (BLINK, AFTER_BLINK)]  # fmt: skip
 
 
-def but(seen: Seen, rank: int, **changes: object) -> Seen:
+def but(seen: Observations, rank: int, **changes: object) -> Observations:
     """The same, with one rank otherwise."""
     changed = tuple(replace(each, **changes) if each.rank == rank else each for each in seen.ranks)  # type: ignore[arg-type]
     return replace(seen, ranks=changed)
 
 
 @pytest.mark.parametrize(("planned", "seen"), RIGHT, ids=lambda each: getattr(each, "words", ""))
-def test_what_is_right_is_called_so(planned: Trial, seen: Seen) -> None:
+def test_what_is_right_is_called_so(planned: FaultTrial, seen: Observations) -> None:
     assert judge(planned, seen).reasons == ()
     assert judge(planned, seen).word == OK
 
@@ -205,7 +205,7 @@ def test_a_join_that_one_rank_ended_at_once_need_not_name_a_silent_one(log: str,
     planned = trial(("kill", 2), ("pause", 3), moment=JOIN)
     said = tuple(ended(rank, 1, 1.0, f"error: {log}") for rank in (0, 1))
     woken = ended(3, 1, 5.0, "error: rank 0 is not to be found", since=WOKEN)
-    seen = Seen((*said, ended(2, 137, 0.1), woken), Left(), STRUCK, woken_at=WOKEN)
+    seen = Observations((*said, ended(2, 137, 0.1), woken), Left(), STRUCK, woken_at=WOKEN)
     assert judge(planned, seen).word == word, judge(planned, seen).reasons
     both_killed = trial(("kill", 2), ("kill", 3), moment=JOIN)
     assert judge(both_killed, but(seen, 3, exit_code=137)).word == WRONG, "a rank that has ended is not merely silent"
@@ -277,7 +277,7 @@ def test_a_join_that_one_rank_ended_at_once_need_not_name_a_silent_one(log: str,
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
-def test_whatever_is_wrong_is_found(planned: Trial, seen: Seen, told: str) -> None:
+def test_whatever_is_wrong_is_found(planned: FaultTrial, seen: Observations, told: str) -> None:
     verdict = judge(planned, seen)
     assert verdict.word == WRONG
     assert any(told in reason for reason in verdict.reasons), verdict.reasons

@@ -9,7 +9,8 @@ import pytest
 
 from app.analysis.run import Run
 from app.errors import LockstepError
-from app.records.lines import PhaseSeconds, Recorder
+from app.records.journal import Recorder
+from app.records.lines import PhaseSeconds
 from app.tools.prediction import fitting
 from app.tools.prediction.observed import Observed
 from app.tools.prediction.simulation import simulate

@@ -3,7 +3,7 @@
 import pytest
 
 from app.cluster.judgement import Judgement
-from app.cluster.words import Word
+from app.cluster.words import Heartbeat
 from app.run.health import FIRST_SECONDS, LEAST_SECONDS, Progress
 
 
@@ -26,6 +26,6 @@ def test_the_first_step_has_its_own_limit() -> None:
 
 def test_those_who_have_not_been_heard_are_waited_for_and_those_who_have_left_are_not() -> None:
     judgement = Judgement(0, (1, 2, 3), 300.0, 0.0)
-    judgement.hear(Word(1), 20.0)
-    judgement.hear(Word(3, done=True), 1.0)
+    judgement.hear(Heartbeat(1), 20.0)
+    judgement.hear(Heartbeat(3, done=True), 1.0)
     assert judgement.silent_since(10.0) == [2]

@@ -64,6 +64,16 @@ def test_a_room_says_in_one_sentence_what_lives_there(room: Path) -> None:
     assert sentence.count(". ") == 0
 
 
+def test_a_class_name_stands_for_one_thing() -> None:
+    """Private ones count: a reader who searches for a name finds one place."""
+    places: dict[str, set[Path]] = {}
+    for path in APP.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, set()).add(path.relative_to(ROOT))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
 def test_every_package_that_the_tests_name_is_pinned_with_its_hashes() -> None:
     named = (ROOT / "tests/requirements.in").read_text().lower().split()
     pinned = (ROOT / "tests/requirements.txt").read_text()

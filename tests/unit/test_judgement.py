@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cluster.judgement import ANSWER_SECONDS, FRESH_SECONDS, Judgement, Verdict
-from app.cluster.words import LONGEST_REASON, Word, pack, unpack
+from app.cluster.judgement import ANSWER_SECONDS, FRESH_SECONDS, Judgement, LossVerdict
+from app.cluster.words import LONGEST_REASON, Heartbeat, pack, unpack
 
 TURN = 0.2  # seconds, as in the roll call
 
@@ -22,7 +22,7 @@ class Rank:
     runs: bool = True
     ending: str = ""
     comes_again: bool = False
-    inbox: list[Word] = field(default_factory=list)
+    inbox: list[Heartbeat] = field(default_factory=list)
 
 
 class World:
@@ -55,11 +55,11 @@ class World:
             if other != number:
                 self._send(self._word(number, call=rank.judgement.call), other)
 
-    def _word(self, number: int, call: int = 0, answer: int = 0) -> Word:
+    def _word(self, number: int, call: int = 0, answer: int = 0) -> Heartbeat:
         rank = self.ranks[number]
         verdict = rank.judgement.verdict
         still = rank.judgement.standstill(self.now)
-        return Word(
+        return Heartbeat(
             number,
             call,
             answer,
@@ -70,11 +70,11 @@ class World:
             comes_again=verdict.comes_again if verdict else rank.comes_again,
         )
 
-    def _send(self, word: Word, to: int) -> None:
+    def _send(self, word: Heartbeat, to: int) -> None:
         if self.chance.random() >= self.loss:
             self.ranks[to].inbox.append(word)
 
-    def verdicts(self) -> list[Verdict | None]:
+    def verdicts(self) -> list[LossVerdict | None]:
         return [rank.judgement.verdict for rank in self.ranks]
 
 
@@ -103,7 +103,7 @@ def test_the_dead_are_named_by_all_and_the_living_by_none(
         rank.judgement.doubt(world.now)
     limit = (0 if noticing else max(peer_timeout, peer_timeout / 2 + ANSWER_SECONDS)) + ANSWER_SECONDS + FRESH_SECONDS
     world.run(limit)
-    assert {rank.judgement.verdict for rank in survivors} == {Verdict(tuple(sorted(dead)))}
+    assert {rank.judgement.verdict for rank in survivors} == {LossVerdict(tuple(sorted(dead)))}
 
 
 @given(**CASES)
@@ -115,7 +115,7 @@ def test_a_failed_operation_of_ranks_that_all_run_is_nobody_s_loss(
     assert world.verdicts() == [None] * world_size
     world.ranks[0].judgement.doubt(world.now)
     world.run(ANSWER_SECONDS)
-    assert world.verdicts() == [Verdict(()), *[None] * (world_size - 1)]
+    assert world.verdicts() == [LossVerdict(()), *[None] * (world_size - 1)]
 
 
 @given(**CASES, comes_again=st.booleans())
@@ -128,7 +128,7 @@ def test_a_rank_that_says_why_it_ends_is_named_with_that_and_with_whether_it_wou
     world.run(1)
     world.ranks[-1].runs = False
     world.run(ANSWER_SECONDS + FRESH_SECONDS)
-    lost = Verdict((world_size - 1,), "it ended: the disk is full", comes_again)
+    lost = LossVerdict((world_size - 1,), "it ended: the disk is full", comes_again)
     assert world.verdicts()[:-1] == [lost] * (world_size - 1)
 
 
@@ -146,7 +146,7 @@ def test_a_rank_that_slept_too_long_learns_that_it_was_taken_for_lost(world_size
     world.run(1)
     stand_still(world, 0, 30)
     world.run(1)
-    assert world.verdicts() == [Verdict((0,))] * world_size
+    assert world.verdicts() == [LossVerdict((0,))] * world_size
 
 
 def test_a_rank_that_slept_as_long_as_the_others_waited_is_named_although_it_answers() -> None:
@@ -156,7 +156,7 @@ def test_a_rank_that_slept_as_long_as_the_others_waited_is_named_although_it_ans
     for rank in world.ranks[:2]:
         rank.judgement.doubt(world.now)
     world.run(1)
-    assert world.verdicts() == [Verdict((2,), "it did not run for 8 s")] * 3
+    assert world.verdicts() == [LossVerdict((2,), "it did not run for 8 s")] * 3
 
 
 def test_a_short_sleep_is_no_loss_and_no_reason_to_blame_others() -> None:
@@ -172,13 +172,13 @@ def test_a_rank_that_is_done_is_not_missed() -> None:
     world.run(1)
     world.ranks[1].runs = False
     for number in (0, 2):
-        world.ranks[number].judgement.hear(Word(1, done=True), world.now)
+        world.ranks[number].judgement.hear(Heartbeat(1, done=True), world.now)
     world.run(20)
     assert world.verdicts()[0] is world.verdicts()[2] is None
 
 
 WORDS = st.builds(
-    Word,
+    Heartbeat,
     rank=st.integers(0, 70_000),
     call=st.integers(0, 2**31),
     answer=st.integers(0, 2**31),
@@ -191,7 +191,7 @@ WORDS = st.builds(
 
 
 @given(word=WORDS)
-def test_a_word_arrives_as_it_was_said_and_only_with_the_password(word: Word) -> None:
+def test_a_word_arrives_as_it_was_said_and_only_with_the_password(word: Heartbeat) -> None:
     try:
         datagram = pack(word, "the password")
     except UnicodeEncodeError:
@@ -211,7 +211,7 @@ JSON = st.recursive(
 @given(said=JSON, password=st.just("the password") | JSON)
 def test_whatever_else_arrives_is_a_word_or_nothing(said: object, password: object) -> None:
     found = unpack(json.dumps([password, said]).encode(), "the password")
-    assert found is None or isinstance(found, Word)
+    assert found is None or isinstance(found, Heartbeat)
 
 
 @given(datagram=st.binary(max_size=300) | st.integers(1, 4000).map(lambda deep: b"[" * deep))

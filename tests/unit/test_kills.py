@@ -11,16 +11,16 @@ from app.modes import MODES
 from app.records.lines import Record
 from app.tools.faults import commands, kills, recovery
 from app.tools.faults.judge import NO_EFFECT, OK, WRONG
-from app.tools.faults.kills import MOMENTS, Kill, Moment
-from app.tools.faults.seen import Left, RankSeen, Seen
+from app.tools.faults.kills import MOMENTS, Kill, KillMoment
+from app.tools.faults.seen import Left, Observations, RankSeen
 from tests.unit.test_faults import HOST
 from tests.unit.test_records import FINISHED, MANIFEST, steps, write_run
 from tests.unit.test_scripts import bash
 
 FACTS = {"SYNC_MODE": "ddp"}
 STEPS_OF_AN_EPOCH = MANIFEST["plan"]["steps_per_epoch"]
-KILLED = Kill(3, (1,), Moment("save", "checkpoint/step-20", 0.01), FACTS)
-UNDISTURBED = Kill(0, (), Moment("train", "", 0.0), FACTS)
+KILLED = Kill(3, (1,), KillMoment("save", "checkpoint/step-20", 0.01), FACTS)
+UNDISTURBED = Kill(0, (), KillMoment("train", "", 0.0), FACTS)
 
 
 def test_the_same_seed_gives_the_same_plan_and_more_kills_go_on_from_it() -> None:
@@ -90,7 +90,7 @@ def test_a_kill_that_came_too_late_comes_sooner_and_in_the_end_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    moment = Moment("farewell", "checkpoint/finished", 0.2)
+    moment = KillMoment("farewell", "checkpoint/finished", 0.2)
     assert [moment.sooner(tries) for tries in range(kills.MOST_TRIES)] == [0.2, 0.1, 0.05, 0.0]
     commands.make_plan_of_kills("sweep", lambda line: None, number=1, seed=3, modes="ddp", given=[], dry_run=False)
     planned = kills.make(3, 1, ["ddp"], {})[1]
@@ -104,11 +104,11 @@ def test_a_kill_that_came_too_late_comes_sooner_and_in_the_end_at_once(
     assert f"kill {planned.victims[0]} {planned.moment.sooner(1)} " in "\n".join(orders)
 
 
-def seen(*codes: int, restarts: int = 1, complete: bool = True, log: str = "") -> Seen:
+def seen(*codes: int, restarts: int = 1, complete: bool = True, log: str = "") -> Observations:
     ranks = tuple(
         RankSeen(rank, code, 0.0, 1.0, log, restarts=restarts if rank == 1 else 0) for rank, code in enumerate(codes)
     )
-    return Seen(ranks, Left(True, "", complete, True, frozenset((0, 1))))
+    return Observations(ranks, Left(True, "", complete, True, frozenset((0, 1))))
 
 
 def runs(results: Path, disturbed: list[Record]) -> Path:
@@ -149,7 +149,7 @@ def test_a_kill_that_came_too_late_has_no_effect(tmp_path: Path) -> None:
         ("rank 0 printed a stack trace", again(), seen(0, 0, log="Traceback (most recent call last)")),
     ],
 )
-def test_whatever_is_wrong_is_found(tmp_path: Path, told: str, disturbed: list[Record], observed: Seen) -> None:
+def test_whatever_is_wrong_is_found(tmp_path: Path, told: str, disturbed: list[Record], observed: Observations) -> None:
     row = recovery.judge(KILLED, observed, runs(tmp_path, disturbed))
     assert row.verdict == WRONG
     assert any(reason.startswith(told) for reason in row.reasons), row.reasons

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from app.errors import SettingError
-from app.settings.launchers import Said, find, first_host
+from app.settings.launchers import Sourced, find, first_host
 
 SLURM = {"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NODELIST": "n[01-03,7]", "SLURM_JOB_ID": "5"}
 OPENMPI = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
@@ -89,10 +89,10 @@ def test_two_sources_that_disagree_are_refused_by_name(
     ],
 )
 def test_the_first_host_of_slurms_list(hosts: str, first: str) -> None:
-    assert first_host(Said(hosts, f"SLURM_STEP_NODELIST={hosts}")) == first
+    assert first_host(Sourced(hosts, f"SLURM_STEP_NODELIST={hosts}")) == first
 
 
 @pytest.mark.parametrize("hosts", ["", ",", "[1-3", "n[1-3", "n[]", "n[a-b]", "n 1", "n1;n2", "$(id)", "[]]"])
 def test_what_is_no_list_of_hosts_is_refused(hosts: str) -> None:
     with pytest.raises(SettingError, match="this is no list of hosts"):
-        first_host(Said(hosts, f"SLURM_STEP_NODELIST={hosts}"))
+        first_host(Sourced(hosts, f"SLURM_STEP_NODELIST={hosts}"))

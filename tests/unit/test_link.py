@@ -14,7 +14,7 @@ from app.errors import SettingError
 from app.records.manifest import Link
 from app.settings import environment, link_rates
 from app.settings.fields import Settings
-from app.settings.links import Asked
+from app.settings.links import RequestedLink
 
 MTU = 1500
 PAYLOAD = 1448 / 1514 / 8  # bytes of payload in a bit on the wire
@@ -92,24 +92,29 @@ def test_ranks_that_there_are_not_are_refused(wrong: dict[str, object], told: st
 
 def test_a_rank_of_its_own_rate_keeps_the_others_delay() -> None:
     settings = Settings(link_rate="1gbit", link_rate_by_rank="2=100mbit", link_delay="200us", link_loss="0.1%")
-    usual = Asked(1e9, link_rates.read_delay("200us"), link_rates.read_loss("0.1%"))
+    usual = RequestedLink(1e9, link_rates.read_delay("200us"), link_rates.read_loss("0.1%"))
     assert usual.delay_seconds == pytest.approx(2e-4)
     assert usual.loss == pytest.approx(1e-3)
-    assert [Asked.of(settings, rank) for rank in range(4)] == [usual, usual, replace(usual, bits_per_second=1e8), usual]
+    assert [RequestedLink.of(settings, rank) for rank in range(4)] == [
+        usual,
+        usual,
+        replace(usual, bits_per_second=1e8),
+        usual,
+    ]
 
 
 def test_without_settings_nothing_is_asked() -> None:
-    assert not Asked.of(Settings(), 0)
-    assert not Asked.of(Settings(link_rate_by_rank="2=100mbit"), 0)
-    assert Asked.somewhere(Settings(link_rate_by_rank="2=100mbit")) == Asked(1e8)
+    assert not RequestedLink.of(Settings(), 0)
+    assert not RequestedLink.of(Settings(link_rate_by_rank="2=100mbit"), 0)
+    assert RequestedLink.somewhere(Settings(link_rate_by_rank="2=100mbit")) == RequestedLink(1e8)
 
 
-def words(wanted: Asked) -> str:
+def words(wanted: RequestedLink) -> str:
     return "\n".join(" ".join(command) for command in shaping.commands(wanted, "eth0"))
 
 
 def test_both_directions_are_shaped_alike() -> None:
-    lines = words(Asked(1e9, 2e-4, 1e-3)).splitlines()
+    lines = words(RequestedLink(1e9, 2e-4, 1e-3)).splitlines()
     for kind in ("netem", "tbf"):
         outgoing, incoming = (
             next(line for line in lines if kind in line and f" {device} " in line) for device in ("eth0", "ifb0")
@@ -120,16 +125,16 @@ def test_both_directions_are_shaped_alike() -> None:
 
 
 def test_what_is_not_asked_is_not_touched() -> None:
-    assert "netem" not in words(Asked(1e8))
-    assert "tbf" not in words(Asked(None, 1e-3))
-    assert "loss" not in words(Asked(None, 1e-3))
-    assert "delay" not in words(Asked(None, None, 0.01))
+    assert "netem" not in words(RequestedLink(1e8))
+    assert "tbf" not in words(RequestedLink(None, 1e-3))
+    assert "loss" not in words(RequestedLink(None, 1e-3))
+    assert "delay" not in words(RequestedLink(None, None, 0.01))
 
 
 @given(st.floats(1e6, 100e9))
 def test_a_packet_always_fits_into_a_burst(rate: float) -> None:
     """Else the kernel would have to cut it up, or drop it."""
-    limit = int(shaping.largest_segment(Asked(rate))[1])
+    limit = int(shaping.largest_segment(RequestedLink(rate))[1])
     headers = 66 * (limit // 1448 + 1)
     assert limit + headers <= shaping.burst_bytes(rate)
 
@@ -137,16 +142,16 @@ def test_a_packet_always_fits_into_a_burst(rate: float) -> None:
 @pytest.mark.parametrize(("megabits", "most"), [(1, 3000), (2, 3000), (8, 5000), (20, 12_500), (1000, 65_536)])
 def test_a_slow_link_is_not_held_for_long_by_what_the_kernel_takes_for_one_packet(megabits: int, most: int) -> None:
     """Bytes of 5 ms at most, or two packets."""
-    assert shaping.largest_segment(Asked(megabits * 1e6)) == ["gso_max_size", str(most)]
+    assert shaping.largest_segment(RequestedLink(megabits * 1e6)) == ["gso_max_size", str(most)]
 
 
 def test_packets_are_lost_one_by_one() -> None:
-    assert shaping.largest_segment(Asked(1e9, None, 0.01)) == ["gso_max_segs", "1"]
+    assert shaping.largest_segment(RequestedLink(1e9, None, 0.01)) == ["gso_max_segs", "1"]
 
 
 def links(
     rates: dict[int, list[float]],
-    wanted: list[Asked] | None = None,
+    wanted: list[RequestedLink] | None = None,
     round_trips: list[float] | None = None,
     stars: list[Star] | None = None,
 ) -> list[Link]:
@@ -157,7 +162,7 @@ def links(
         for distance, by_receiver in rates.items()
         for rank, rate in enumerate(by_receiver)
     ]
-    wanted, stars = wanted or [Asked()] * ranks, stars or [Star(0, 0)] * ranks
+    wanted, stars = wanted or [RequestedLink()] * ranks, stars or [Star(0, 0)] * ranks
     return links_of(flows, stars, round_trips or [1e-4] * ranks, wanted, [MTU] * ranks)
 
 
@@ -178,7 +183,7 @@ RATES = st.sampled_from([None, 1e8, 1e9, 1e10])
 @given(st.lists(RATES, min_size=2, max_size=9))
 def test_links_that_are_as_asked_deviate_nowhere(rates: list[float | None]) -> None:
     """Whatever the mixture: a flow is as fast as the slower one of its two links."""
-    wanted = [Asked(rate) for rate in rates]
+    wanted = [RequestedLink(rate) for rate in rates]
     host = 2e9
 
     def flow(sender: int, receiver: int) -> float:
@@ -203,7 +208,7 @@ def test_a_direction_that_is_not_shaped_is_found_though_the_other_ends_are() -> 
     """Between two ranks all looks well. When all send to rank 0 at once, three times as much comes as should."""
     good = 1e8 * PAYLOAD
     stars = [Star(good, 3 * good), *[Star(good, good)] * 3]
-    found = deviations(links({distance: [good] * 4 for distance in (1, 2, 3)}, [Asked(1e8)] * 4, stars=stars))
+    found = deviations(links({distance: [good] * 4 for distance in (1, 2, 3)}, [RequestedLink(1e8)] * 4, stars=stars))
     assert [line.partition(":")[0] for line in found] == ["rank 0, receiving"]
 
 
@@ -215,7 +220,7 @@ def test_a_link_that_is_not_as_asked_is_named(direction: str, factor: float) -> 
     flows = {distance: [good] * 4 for distance in (1, 2, 3)}
     for distance in flows:
         flows[distance][(2 + distance) % 4 if direction == "sending" else 2] = good * factor
-    found = deviations(links(flows, [Asked(1e9)] * 4))
+    found = deviations(links(flows, [RequestedLink(1e9)] * 4))
     if factor < 1:
         assert [line.partition(":")[0] for line in found] == [f"rank 2, {direction}"]
         assert "expected 119.55 (-15%)" in found[0]
@@ -224,7 +229,7 @@ def test_a_link_that_is_not_as_asked_is_named(direction: str, factor: float) -> 
 
 
 def test_an_emulation_that_is_silently_off_is_found_in_every_direction() -> None:
-    found = deviations(links({1: [1e9] * 4, 2: [1e9] * 4, 3: [1e9] * 4}, [Asked(1e8)] * 4))
+    found = deviations(links({1: [1e9] * 4, 2: [1e9] * 4, 3: [1e9] * 4}, [RequestedLink(1e8)] * 4))
     assert len(found) == 8
 
 
@@ -232,19 +237,19 @@ def test_an_emulation_that_is_silently_off_is_found_in_every_direction() -> None
     ("seconds", "fits"), [(2e-4, False), (7e-3, False), (8e-3, True), (8.9e-3, True), (9.5e-3, False)]
 )
 def test_a_round_trip_crosses_four_delays(seconds: float, fits: bool) -> None:
-    found = deviations(links({1: [1e9, 1e9]}, [Asked(None, 2e-3)] * 2, [seconds] * 2))
+    found = deviations(links({1: [1e9, 1e9]}, [RequestedLink(None, 2e-3)] * 2, [seconds] * 2))
     assert (found == []) is fits
 
 
 def test_tcp_need_not_fill_a_link_that_loses_packets_but_must_not_exceed_it() -> None:
-    lossy = [Asked(1e9, None, 0.01)] * 2
+    lossy = [RequestedLink(1e9, None, 0.01)] * 2
     assert deviations(links({1: [1e7, 1e7]}, lossy)) == []
     assert deviations(links({1: [1e9, 1e9]}, lossy)) != []
 
 
 def test_the_line_on_all_links_says_what_was_asked() -> None:
-    assert "requested: at most 119.55" in describe(links({1: [1.2e8, 1.1e8]}, [Asked(1e9)] * 2))
-    thinner = describe(links({1: [1.2e8, 1.1e8, 1.1e8]}, [Asked(1e9), Asked(1e9), Asked(1e8)]))
+    assert "requested: at most 119.55" in describe(links({1: [1.2e8, 1.1e8]}, [RequestedLink(1e9)] * 2))
+    thinner = describe(links({1: [1.2e8, 1.1e8, 1.1e8]}, [RequestedLink(1e9), RequestedLink(1e9), RequestedLink(1e8)]))
     assert "requested: at most 11.96 to 119.55" in thinner
     assert "requested" not in describe(links({1: [1.2e8, 1.1e8]}))
 

@@ -11,11 +11,11 @@ from torch import nn
 
 from app.settings.fields import Settings
 from app.training import models
-from app.training.optimiser import Optimiser, Schedule
+from app.training.optimiser import LearningRateSchedule, Optimiser
 
 
-def schedule(steps: int = 100, global_batch_size: int = 256, **settings: Any) -> Schedule:
-    return Schedule.of(Settings(**{"warmup_steps": 0, **settings}), global_batch_size, steps)
+def schedule(steps: int = 100, global_batch_size: int = 256, **settings: Any) -> LearningRateSchedule:
+    return LearningRateSchedule.of(Settings(**{"warmup_steps": 0, **settings}), global_batch_size, steps)
 
 
 def test_without_a_warm_up_the_course_s_learning_rate_never_changes() -> None:
@@ -64,7 +64,7 @@ def test_the_norm_is_that_of_all_gradients_together_and_only_a_greater_one_is_cu
     def move(clip: float | None) -> tuple[list[float], float | None]:
         moved = parameters([3.0, 0.0], [4.0])
         settings = Settings(gradient_clip=clip, learning_rate=1, warmup_steps=0, momentum=0, weight_decay=0)
-        update = Optimiser(moved, settings, Schedule.of(settings, 256, 10)).step(0)
+        update = Optimiser(moved, settings, LearningRateSchedule.of(settings, 256, 10)).step(0)
         return [-float(value) for parameter in moved for value in parameter.detach()], update.gradient_norm
 
     assert move(None) == ([3.0, 0.0, 4.0], None)
@@ -85,7 +85,7 @@ def test_the_norm_is_the_same_to_the_bit_whatever_the_threads() -> None:
             whole = list(models.build("vgg11", seed=1).parameters())
             for parameter in whole:
                 parameter.grad = parameter.detach().clone()
-            norms.add(Optimiser(whole, settings, Schedule.of(settings, 256, 10)).step(0).gradient_norm)
+            norms.add(Optimiser(whole, settings, LearningRateSchedule.of(settings, 256, 10)).step(0).gradient_norm)
     finally:
         torch.set_num_threads(before)
     assert len(norms) == 1
@@ -94,6 +94,6 @@ def test_the_norm_is_the_same_to_the_bit_whatever_the_threads() -> None:
 def test_each_step_is_made_with_its_own_rate() -> None:
     settings = Settings(warmup_steps=4, momentum=0, weight_decay=0)
     moved = parameters([1.0])
-    optimiser = Optimiser(moved, settings, Schedule.of(settings, 256, 10))
+    optimiser = Optimiser(moved, settings, LearningRateSchedule.of(settings, 256, 10))
     assert [optimiser.step(step).learning_rate for step in range(3)] == pytest.approx([0.025, 0.05, 0.075])
     assert float(moved[0].detach()) == pytest.approx(-0.15)

@@ -17,7 +17,7 @@ from app.machine import folders
 from app.settings import environment
 from app.tools.experiment.plan import grid
 from app.tools.prediction import ablations, calibration, cells, commands, limits
-from app.tools.prediction.calibration import Calibration, Line, Passing
+from app.tools.prediction.calibration import Calibration, CpuLine, Passing
 from app.tools.prediction.drift import ANCHOR, reference
 from app.tools.prediction.forecast import Forecast
 from app.tools.prediction.least_squares import line_through, non_negative
@@ -395,7 +395,7 @@ def test_the_same_seed_gives_the_same_prediction() -> None:
 
 # What a machine is like, for simulated "runs": predictions by a model of it are held against them.
 SPREAD = list(np.exp(np.random.default_rng(0).normal(0, 0.5, 200)))
-SHORT = Line(0.0, 1e-5)
+SHORT = CpuLine(0.0, 1e-5)
 MACHINE = replace(
     KNOWN,
     passing=dict.fromkeys(KNOWN.passing, Passing(call=0.0002, message=0.00005, byte=2e-10, latency=0.0001)),

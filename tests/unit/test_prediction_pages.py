@@ -21,7 +21,7 @@ from app.analysis.words import duration
 from app.pages import what_if
 from app.pages.table import digits
 from app.tools.experiment.plan import grid
-from app.tools.experiment.plan.trials import Plan
+from app.tools.experiment.plan.trials import ExperimentPlan
 from app.tools.prediction import calibration, cells, tables
 from app.tools.prediction.forecast import Forecast
 from app.tools.prediction.names import RANKS, RATE, telling
@@ -138,7 +138,7 @@ def test_a_setting_that_follows_from_another_names_no_line(monkeypatch: pytest.M
     monkeypatch.setattr(grid, "GRIDS", ROOT / "scripts/experiments")
     found = cells.forecasts(cells.of_grid(grid.read("cells")), KNOWN, one_host=True)[:63]  # the first two blocks
     assert telling(found, RANKS) == ["SYNC_MODE", "MODEL", "LINK_RATE"], "and not the steps and batches of each model"
-    panels = curves.Curves(found, RANKS, "", lambda each: 0.0).panels()
+    panels = curves.PredictedCurves(found, RANKS, "", lambda each: 0.0).panels()
     assert list(panels) == ["vgg11, 500mbit", "vgg11, 2gbit", "lenet5, 400mbit"]
     assert [len(each) for each in panels.values()] == [6, 6, 5]
 
@@ -200,7 +200,7 @@ def write_verification(folder: Path, sealed: float = 1.0, began: str = "2026-01-
     (folder / PREDICTIONS).write_text(json.dumps(content))
     os.utime(folder / PREDICTIONS, (1767225600, 1767225600))
     results: Any = SimpleNamespace(
-        all_runs=[SimpleNamespace(manifest=manifest(started_at=began))], plan=Plan(folder, [])
+        all_runs=[SimpleNamespace(manifest=manifest(started_at=began))], plan=ExperimentPlan(folder, [])
     )
     whole, rivals = score(found), tables.verified(found)
     verdict = list(tables.verdict(whole))

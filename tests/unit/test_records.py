@@ -16,8 +16,10 @@ from app.analysis import run_records
 from app.analysis.numbers import summarise
 from app.analysis.run_records import RankRecords, RunRecords
 from app.errors import LockstepError
+from app.records import journal
 from app.records import lines as records
-from app.records.lines import Clock, Evaluation, Finished, Message, Record, Recorder, Step
+from app.records.journal import Recorder
+from app.records.lines import Clock, Evaluation, Finished, OverlappedMessage, Record, Step
 from tests import runs
 
 STEP = Step(
@@ -83,7 +85,7 @@ def summed_up(run: RunRecords) -> dict[str, Any]:
 def test_records_come_back_as_they_were(tmp_path: Path) -> None:
     content: list[Record] = [STEP, Evaluation(0, 0, 2.25, 10, 100, 0.1), FINISHED]
     write_run(tmp_path, content)
-    assert list(records.read(tmp_path, 0)) == content
+    assert list(journal.read(tmp_path, 0)) == content
 
 
 def test_an_evaluation_of_an_older_version_has_no_time() -> None:
@@ -93,28 +95,28 @@ def test_an_evaluation_of_an_older_version_has_no_time() -> None:
 
 def test_a_figure_that_was_not_measured_is_null(tmp_path: Path) -> None:
     write_run(tmp_path, [STEP])
-    line = json.loads(records.path_of(tmp_path, 0).read_text())
+    line = json.loads(journal.path_of(tmp_path, 0).read_text())
     assert line["kind"] == "step"
     assert line["wait_seconds"] is None
 
 
-@pytest.mark.parametrize("block_bytes", [9, 200, records.BLOCK_BYTES])
+@pytest.mark.parametrize("block_bytes", [9, 200, journal.BLOCK_BYTES])
 def test_a_half_written_last_line_is_survived_in_either_direction_and_when_more_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
 ) -> None:
-    monkeypatch.setattr(records, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(journal, "BLOCK_BYTES", block_bytes)
     content = steps(1, 1, 1)
     write_run(tmp_path, content)
-    path = records.path_of(tmp_path, 0)
+    path = journal.path_of(tmp_path, 0)
     whole = path.read_bytes()
     for length in range(len(whole) + 1):
         path.write_bytes(whole[:length])
         left = content[: whole.count(b"\n", 0, length)]
-        assert list(records.read(tmp_path, 0)) == left
-        assert list(records.read_backwards(tmp_path, 0)) == left[::-1]
+        assert list(journal.read(tmp_path, 0)) == left
+        assert list(journal.read_backwards(tmp_path, 0)) == left[::-1]
         with Recorder(tmp_path, 0, attempt=1) as recorder:
             recorder.write(FINISHED)
-        assert list(records.read(tmp_path, 0)) == [*left, replace(FINISHED, attempt=1)]
+        assert list(journal.read(tmp_path, 0)) == [*left, replace(FINISHED, attempt=1)]
 
 
 def test_a_number_that_is_none_is_never_written(tmp_path: Path) -> None:
@@ -126,7 +128,7 @@ def test_records_of_an_earlier_run_are_never_written_over(tmp_path: Path) -> Non
     write_run(tmp_path, [STEP])
     with pytest.raises(LockstepError, match=r"rank-0\.jsonl exists already.*python -m app prepare"):
         Recorder(tmp_path, 0)
-    assert list(records.read(tmp_path, 0)) == [STEP]
+    assert list(journal.read(tmp_path, 0)) == [STEP]
 
 
 def test_the_first_step_is_left_out_of_the_times(tmp_path: Path) -> None:
@@ -285,8 +287,8 @@ def hiding(rank: int, late: float, clock_ahead: float) -> list[Record]:
         sync_seconds=None,
         hidden_sync_seconds=0.2,
         exposed_sync_seconds=0.1 + 0.9 - (0.6 + late),
-        buffers=[Message(8, 0.1, 0.2)],
-        buckets=[Message(50, 0.4, 0.7), Message(50, 0.6 + late, 0.9)],
+        buffers=[OverlappedMessage(8, 0.1, 0.2)],
+        buckets=[OverlappedMessage(50, 0.4, 0.7), OverlappedMessage(50, 0.6 + late, 0.9)],
     )
     compared = [Clock(rank, at, clock_ahead, 0.001) for at in (0.0, 10.0)]
     at = [clock_ahead + (0.05 if rank == 0 else 0.0) + step for step in range(3)]
@@ -333,7 +335,7 @@ Lines = list[str]
 
 
 def lines_of(folder: Path, rank: int) -> Lines:
-    return records.path_of(folder, rank).read_text().splitlines(keepends=True)
+    return journal.path_of(folder, rank).read_text().splitlines(keepends=True)
 
 
 @pytest.mark.parametrize(
@@ -356,7 +358,7 @@ def test_no_run_with_records_missing_or_foreign_is_complete(
     content: list[Record] = [*(replace(STEP, step=step, loss=float(step)) for step in range(3)), FINISHED]
     whole = summed_up(write_run(tmp_path, content, content))
     assert whole["complete"]
-    records.path_of(tmp_path, 1).write_text("".join(damage(lines_of(tmp_path, 1), lines_of(tmp_path, 0))))
+    journal.path_of(tmp_path, 1).write_text("".join(damage(lines_of(tmp_path, 1), lines_of(tmp_path, 0))))
     damaged = summed_up(run_records.read(tmp_path))
     assert not damaged["complete"]
     assert any(told in warning for warning in damaged["warnings"])
@@ -366,10 +368,10 @@ def test_no_run_with_records_missing_or_foreign_is_complete(
 
 def test_records_of_before_there_were_attempts_are_read_as_the_first(tmp_path: Path) -> None:
     write_run(tmp_path, [STEP, FINISHED])
-    path = records.path_of(tmp_path, 0)
+    path = journal.path_of(tmp_path, 0)
     assert path.read_text().count('"attempt": 0') == 2
     path.write_text(path.read_text().replace(', "attempt": 0', ""))
-    assert list(records.read(tmp_path, 0)) == [STEP, FINISHED]
+    assert list(journal.read(tmp_path, 0)) == [STEP, FINISHED]
 
 
 def test_without_messages_there_is_no_bandwidth(tmp_path: Path) -> None:

@@ -13,13 +13,11 @@ from app.cluster.wire.communicator import Transfer
 from app.modes import MODES
 from app.settings.fields import Settings
 from app.sync.modes import mode_class
-from app.sync.rounds import Departures
-from app.sync.scheduled import Scheduled
-from app.sync.schedules.collectives import ring, star
+from app.sync.modes.gather_scatter import star
+from app.sync.modes.ring_all_reduce import ring
+from app.sync.rounds import Departures, Scheduled
 from app.sync.schedules.costs import seconds_at_least
-from app.sync.schedules.parts import Send, asked_after, part_of, sent_after
-from app.sync.schedules.schedule import Message, Schedule
-from app.sync.schedules.sizes import cut
+from app.sync.schedules.schedule import Message, Schedule, Send, asked_after, cut, part_of, sent_after
 
 SCHEDULED = [name for name in MODES if issubclass(mode_class(name), Scheduled)]
 ELEMENTS = 840  # divides by every number of ranks up to 8

@@ -13,10 +13,9 @@ import pytest
 from app.settings import environment
 from app.sync.exchange import Exchange
 from app.sync.modes import mode_class
-from app.sync.schedules import collectives
-from app.sync.schedules.parts import part_of
-from app.sync.schedules.schedule import Schedule
-from app.tools.prediction.exchange import FREE, Machine
+from app.sync.modes.gather_scatter import star
+from app.sync.schedules.schedule import Schedule, part_of
+from app.tools.prediction.exchange import FREE, SimulatedMachine
 from app.tools.prediction.network import Links
 from app.tools.prediction.processor import Cpus
 from app.tools.prediction.waves import Figures, waves_of
@@ -51,7 +50,7 @@ def rates_of(ranks: int) -> Rates:
 @lru_cache
 def schedule_of(mode: str, ranks: int) -> Schedule:
     if mode == "star":
-        return collectives.star(ELEMENTS, ranks)
+        return star(ELEMENTS, ranks)
     found = mode_class(mode)
     assert issubclass(found, Exchange)
     schedule = found.schedule(ELEMENTS, ranks, environment.of({"SYNC_MODE": mode}))
@@ -62,7 +61,7 @@ def schedule_of(mode: str, ranks: int) -> Schedule:
 def simulated(mode: str, rates: Rates) -> Figures:
     """When each rank is done."""
     ranks = len(rates)
-    machine = Machine(Links.of(rates, [0.0] * ranks), Cpus(), 1, np.random.default_rng(0))
+    machine = SimulatedMachine(Links.of(rates, [0.0] * ranks), Cpus(), 1, np.random.default_rng(0))
     waves = waves_of(schedule_of(mode, ranks), ranks)
     return machine.exchange(waves, ELEMENT_BYTES, FREE, np.zeros((ranks, 1)))[:, 0]
 

@@ -12,23 +12,19 @@ from app.cluster.wire.bandwidth import LinkSpeed
 from app.settings import environment
 from app.sync.exchange import Exchange
 from app.sync.modes import mode_class
-from app.sync.schedules import collectives
+from app.sync.modes.gather_scatter import star
+from app.sync.modes.ring_all_reduce import ring
 from app.sync.schedules.costs import seconds_at_least
-from app.sync.schedules.parts import asked_after, part_of, sent_after
-from app.sync.schedules.schedule import Message, Schedule
-from app.tools.prediction.exchange import FREE, Machine, MessageCosts
+from app.sync.schedules.schedule import Message, Schedule, asked_after, part_of, sent_after
+from app.tools.prediction.exchange import FREE, MessageCosts, SimulatedMachine
 from app.tools.prediction.network import Links, Network
 from app.tools.prediction.processor import PERIOD_SECONDS, Cpus, Processors
-from app.tools.prediction.waves import Figures, so_many_at_once, waves_of
+from app.tools.prediction.waves import Figures, limit_in_flight, waves_of
 
 RATE, LATENCY = 125e6, 1e-4
 ELEMENT_BYTES = 4
 
 Form = Callable[[int, float], float]  # of the number of ranks and the seconds that all gradients take on a link
-
-
-def ring(elements: int, ranks: int) -> Schedule:
-    return collectives.ring(elements, ranks)
 
 
 def of_mode(name: str, **settings: str) -> Callable[[int, int], Schedule]:
@@ -44,7 +40,7 @@ def of_mode(name: str, **settings: str) -> Callable[[int, int], Schedule]:
 
 def simulated(schedule: Schedule, links: Links, costs: MessageCosts = FREE, samples: int = 1) -> Figures:
     ranks = len(links.sends)
-    machine = Machine(links, Cpus(), samples, np.random.default_rng(0))
+    machine = SimulatedMachine(links, Cpus(), samples, np.random.default_rng(0))
     return machine.exchange(waves_of(schedule, ranks), ELEMENT_BYTES, costs, np.zeros((ranks, samples)))
 
 
@@ -64,7 +60,7 @@ CLOSED_FORMS: dict[str, tuple[Callable[[int, int], Schedule], Form]] = {
         of_mode("parameter_server"),
         lambda n, whole: 2 * (LATENCY + (n - 1) / n * whole),
     ),
-    "star": (collectives.star, lambda n, whole: 2 * (LATENCY + (n - 1) * whole)),
+    "star": (star, lambda n, whole: 2 * (LATENCY + (n - 1) * whole)),
 }
 
 
@@ -100,7 +96,7 @@ def test_no_rank_is_done_before_its_bytes_can_have_passed(
 ) -> None:
     ranks = len(links)
     schedule = of_mode(mode)(elements, ranks)
-    machine = Machine(Links.of(links, [0.0] * ranks), Cpus(), 1, np.random.default_rng(0))
+    machine = SimulatedMachine(Links.of(links, [0.0] * ranks), Cpus(), 1, np.random.default_rng(0))
     found = machine.exchange(waves_of(schedule, ranks, most), ELEMENT_BYTES, FREE, np.zeros((ranks, 1)))
     for rank, (sends, receives) in enumerate(links):
         received = sum(len(each.piece) for each in schedule.messages if each.receiver == rank)
@@ -164,7 +160,7 @@ def test_a_rank_asks_for_no_more_messages_at_once_than_it_may(
     ranks: int, elements: int, most: int, at_once: int
 ) -> None:
     """And for none of the all-gather before it has taken all of the reduce-scatter; for each as early as it may."""
-    waves = so_many_at_once(at_once, waves_of(ring(elements, ranks), ranks, most))
+    waves = limit_in_flight(at_once, waves_of(ring(elements, ranks), ranks, most))
     all_gather = next(number for number, wave in enumerate(waves) if not wave.adds.any())
     for number, wave in enumerate(waves):
         began = all_gather if number >= all_gather else 0
@@ -182,7 +178,7 @@ def test_what_is_asked_for_behind_data_waits_for_it() -> None:
     """
     ways = of_mode("tree")(1000, 3)
     for requests, seconds in ((True, [4.0, 4.0, 3.0]), (False, [3.2, 3.2, 2.2])):
-        machine = Machine(Links.alike(3, 1000.0 * ELEMENT_BYTES), Cpus(), 1, np.random.default_rng(0))
+        machine = SimulatedMachine(Links.alike(3, 1000.0 * ELEMENT_BYTES), Cpus(), 1, np.random.default_rng(0))
         waves = waves_of(ways, 3, 200, requests=requests)
         assert machine.exchange(waves, ELEMENT_BYTES, FREE, np.zeros((3, 1))).ravel() == pytest.approx(seconds)
 
@@ -191,7 +187,7 @@ def test_a_rested_link_lets_a_burst_pass_at_once() -> None:
     """Four messages of 1,000 bytes through a burst of 1,500: the rest takes its time, and a pause fills it again."""
     one = Schedule.of([Message(0, 1, range(250), adds=True)])
     waves = waves_of(one, 2)
-    machine = Machine(Links.alike(2, 1000.0, 1500.0), Cpus(), 1, np.random.default_rng(0))
+    machine = SimulatedMachine(Links.alike(2, 1000.0, 1500.0), Cpus(), 1, np.random.default_rng(0))
     ends: list[float] = []
     ready: Figures = np.zeros((2, 1))
     for pause in (0.0, 0.0, 0.0, 100.0):
@@ -262,7 +258,7 @@ def test_more_messages_at_the_same_bytes_take_longer_where_each_has_a_cost() -> 
     costs = MessageCosts(latency=1e-3, send=1e-3, receive=1e-3)
     whole = ring(4000, 4)
     few = simulated(whole, links, costs).max()
-    many = Machine(links, Cpus(), 1, np.random.default_rng(0)).exchange(
+    many = SimulatedMachine(links, Cpus(), 1, np.random.default_rng(0)).exchange(
         waves_of(whole, 4, 100), ELEMENT_BYTES, costs, np.zeros((4, 1))
     )
     assert many.max() > 2 * few

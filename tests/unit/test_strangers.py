@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.cluster import registration
-from app.cluster.card import Card, Table, check_agreement, read_table, seat
+from app.cluster.card import Card, RankTable, check_agreement, read_table, seat
 from app.cluster.identity import Identity
-from app.cluster.lines import LONGEST_REQUEST, Lines, NoSuchMessageError, unpack
+from app.cluster.lines import LONGEST_REQUEST, LineConnection, NoSuchMessageError, unpack
 from app.cluster.registrar import SPARE_CONNECTIONS, Registrar
 from app.cluster.registration import Registration
 from app.errors import JoinError, LockstepError, SettingError
@@ -48,7 +48,7 @@ def connect(registrar: Registrar) -> socket.socket:
     return connection
 
 
-def join(registrar: Registrar, own: Card, rank: int = 1) -> Table:
+def join(registrar: Registrar, own: Card, rank: int = 1) -> RankTable:
     deadline = time.monotonic() + PATIENCE
     with closing(Registration(own.name, LOCAL, registrar.port, PATIENCE, deadline)) as desk:
         return desk.hand_in(str(rank), own, deadline)
@@ -72,7 +72,7 @@ def everybody_joins(registrar: Registrar) -> None:
         rank.start()
     assert registrar.await_cards(time.monotonic() + PATIENCE) == []
     members = seat([card(0), registrar.cards["1"], registrar.cards["2"]])
-    registrar.answer({"table": Table(members, "word", 0).content()})
+    registrar.answer({"table": RankTable(members, "word", 0).content()})
     for rank in ranks:
         rank.join(PATIENCE)
     assert read == {1: bytes([0, 10, 255, 2]), 2: bytes([0, 10, 255, 1])}
@@ -171,7 +171,7 @@ def test_a_card_is_refused_or_can_be_computed_with(
     with suppress(SettingError):
         check_agreement(cards)
     members = seat(cards)
-    again = read_table(json.loads(json.dumps(Table(members, "word", 0).content())))
+    again = read_table(json.loads(json.dumps(RankTable(members, "word", 0).content())))
     assert again.members == members
     assert all(1 <= member.threads <= 65_536 for member in members)
 
@@ -202,7 +202,7 @@ def test_cards_of_other_seats_addresses_and_versions_get_no_place(registrar: Reg
 
 def test_a_second_rank_of_the_same_number_is_refused(registrar: Registrar) -> None:
     with connect(registrar) as first:
-        Lines(first).send({"seat": "1", "card": card(1).content()}, time.monotonic() + PATIENCE)
+        LineConnection(first).send({"seat": "1", "card": card(1).content()}, time.monotonic() + PATIENCE)
         while "1" not in registrar.cards:
             registrar.await_cards(time.monotonic() + 0.1)
         with pytest.raises(SettingError, match="another process has joined as this rank"):
@@ -211,7 +211,7 @@ def test_a_second_rank_of_the_same_number_is_refused(registrar: Registrar) -> No
 
 def test_a_rank_that_leaves_again_is_noticed_at_once(registrar: Registrar) -> None:
     with connect(registrar) as connection:
-        Lines(connection).send({"seat": "2", "card": card(2).content()}, time.monotonic() + PATIENCE)
+        LineConnection(connection).send({"seat": "2", "card": card(2).content()}, time.monotonic() + PATIENCE)
     began = time.monotonic()
     assert registrar.await_cards(began + 10 * PATIENCE) != []
     assert registrar.left == ["2"]

@@ -9,7 +9,7 @@ import pytest
 from app.analysis.run import Run
 from app.pages import drawings, theme
 from app.pages.timeline import choose
-from app.records.lines import Clock, Message, Record, Step
+from app.records.lines import Clock, OverlappedMessage, Record, Step
 from tests.unit.test_records import STEP, write_run
 from tests.unit.test_trace import EXPLICIT, HIDING
 
@@ -78,7 +78,7 @@ def test_a_step_below_a_second_is_in_milliseconds(tmp_path: Path) -> None:
 
 def test_a_message_is_drawn_as_long_as_backward_hides_it(tmp_path: Path) -> None:
     """One bucket ends behind backward; one begins when backward has ended, and nothing hides it."""
-    step = replace(HIDING, buffers=None, buckets=[Message(40, 4.0, 7.0), Message(60, 6.0, 8.0)])
+    step = replace(HIDING, buffers=None, buckets=[OverlappedMessage(40, 4.0, 7.0), OverlappedMessage(60, 6.0, 8.0)])
     drawing = drawn(tmp_path, [step], [step])
     assert [each for each in titles(drawing) if "rank 0" in each and "bucket" in each] == [
         "rank 0, step 0: bucket 0 of 4e-05 MB, 3 s, from 4 to 7 s"

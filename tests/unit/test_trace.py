@@ -10,7 +10,8 @@ import pytest
 from app.analysis.run import Run
 from app.pages import trace
 from app.pages.pieces import UNDIVIDED, pieces
-from app.records.lines import Clock, Evaluation, Message, Record, Recorder, Usage
+from app.records.journal import Recorder
+from app.records.lines import Clock, Evaluation, OverlappedMessage, Record, Usage
 from tests import runs, traces
 from tests.unit.test_records import STEP
 
@@ -26,8 +27,8 @@ HIDING = replace(
     exposed_sync_seconds=2.5,
     optimiser_seconds=0.5,
     seconds=9.0,
-    buffers=[Message(8, 1.25, 2.0), Message(4, 2.25, 2.75)],
-    buckets=[Message(40, 5.25, 6.75), Message(60, 7.25, 8.5)],
+    buffers=[OverlappedMessage(8, 1.25, 2.0), OverlappedMessage(4, 2.25, 2.75)],
+    buckets=[OverlappedMessage(40, 5.25, 6.75), OverlappedMessage(60, 7.25, 8.5)],
 )
 USAGE = Usage(0, 1.0, 1.0, 50.0, 5.0, None, 1_000_000, 10, 20)
 
@@ -95,7 +96,7 @@ def test_what_only_all_ranks_could_divide_stays_undivided() -> None:
 
 
 def test_messages_that_overlap_lie_in_lanes_of_their_own(tmp_path: Path) -> None:
-    buckets = [Message(1, 4.5, 6.0), Message(2, 5.0, 7.0), Message(3, 6.0, 6.5)]
+    buckets = [OverlappedMessage(1, 4.5, 6.0), OverlappedMessage(2, 5.0, 7.0), OverlappedMessage(3, 6.0, 6.5)]
     content = traced(tmp_path, [replace(HIDING, buckets=buckets, buffers=[])])
     lanes = {e["tid"]: e["args"]["name"] for e in traces.of_kind(content, "M") if e["name"] == "thread_name"}
     messages = traces.of_kind(content, "X", "message")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from app.cluster.wire.bandwidth import LinkSpeed
 from app.records.manifest import Direction, Link, RoundTrip
-from app.settings.links import Asked
+from app.settings.links import RequestedLink
 
 TOLERANCE = 0.10
 EXCESS = 1.5  # allowed in a short exchange with all others; an unshaped direction carries twice as much or more
@@ -44,7 +44,7 @@ def links_of(
     flows: Sequence[Flow],
     stars: Sequence[Star],
     round_trips: Sequence[float],
-    asked: Sequence[Asked],
+    asked: Sequence[RequestedLink],
     mtu_bytes: Sequence[int],
 ) -> list[Link]:
     """Every rank's link, by rank."""
@@ -83,7 +83,7 @@ def deviations(links: Sequence[Link]) -> list[str]:
 
 def _direction(
     rank: int,
-    own: Asked,
+    own: RequestedLink,
     flows: Sequence[Flow],
     star: float,
     carries: Sequence[float | None],
@@ -114,7 +114,7 @@ def _together(rank: int, carries: Sequence[float | None]) -> float | None:
     return min((rate for rate in limits if rate is not None), default=None)
 
 
-def _round_trip(own: Asked, measured: float) -> RoundTrip:
+def _round_trip(own: RequestedLink, measured: float) -> RoundTrip:
     expected = CROSSINGS * own.delay_seconds if own.delay_seconds else None
     return RoundTrip(expected, measured, measured / expected - 1 if expected else None)
 

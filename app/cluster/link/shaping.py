@@ -11,7 +11,7 @@ from app.errors import SettingError
 from app.machine import interfaces
 from app.machine.interfaces import LOOPBACK
 from app.settings.fields import Settings
-from app.settings.links import Asked
+from app.settings.links import RequestedLink
 
 INCOMING = "ifb0"  # the kernel queues only what leaves, so arriving packets leave through this device first
 
@@ -32,7 +32,7 @@ def shape_link(settings: Settings) -> None:
     """Shape this container's link as its rank's settings ask."""
     number, address = place_of(settings)
     # A worker's number is its rank unless the numbers have gaps; the join then refuses the wrong rate.
-    asked = Asked.of(settings, number)
+    asked = RequestedLink.of(settings, number)
     if asked:
         _check_own_network()
         _carry_out(asked, interface_of(address))
@@ -42,7 +42,7 @@ def rehearse(settings: Settings) -> None:
     """Before any rank starts, try on the loopback device whether this kernel can shape a link; leave nothing behind."""
     _check_own_network()
     try:
-        _carry_out(Asked.somewhere(settings), LOOPBACK)
+        _carry_out(RequestedLink.somewhere(settings), LOOPBACK)
     finally:
         for command in undoing(LOOPBACK):
             _call(command)
@@ -58,7 +58,7 @@ def _check_own_network() -> None:
             )
 
 
-def commands(asked: Asked, interface: str) -> Iterator[Command]:
+def commands(asked: RequestedLink, interface: str) -> Iterator[Command]:
     """All commands, in order."""
     if segment := largest_segment(asked):
         yield ["ip", "link", "set", "dev", interface, *segment]
@@ -84,7 +84,7 @@ def burst_bytes(bits_per_second: float) -> int:
     return max(LEAST_BURST_BYTES, round(bits_per_second / 8 * BURST_SECONDS))
 
 
-def largest_segment(asked: Asked) -> list[str]:
+def largest_segment(asked: RequestedLink) -> list[str]:
     """How much the kernel may handle as one packet: less than a burst, and with loss a single one."""
     if asked.loss:
         return ["gso_max_segs", "1"]
@@ -95,7 +95,7 @@ def largest_segment(asked: Asked) -> list[str]:
     return []
 
 
-def _queue(asked: Asked, device: str) -> Iterator[Command]:
+def _queue(asked: RequestedLink, device: str) -> Iterator[Command]:
     """Delay and loss first, then the rate."""
     place = ["root", "handle", "1:"]
     if asked.delay_seconds or asked.loss:
@@ -107,7 +107,7 @@ def _queue(asked: Asked, device: str) -> Iterator[Command]:
         yield ["tc", "qdisc", "add", "dev", device, *place, "tbf", *rate, *queue]
 
 
-def _delay_and_loss(asked: Asked) -> list[str]:
+def _delay_and_loss(asked: RequestedLink) -> list[str]:
     """Room for twice the packets in flight."""
     on_the_way = (asked.bits_per_second or UNSHAPED_BITS_PER_SECOND) / 8 * (asked.delay_seconds or 0) / PACKET_BYTES
     words = ["limit", str(USUAL_QUEUE_PACKETS + round(2 * on_the_way))]
@@ -118,7 +118,7 @@ def _delay_and_loss(asked: Asked) -> list[str]:
     return words
 
 
-def _carry_out(asked: Asked, interface: str) -> None:
+def _carry_out(asked: RequestedLink, interface: str) -> None:
     for command in commands(asked, interface):
         done = _call(command)
         if done.returncode:

@@ -14,7 +14,7 @@ QUESTIONS = 20
 
 
 @dataclass(frozen=True)
-class Difference:
+class ClockOffset:
     """A rank's clock compared with rank 0's."""
 
     at: float  # when, by the rank's own clock
@@ -52,15 +52,15 @@ class RunClock:
         return Clock(self._rank, difference.at, difference.ahead_seconds, difference.uncertainty_seconds)
 
 
-def compare_clocks(communicator: Communicator, now: Callable[[], float]) -> Difference:
+def compare_clocks(communicator: Communicator, now: Callable[[], float]) -> ClockOffset:
     """Compare this rank's clock with rank 0's; the ranks ask one after another, and all take part."""
-    own = Difference(now(), 0.0, 0.0)  # rank 0 is the reference
+    own = ClockOffset(now(), 0.0, 0.0)  # rank 0 is the reference
     for rank in range(1, communicator.world_size):
         own = compare_clock(communicator, rank, now) or own
     return own
 
 
-def compare_clock(communicator: Communicator, rank: int, now: Callable[[], float]) -> Difference | None:
+def compare_clock(communicator: Communicator, rank: int, now: Callable[[], float]) -> ClockOffset | None:
     """Compare a rank's clock with rank 0's; every rank calls this, and only that rank gets the answer.
 
     As in NTP, rank 0's time is assumed to be from the middle of the round trip, which is wrong by at most half of it.
@@ -77,10 +77,10 @@ def compare_clock(communicator: Communicator, rank: int, now: Callable[[], float
     return difference
 
 
-def _ask_for_the_time(communicator: Communicator, now: Callable[[], float]) -> Difference:
+def _ask_for_the_time(communicator: Communicator, now: Callable[[], float]) -> ClockOffset:
     asked = now()
     give(communicator, CENTRE, 0)
     central = take(communicator, CENTRE)
     answered = now()
     middle = (asked + answered) / 2
-    return Difference(middle, middle - central, (answered - asked) / 2)
+    return ClockOffset(middle, middle - central, (answered - asked) / 2)

@@ -4,13 +4,13 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Protocol, Self
 
 import torch
 import torch.distributed as dist
 
-from app.cluster.members import Cluster
 from app.cluster.wire.bandwidth import CENTRE, all_reduce_share
 
 
@@ -42,7 +42,6 @@ class Traffic:
         return self._seconds
 
     def begin(self, sent: float, received: float) -> None:
-        """Count an operation that starts now."""
         with self._lock:
             self.sent += sent
             self.received += received
@@ -63,48 +62,110 @@ class Traffic:
         return math.sqrt(error / norm) if norm else None
 
     def end(self) -> None:
-        """Count an operation that ends now."""
         with self._lock:
             self._under_way -= 1
             if self._under_way == 0:
                 self._seconds += time.monotonic() - self._since
 
 
-class Communicator:
-    """The process group of a formed cluster. PEER_TIMEOUT limits every wait."""
-
-    def __init__(self, cluster: Cluster, moment: str = "before the first step", ranks: int | None = None) -> None:
-        """Count from zero; errors use `moment` to say when something happened.
-
-        With `ranks`, the group holds only that many ranks, from rank 0 up. All create it; only its members use it.
-        """
-        self._cluster = cluster
-        self._moment = moment
-        self._apart: list[Communicator] = []
-        self.in_flight = cluster.in_flight
-        self.bytes_in_order = cluster.backend.bytes_in_order
-        self.world_size = ranks or cluster.world_size
-        # Messages go straight to the group: dist.isend's own checks take longer than a small message.
-        self.group: dist.ProcessGroup = dist.distributed_c10d._get_default_group()
-        if ranks:
-            self.group = cluster.backend.group_of(range(ranks), cluster.rank, cluster.peer_timeout)
-        self.traffic = Traffic()
-        self.step = 0
+class Peers(Protocol):
+    """The ranks that a communicator reaches: a formed cluster, or a process group of somebody else's program."""
 
     @property
     def rank(self) -> int:
         """This rank."""
-        return self._cluster.rank
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+
+    @property
+    def in_flight(self) -> set[dist.Work]:
+        """Messages between two ranks that have not arrived."""
+
+    @property
+    def bytes_in_order(self) -> int | None:
+        """Messages of at most this size arrive one after another; None: all."""
+
+    def group(self, ranks: int | None) -> dist.ProcessGroup:
+        """All ranks, or this many, from rank 0 up."""
+
+    def insist_on_all(self) -> None:
+        """Raise an error if a rank is known to be lost."""
+
+    def watching(self, operation: str, moment: Callable[[], str]) -> AbstractContextManager[None]:
+        """Explain a failure inside."""
+
+
+@dataclass(frozen=True)
+class PlainGroup:
+    """A process group that exists already. Its timeout limits every wait, and its errors are PyTorch's own."""
+
+    process_group: dist.ProcessGroup
+    in_flight: set[dist.Work] = field(default_factory=set)
+    bytes_in_order: int | None = None
+
+    @property
+    def rank(self) -> int:
+        """This rank, within the group."""
+        return self.process_group.rank()
+
+    @property
+    def world_size(self) -> int:
+        return self.process_group.size()
+
+    def group(self, ranks: int | None) -> dist.ProcessGroup:
+        """The group as it is."""
+        if ranks is not None:
+            raise ValueError("a communicator over a given group has all ranks of the group")
+        return self.process_group
+
+    def insist_on_all(self) -> None:
+        """A lost rank is noticed by the operation that needs it."""
+
+    def watching(self, operation: str, moment: Callable[[], str]) -> AbstractContextManager[None]:
+        """Leave PyTorch's errors as they are."""
+        return nullcontext()
+
+
+class Communicator:
+    """The process group of a formed cluster. PEER_TIMEOUT limits every wait."""
+
+    def __init__(self, peers: Peers, moment: str = "before the first step", ranks: int | None = None) -> None:
+        """Count from zero; errors use `moment` to say when something happened.
+
+        With `ranks`, the group holds only that many ranks, from rank 0 up. All create it; only its members use it.
+        """
+        self._peers = peers
+        self._moment = moment
+        self._apart: list[Communicator] = []
+        self.in_flight = peers.in_flight
+        self.bytes_in_order = peers.bytes_in_order
+        # Messages go straight to the group: dist.isend's own checks take longer than a small message.
+        self.group = peers.group(ranks)
+        self.world_size = ranks or peers.world_size
+        self._ring_factor = all_reduce_share(1, self.world_size)  # bytes sent in an all-reduce, per byte
+        self.traffic = Traffic()
+        self.step = 0
+
+    @classmethod
+    def over(cls, group: dist.ProcessGroup | None = None) -> Self:
+        """Use a process group that exists already, by default that of all ranks."""
+        return cls(PlainGroup(group or dist.distributed_c10d._get_default_group()))
+
+    @property
+    def rank(self) -> int:
+        return self._peers.rank
 
     def apart(self) -> "Communicator":
         """A second communicator for data that is not gradients, with its own counts."""
-        other = Communicator(self._cluster, self._moment)
+        other = Communicator(self._peers, self._moment)
         self._apart.append(other)
         return other
 
     def begin_step(self, step: int) -> None:
         """Count from zero again, and name this step in errors; end here if the roll call has found a loss."""
-        self._cluster.insist_on_all()
+        self._peers.insist_on_all()
         self._moment, self.step = f"at step {step}", step
         self.traffic = Traffic()
         for other in self._apart:
@@ -112,8 +173,7 @@ class Communicator:
 
     def all_reduce(self, tensor: torch.Tensor) -> None:
         """Replace the tensor, on every rank, by the sum over all ranks."""
-        share = all_reduce_share(tensor.nbytes, self.world_size)
-        with self.passing(f"all-reduce of {tensor.nbytes} bytes", share, share):
+        with self.passing_all_reduce(tensor.nbytes):
             dist.all_reduce(tensor, group=self.group)
 
     def start_all_reduce(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
@@ -130,7 +190,7 @@ class Communicator:
         self, size: int, start: Callable[[], torch.futures.Future[Result]]
     ) -> torch.futures.Future[Result]:
         """Start an all-reduce of `size` bytes that runs behind other work."""
-        traffic, share = self.traffic, all_reduce_share(size, self.world_size)
+        traffic, share = self.traffic, self._ring_factor * size
         passage = Passage(size, time.monotonic())
         traffic.passages.append(passage)
         traffic.begin(share, share)
@@ -149,7 +209,7 @@ class Communicator:
         passage = Passage(tensor.nbytes, time.monotonic())
         self.traffic.passages.append(passage)
         with self.passing(f"broadcast of {tensor.nbytes} bytes", sent, received):
-            dist.broadcast(tensor, CENTRE, group=self.group)
+            dist.broadcast(tensor, group=self.group, group_src=CENTRE)
         passage.ended = time.monotonic()
 
     def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -167,7 +227,7 @@ class Communicator:
         everyones = [torch.empty_like(tensor) for _ in range(self.world_size)] if central else []
         sent, received = (0, others) if central else (tensor.nbytes, 0)
         with self.passing(f"gather of {tensor.nbytes} bytes from each rank", sent, received):
-            dist.gather(tensor, everyones if central else None, dst=CENTRE, group=self.group)
+            dist.gather(tensor, everyones if central else None, group=self.group, group_dst=CENTRE)
         return everyones
 
     def scatter(self, tensor: torch.Tensor, parts: Sequence[torch.Tensor]) -> None:
@@ -176,7 +236,7 @@ class Communicator:
         central = self.rank == CENTRE
         sent, received = (others, 0) if central else (0, tensor.nbytes)
         with self.passing(f"scatter of {tensor.nbytes} bytes to each rank", sent, received):
-            dist.scatter(tensor, list(parts) if central else None, src=CENTRE, group=self.group)
+            dist.scatter(tensor, list(parts) if central else None, group=self.group, group_src=CENTRE)
 
     def start_send(self, tensor: torch.Tensor, to: int, tag: int = 0) -> "Transfer":
         """Start to send; the tensor must not change until the transfer is complete."""
@@ -199,7 +259,7 @@ class Communicator:
 
     def watching(self, operation: str) -> AbstractContextManager[None]:
         """Turn the backend's failure into an error that says which rank was lost, and when."""
-        return self._cluster.watching(operation, lambda: self._moment)
+        return self._peers.watching(operation, lambda: self._moment)
 
     @contextmanager
     def passing(self, operation: str, sent: float, received: float) -> Iterator[None]:
@@ -211,6 +271,11 @@ class Communicator:
                 yield
         finally:
             traffic.end()
+
+    def passing_all_reduce(self, size: int) -> AbstractContextManager[None]:
+        """Count an all-reduce of `size` bytes, each rank's share of the least bytes, while it runs."""
+        share = self._ring_factor * size
+        return self.passing(f"all-reduce of {size} bytes", share, share)
 
 
 class Transfer:

@@ -8,12 +8,10 @@ from app.cluster.wire.communicator import Communicator
 
 
 def give(communicator: Communicator, to: int, value: float) -> None:
-    """Send a number."""
     communicator.start_send(torch.tensor(value, dtype=torch.float64), to).wait()
 
 
 def take(communicator: Communicator, source: int) -> float:
-    """Receive a number."""
     value = torch.empty((), dtype=torch.float64)
     communicator.start_receive(value, source).wait()
     return value.item()

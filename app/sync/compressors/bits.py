@@ -14,17 +14,15 @@ NUMBER = np.dtype("<f4")
 
 
 def bytes_of(bits: int) -> int:
-    """Of a message of so many bits."""
+    """Size of a message with this many bits, and the number before them."""
     return NUMBER.itemsize + -(-bits // 8)
 
 
 def pack(number: float, bits: Bits) -> torch.Tensor:
-    """The message."""
     return torch.from_numpy(np.concatenate([np.array([number], NUMBER).view(np.uint8), np.packbits(bits)]))
 
 
 def unpack(message: torch.Tensor, bits: int) -> tuple[float, Bits]:
-    """What it says."""
     array = message.numpy()
     number = array[: NUMBER.itemsize].copy().view(NUMBER)[0]
     return float(number), np.unpackbits(array[NUMBER.itemsize :], count=bits).astype(np.bool_)
@@ -47,5 +45,4 @@ def exchanged(
 
 
 def place_of(message: Message) -> slice:
-    """Where its elements lie in the vector."""
     return slice(message.piece.start, message.piece.stop)

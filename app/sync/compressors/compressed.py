@@ -6,17 +6,17 @@ import torch
 from torch import nn
 
 from app.cluster.wire.communicator import Communicator
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
 from app.sync.compressors import compressor_class
 from app.sync.compressors.contract import Compressor
 from app.sync.contract import GradientSync, learned_of
 from app.sync.exchange import Exchange
-from app.sync.schedules.sizes import Cost
+from app.sync.schedules.costs import Cost
 
 RESIDUAL = "residual"
 
 
-def cost_of(exchange: type[GradientSync], settings: Settings, parameters: Sequence[nn.Parameter]) -> Cost:
+def cost_of(exchange: type[GradientSync], settings: AveragingSettings, parameters: Sequence[nn.Parameter]) -> Cost:
     """Those of the exchange, for what the compressor sends of these parameters."""
     learned = learned_of(parameters)
     shapes, element_bytes = [each.shape for each in learned], learned[0].dtype.itemsize if learned else 0
@@ -31,7 +31,7 @@ class Compressed(Exchange):
     end, are together the sum of all means. A single rank sends nothing, so it leaves nothing out.
     """
 
-    def __init__(self, exchange: Exchange, communicator: Communicator, settings: Settings) -> None:
+    def __init__(self, exchange: Exchange, communicator: Communicator, settings: AveragingSettings) -> None:
         super().__init__(communicator, settings)
         self._exchange, self._kind = exchange, compressor_class(settings.compression)
         self._remembers = self._kind.law == "contraction" and settings.error_feedback == "on"
@@ -39,7 +39,6 @@ class Compressed(Exchange):
         self._residual = torch.empty(0)
 
     def expect(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Nothing has been left out yet."""
         if parameters and self._communicator.world_size > 1:
             dtype = parameters[0].dtype
             shapes = [parameter.shape for parameter in parameters]
@@ -53,13 +52,12 @@ class Compressed(Exchange):
             return
         if self._remembers:
             values += self._residual
-        mean, own = self._compressor.average(values, self._exchange)
+        mean, own = self._compressor.aggregate(values, self._exchange)
         if self._remembers:
             torch.sub(values, own, out=self._residual)
         values.copy_(mean)
 
     def cost_for(self, parameters: Sequence[nn.Parameter]) -> Cost:
-        """Those of the exchange, for what is sent."""
         return cost_of(type(self._exchange), self._settings, parameters)
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -68,7 +66,6 @@ class Compressed(Exchange):
         return own | (self._compressor.state() if self._compressor else {})
 
     def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Go on with both."""
         if RESIDUAL in state:
             self._residual.copy_(state[RESIDUAL])
         if self._compressor:

@@ -8,13 +8,13 @@ import torch
 
 from app.cluster.wire.bandwidth import LinkSpeed
 from app.cluster.wire.communicator import Communicator
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
 from app.sync.contract import GradientSync, Law
 from app.sync.exchange import Exchange
-from app.sync.schedules.sizes import Cost, Size
+from app.sync.schedules.costs import Cost, Size
 
 
-class Shared(NamedTuple):
+class Aggregate(NamedTuple):
     """What has come out of an exchange of compressed vectors."""
 
     mean: torch.Tensor  # what all ranks take for the mean; the same bits on all of them
@@ -32,7 +32,7 @@ class Compressor(ABC):
     law: ClassVar[Law]
 
     def __init__(
-        self, communicator: Communicator, settings: Settings, shapes: Sequence[torch.Size], dtype: torch.dtype
+        self, communicator: Communicator, settings: AveragingSettings, shapes: Sequence[torch.Size], dtype: torch.dtype
     ) -> None:
         """For vectors of this type in which parts of these shapes lie end to end."""
         self._communicator, self._settings = communicator, settings
@@ -48,17 +48,17 @@ class Compressor(ABC):
         """The vector that a message stands for."""
 
     @abstractmethod
-    def average(self, values: torch.Tensor, exchange: Exchange) -> Shared:
+    def aggregate(self, values: torch.Tensor, exchange: Exchange) -> Aggregate:
         """Exchange messages, and make of them what all ranks take; the values stay as they are."""
 
     @classmethod
-    def messages(cls, shapes: Sequence[torch.Size], element_bytes: int, settings: Settings) -> list[Size]:
-        """What passes the exchange, one vector after another; where nothing does, `cost_with` has the formulas."""
+    def messages(cls, shapes: Sequence[torch.Size], element_bytes: int, settings: AveragingSettings) -> list[Size]:
+        """The vectors that the exchange averages, one after another; if there are none, override `cost_with`."""
         return []
 
     @classmethod
     def cost_with(
-        cls, mode: type[GradientSync], shapes: Sequence[torch.Size], element_bytes: int, settings: Settings
+        cls, mode: type[GradientSync], shapes: Sequence[torch.Size], element_bytes: int, settings: AveragingSettings
     ) -> Cost:
         """The formulas: those of the exchange, for the messages. It depends on the shapes, and not on the size."""
         cost, messages = mode.cost_of(settings), cls.messages(shapes, element_bytes, settings)
@@ -82,5 +82,5 @@ class Compressor(ABC):
 
 
 def chosen_of(elements: int, ratio: float) -> int:
-    """How many of so many elements are sent: COMPRESSION_RATIO of them, and one at least."""
+    """Number of elements that are sent: COMPRESSION_RATIO of them, and at least one."""
     return min(elements, max(1, round(ratio * elements)))

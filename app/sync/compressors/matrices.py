@@ -17,7 +17,6 @@ class Matrix(NamedTuple):
     rank: int
 
     def of(self, vector: torch.Tensor) -> torch.Tensor:
-        """The part, in the vector's memory."""
         return vector[self.start : self.start + self.rows * self.columns].view(self.rows, self.columns)
 
 
@@ -41,12 +40,10 @@ class Matrices(list[Matrix]):
 
     @property
     def left_elements(self) -> int:
-        """Of all left thin matrices."""
         return sum(each.rows * each.rank for each in self)
 
     @property
     def right_elements(self) -> int:
-        """Of all right ones."""
         return sum(each.columns * each.rank for each in self)
 
     def left_in(self, vector: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -54,7 +51,6 @@ class Matrices(list[Matrix]):
         return _matrices_in(vector, [(each.rows, each.rank) for each in self])
 
     def right_in(self, vector: torch.Tensor) -> Iterator[torch.Tensor]:
-        """The right ones."""
         return _matrices_in(vector, [(each.columns, each.rank) for each in self])
 
 

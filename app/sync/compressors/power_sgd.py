@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from app.cluster.wire.communicator import Communicator
-from app.settings.fields import Settings
-from app.sync.compressors.contract import Compressor, Shared
+from app.settings.averaging import AveragingSettings
+from app.sync.compressors.contract import Aggregate, Compressor
 from app.sync.compressors.matrices import Matrices, orthogonalise
 from app.sync.exchange import Exchange
-from app.sync.schedules.sizes import Size
+from app.sync.schedules.costs import Size
 
 RIGHT = "right"
 
@@ -30,7 +30,7 @@ class PowerSgd(Compressor):
     law = "contraction"
 
     def __init__(
-        self, communicator: Communicator, settings: Settings, shapes: Sequence[torch.Size], dtype: torch.dtype
+        self, communicator: Communicator, settings: AveragingSettings, shapes: Sequence[torch.Size], dtype: torch.dtype
     ) -> None:
         super().__init__(communicator, settings, shapes, dtype)
         self._matrices = Matrices(shapes, settings.compression_rank)
@@ -52,27 +52,25 @@ class PowerSgd(Compressor):
             torch.mm(p, q.T, out=matrix.of(values))
         return values
 
-    def average(self, values: torch.Tensor, exchange: Exchange) -> Shared:
+    def aggregate(self, values: torch.Tensor, exchange: Exchange) -> Aggregate:
         """Two messages: the second needs the mean of the first."""
         as_it_is, left, self._right = self._factors_of(values, exchange.average)
         mean = self.decode(torch.cat([as_it_is, left, self._right]))
         own = mean.clone()
         own[self._matrices.as_it_is] = values[self._matrices.as_it_is]
-        return Shared(mean, own)
+        return Aggregate(mean, own)
 
     @classmethod
-    def messages(cls, shapes: Sequence[torch.Size], element_bytes: int, settings: Settings) -> list[Size]:
+    def messages(cls, shapes: Sequence[torch.Size], element_bytes: int, settings: AveragingSettings) -> list[Size]:
         """What goes as it is with the left matrices, then the right ones."""
         matrices = Matrices(shapes, settings.compression_rank)
         lengths = len(matrices.as_it_is) + matrices.left_elements, matrices.right_elements
         return [Size(length, length * element_bytes) for length in lengths]
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Where the next step begins."""
         return {RIGHT: self._right}
 
     def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Begin there."""
         self._right = state[RIGHT].clone()
 
     def _factors_of(self, values: torch.Tensor, average: Callable[[torch.Tensor], None]) -> tuple[torch.Tensor, ...]:

@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from app.settings.fields import Settings
-from app.sync.compressors.contract import Compressor, Shared, chosen_of
+from app.settings.averaging import AveragingSettings
+from app.sync.compressors.contract import Aggregate, Compressor, chosen_of
 from app.sync.exchange import Exchange
-from app.sync.schedules.sizes import Size
+from app.sync.schedules.costs import Size
 
 
 class RandomK(Compressor):
@@ -28,26 +28,22 @@ class RandomK(Compressor):
     law = "unbiased"
 
     def encode(self, values: torch.Tensor) -> torch.Tensor:
-        """The drawn elements."""
         places, lengths = self._draw()
         return values[torch.from_numpy(places)] * torch.from_numpy(lengths).to(values.dtype)
 
     def decode(self, message: torch.Tensor) -> torch.Tensor:
-        """Zero but for the drawn elements."""
         values = message.new_zeros(self._elements)
         values[torch.from_numpy(self._draw()[0])] = message
         return values
 
-    def average(self, values: torch.Tensor, exchange: Exchange) -> Shared:
-        """The means of what is drawn."""
+    def aggregate(self, values: torch.Tensor, exchange: Exchange) -> Aggregate:
         message = self.encode(values)
         exchange.average(message)
         mean = self.decode(message)
-        return Shared(mean, mean)
+        return Aggregate(mean, mean)
 
     @classmethod
-    def messages(cls, shapes: Sequence[torch.Size], element_bytes: int, settings: Settings) -> list[Size]:
-        """The drawn elements."""
+    def messages(cls, shapes: Sequence[torch.Size], element_bytes: int, settings: AveragingSettings) -> list[Size]:
         chosen = chosen_of(sum(map(torch.Size.numel, shapes)), settings.compression_ratio)
         return [Size(chosen, chosen * element_bytes)]
 

@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
 from app.sync.compressors.bits import Bits, bytes_of, exchanged, pack, place_of, unpack
-from app.sync.compressors.contract import Compressor, Shared
+from app.sync.compressors.contract import Aggregate, Compressor
 from app.sync.contract import GradientSync
 from app.sync.exchange import Exchange
 from app.sync.modes.parameter_server import ParameterServer
 from app.sync.schedules import costs
+from app.sync.schedules.costs import Cost
 from app.sync.schedules.schedule import Message
-from app.sync.schedules.sizes import Cost
 
 A_RANKS_COIN, A_SERVERS_COIN = 0, 1
 
@@ -39,17 +39,15 @@ class Sign(Compressor):
         return pack(float(values.abs().mean()), self._signs_of(values))
 
     def decode(self, message: torch.Tensor) -> torch.Tensor:
-        """All elements are of one size."""
         size, signs = unpack(message, (len(message) - bytes_of(0)) * 8)
         return torch.from_numpy(np.where(signs, size, -size)).to(self._dtype)
 
-    def average(self, values: torch.Tensor, exchange: Exchange) -> Shared:
-        """To the servers, and back."""
+    def aggregate(self, values: torch.Tensor, exchange: Exchange) -> Aggregate:
         if not isinstance(exchange, ParameterServer):
             raise TypeError(f"sign needs an exchange that counts votes, and was given {type(exchange).__name__}")
         mean, rank = torch.empty_like(values), self._communicator.rank
         if not len(values):
-            return Shared(mean, mean)
+            return Aggregate(mean, mean)
         size, signs = float(values.abs().mean()), self._signs_of(values)
         given, taken = exchange.schedule(len(values), self._communicator.world_size, self._settings).rounds
         own = {each: pack(size, signs[place_of(each)]) for each in given if each.sender == rank}
@@ -61,11 +59,11 @@ class Sign(Compressor):
             outcomes = dict.fromkeys(answers, self._count(ballots, len(answers[0].piece)))
         for each, outcome in [*exchanged(self._communicator, taken, outcomes).items(), *list(outcomes.items())[:1]]:
             mean[place_of(each)] = self.decode(outcome)[: len(each.piece)]
-        return Shared(mean, mean)
+        return Aggregate(mean, mean)
 
     @classmethod
     def cost_with(
-        cls, mode: type[GradientSync], shapes: Sequence[torch.Size], element_bytes: int, settings: Settings
+        cls, mode: type[GradientSync], shapes: Sequence[torch.Size], element_bytes: int, settings: AveragingSettings
     ) -> Cost:
         """The messages of the exchange, each of another size."""
         elements = sum(map(torch.Size.numel, shapes))

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import torch
 
-from app.settings.fields import Settings
-from app.sync.compressors.contract import Compressor, Shared, chosen_of
+from app.settings.averaging import AveragingSettings
+from app.sync.compressors.contract import Aggregate, Compressor, chosen_of
 from app.sync.exchange import Exchange
 from app.sync.modes.gathered_all_reduce import GatheredAllReduce
-from app.sync.schedules.sizes import Size
+from app.sync.schedules.costs import Size
 
 INDEX = torch.int32  # 16 bits would end at 65,535 elements
 
@@ -30,19 +30,18 @@ class TopK(Compressor):
         return torch.cat([values[places].view(torch.uint8), places.to(INDEX).view(torch.uint8)])
 
     def decode(self, message: torch.Tensor) -> torch.Tensor:
-        """Zero but for the chosen elements."""
         return self._added_up([message])
 
-    def average(self, values: torch.Tensor, exchange: Exchange) -> Shared:
+    def aggregate(self, values: torch.Tensor, exchange: Exchange) -> Aggregate:
         """Everyone adds up everyone's, in the order of the ranks."""
         if not isinstance(exchange, GatheredAllReduce):
             raise TypeError(f"top_k needs an exchange that gathers, and was given {type(exchange).__name__}")
         message = self.encode(values)
         mean = self._added_up(exchange.gather(message)).mul_(1 / self._communicator.world_size)
-        return Shared(mean, self.decode(message))
+        return Aggregate(mean, self.decode(message))
 
     @classmethod
-    def messages(cls, shapes: Sequence[torch.Size], element_bytes: int, settings: Settings) -> list[Size]:
+    def messages(cls, shapes: Sequence[torch.Size], element_bytes: int, settings: AveragingSettings) -> list[Size]:
         """Bytes, as what passes is no vector of numbers."""
         chosen = chosen_of(sum(map(torch.Size.numel, shapes)), settings.compression_ratio)
         return [Size(size := chosen * (element_bytes + INDEX.itemsize), size)]

@@ -8,7 +8,7 @@ from app.errors import ExtensionError
 from app.extensions.files import path_of
 from app.extensions.loading import load
 from app.modes import MODES
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
 from app.sync.contract import GradientSync
 
 
@@ -32,6 +32,6 @@ def own_mode(module: ModuleType, shown: str) -> type[GradientSync]:
     return found[0]
 
 
-def create(settings: Settings, communicator: Communicator) -> GradientSync:
+def create(settings: AveragingSettings, communicator: Communicator) -> GradientSync:
     """Make the mode that SYNC_MODE names."""
     return mode_class(settings.sync_mode)(communicator, settings)

@@ -3,7 +3,7 @@
 import torch
 
 from app.sync.exchange import OneByOne
-from app.sync.schedules.patterns import ALL_REDUCE
+from app.sync.schedules.costs import ALL_REDUCE
 
 
 class AllReduce(OneByOne):
@@ -18,6 +18,5 @@ class AllReduce(OneByOne):
     cost = ALL_REDUCE
 
     def average(self, values: torch.Tensor) -> None:
-        """Sum and divide."""
         self._communicator.all_reduce(values)
         values /= self._communicator.world_size

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from app.cluster.wire.communicator import Communicator
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
 from app.sync.contract import GradientSync, Overlap, learned_of
-from app.sync.gradient_buffer import GradientBuffer
-from app.sync.schedules.patterns import ALL_REDUCE
+from app.sync.exchange import GradientBuffer
+from app.sync.schedules.costs import ALL_REDUCE
 from app.sync.wire_precision import Averaged, wire_of
 
 BUCKET_BYTES = 4 << 20
@@ -32,7 +32,7 @@ class BucketedAllReduce(GradientSync):
     cost = ALL_REDUCE
     explicit: ClassVar[bool] = False
 
-    def __init__(self, communicator: Communicator, settings: Settings) -> None:
+    def __init__(self, communicator: Communicator, settings: AveragingSettings) -> None:
         super().__init__(communicator, settings)
         self._wire = wire_of(communicator, settings)
         self._bucket_bytes = settings.bucket_bytes or BUCKET_BYTES
@@ -45,7 +45,7 @@ class BucketedAllReduce(GradientSync):
         """Lay out the buckets, and let backward fill them."""
         learned = learned_of(model.parameters())[::-1]
         if learned and self._communicator.world_size > 1:
-            self._buffer = GradientBuffer(learned, self._wire.share)
+            self._buffer = GradientBuffer(learned, self._wire.prescale)
             self._cut(learned)
             for parameter in learned:
                 parameter.register_post_accumulate_grad_hook(self._take)  # type: ignore[no-untyped-call]
@@ -55,7 +55,6 @@ class BucketedAllReduce(GradientSync):
         """Nothing is left to do: backward has averaged them."""
 
     def overlap(self) -> Overlap:
-        """This step's buckets."""
         return Overlap(self._communicator.traffic.passages, [])
 
     def _cut(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -81,8 +80,7 @@ class BucketedAllReduce(GradientSync):
         self._started.append(self._wire.start(self._buckets[len(self._started)].values))
 
     def _finish(self) -> None:
-        if len(self._started) < len(self._buckets):
-            self._buffer.take_all()
+        self._buffer.take_all()
         while len(self._started) < len(self._buckets):
             self._start_next()
         for bucket, averaged in zip(self._buckets, self._started, strict=True):

@@ -9,9 +9,9 @@ from torch.distributed import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from app.cluster.wire.communicator import Communicator
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
 from app.sync.contract import GradientSync, Overlap
-from app.sync.schedules.patterns import ALL_REDUCE
+from app.sync.schedules.costs import ALL_REDUCE
 from app.sync.wire_precision import Averaged, wire_of
 
 MEBIBYTE = 1 << 20
@@ -32,7 +32,7 @@ class Ddp(GradientSync):
     explicit: ClassVar[bool] = False
     settles: ClassVar[bool] = True  # after its first step it cuts its buckets anew
 
-    def __init__(self, communicator: Communicator, settings: Settings) -> None:
+    def __init__(self, communicator: Communicator, settings: AveragingSettings) -> None:
         super().__init__(communicator, settings)
         self._apart = communicator.apart()
         self._wire = wire_of(communicator, settings)
@@ -44,7 +44,11 @@ class Ddp(GradientSync):
             return model  # DistributedDataParallel refuses a model that has nothing to learn
         mebibytes = None if self._bucket_bytes is None else self._bucket_bytes / MEBIBYTE
         wrapped = DistributedDataParallel(
-            model, bucket_cap_mb=mebibytes, broadcast_buffers=False, gradient_as_bucket_view=True
+            model,
+            process_group=self._communicator.group,
+            bucket_cap_mb=mebibytes,
+            broadcast_buffers=False,
+            gradient_as_bucket_view=True,
         )
         wrapped.register_comm_hook(None, self._average)
         wrapped.register_forward_pre_hook(self._share_buffers)  # as DDP itself would, but where it can be timed
@@ -73,5 +77,5 @@ class Ddp(GradientSync):
 
         Half precision sums first.
         """
-        shares = bucket.buffer()
-        return self._wire.start(shares if self._wire.share == 1 else shares.mul_(self._wire.share))
+        values = bucket.buffer()
+        return self._wire.start(values if self._wire.prescale == 1 else values.mul_(self._wire.prescale))

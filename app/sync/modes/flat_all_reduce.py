@@ -1,11 +1,14 @@
 """`flat_all_reduce`: all gradients are views into one buffer, averaged by a single all-reduce after backward."""
 
+from collections.abc import Sequence
+
 import torch
+from torch import nn
 
 from app.cluster.wire.communicator import Communicator
-from app.settings.fields import Settings
-from app.sync.exchange import Exchange
-from app.sync.schedules.patterns import ALL_REDUCE
+from app.settings.averaging import AveragingSettings
+from app.sync.exchange import Exchange, GradientBuffer
+from app.sync.schedules.costs import ALL_REDUCE
 from app.sync.wire_precision import wire_of
 
 
@@ -24,16 +27,16 @@ class FlatAllReduce(Exchange):
 
     cost = ALL_REDUCE
 
-    def __init__(self, communicator: Communicator, settings: Settings) -> None:
+    def __init__(self, communicator: Communicator, settings: AveragingSettings) -> None:
         super().__init__(communicator, settings)
         self._wire = wire_of(communicator, settings)
-        self.share = self._wire.share
 
     def average(self, values: torch.Tensor) -> None:
-        """Multiply by the share first."""
-        values *= self.share
-        self.average_shares(values)
-
-    def average_shares(self, values: torch.Tensor) -> None:
-        """As backward has left them in the buffer."""
+        values *= self._wire.prescale
         self._wire.average(values)
+
+    def _buffer_for(self, learned: Sequence[nn.Parameter]) -> GradientBuffer:
+        return GradientBuffer(learned, self._wire.prescale)
+
+    def _average_buffer(self, buffer: GradientBuffer) -> None:
+        self._wire.average(buffer.values)

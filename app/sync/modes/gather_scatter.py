@@ -2,12 +2,24 @@
 
 import torch
 
-from app.settings.fields import Settings
+from app.cluster.wire.bandwidth import CENTRE
+from app.settings.averaging import AveragingSettings
 from app.sync.contract import mean_of
 from app.sync.exchange import OneByOne
-from app.sync.schedules.collectives import star
-from app.sync.schedules.patterns import STAR
-from app.sync.schedules.schedule import Schedule
+from app.sync.schedules.costs import cost_of
+from app.sync.schedules.schedule import Message, Schedule
+
+
+def star(elements: int, world_size: int) -> Schedule:
+    """Everything to rank 0, which adds it up, and back."""
+    whole, workers = range(elements), [rank for rank in range(world_size) if rank != CENTRE]
+    return Schedule.of(
+        [Message(rank, CENTRE, whole, adds=True) for rank in workers],
+        [Message(CENTRE, rank, whole, adds=False) for rank in workers],
+    )
+
+
+STAR = cost_of(star, piece_bytes=None)  # a parameter's mean leaves rank 0 once all gradients are in
 
 
 class GatherScatter(OneByOne):
@@ -22,12 +34,10 @@ class GatherScatter(OneByOne):
     cost = STAR
 
     @staticmethod
-    def schedule(elements: int, world_size: int, settings: Settings) -> Schedule:
-        """To rank 0, and back."""
+    def schedule(elements: int, world_size: int, settings: AveragingSettings) -> Schedule:
         return star(elements, world_size)
 
     def average(self, values: torch.Tensor) -> None:
-        """Gather, average, scatter."""
         everyones = self._communicator.gather(values)
         means = [mean_of(everyones)] * self._communicator.world_size if everyones else []
         self._communicator.scatter(values, means)

@@ -3,14 +3,14 @@
 import torch
 
 from app.cluster.wire.communicator import Communicator
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
 from app.sync.contract import mean_of
 from app.sync.exchange import Exchange
+from app.sync.modes.ring_all_reduce import all_gather
 from app.sync.rounds import Rounds
 from app.sync.schedules import costs
-from app.sync.schedules.collectives import all_gather_round_a_ring
+from app.sync.schedules.costs import Cost
 from app.sync.schedules.schedule import Schedule
-from app.sync.schedules.sizes import Cost
 
 
 class GatheredAllReduce(Exchange):
@@ -23,7 +23,7 @@ class GatheredAllReduce(Exchange):
     added up: COMPRESSION=top_k.
     """
 
-    def __init__(self, communicator: Communicator, settings: Settings) -> None:
+    def __init__(self, communicator: Communicator, settings: AveragingSettings) -> None:
         super().__init__(communicator, settings)
         ranks = communicator.world_size
         self._rounds = Rounds(
@@ -32,17 +32,15 @@ class GatheredAllReduce(Exchange):
         self._everyones = torch.empty(0)
 
     @staticmethod
-    def schedule(elements: int, world_size: int, settings: Settings) -> Schedule:
+    def schedule(elements: int, world_size: int, settings: AveragingSettings) -> Schedule:
         """Of a buffer with a place for each rank's elements."""
-        return Schedule.of(*all_gather_round_a_ring(range(world_size), range(world_size * elements)))
+        return Schedule.of(*all_gather(range(world_size), range(world_size * elements)))
 
     @classmethod
-    def cost_of(cls, settings: Settings) -> Cost:
-        """What follows from the schedule."""
+    def cost_of(cls, settings: AveragingSettings) -> Cost:
         return costs.cost_of(lambda elements, ranks: cls.schedule(elements, ranks, settings))
 
     def average(self, values: torch.Tensor) -> None:
-        """Gather, and add up."""
         values.copy_(mean_of(self.gather(values)))
 
     def gather(self, values: torch.Tensor) -> list[torch.Tensor]:

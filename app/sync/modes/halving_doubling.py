@@ -1,10 +1,9 @@
 """`halving_doubling`: Rabenseifner's all-reduce, with a ring's bytes in a tree's rounds."""
 
-from app.settings.fields import Settings
-from app.sync.scheduled import Scheduled
-from app.sync.schedules.collectives import folded
-from app.sync.schedules.schedule import Message, Schedule
-from app.sync.schedules.sizes import cut
+from app.settings.averaging import AveragingSettings
+from app.sync.modes.recursive_doubling import folded
+from app.sync.rounds import Scheduled
+from app.sync.schedules.schedule import Message, Schedule, cut
 
 
 class HalvingDoubling(Scheduled):
@@ -23,8 +22,7 @@ class HalvingDoubling(Scheduled):
     """
 
     @staticmethod
-    def schedule(elements: int, world_size: int, settings: Settings) -> Schedule:
-        """Fold, halve, double, unfold."""
+    def schedule(elements: int, world_size: int, settings: AveragingSettings) -> Schedule:
         whole = range(elements)
         inner, given, back = folded(world_size, whole)
         chunks = cut(whole, inner)

@@ -1,10 +1,12 @@
 """`hierarchical`: rings within groups of ranks, and rings between the groups."""
 
-from app.settings.fields import Settings
-from app.sync.scheduled import Scheduled
-from app.sync.schedules.collectives import all_gather_round_a_ring, at_once, reduce_scatter_round_a_ring
-from app.sync.schedules.schedule import Schedule
-from app.sync.schedules.sizes import cut
+from collections.abc import Iterator
+from itertools import chain, zip_longest
+
+from app.settings.averaging import AveragingSettings
+from app.sync.modes.ring_all_reduce import all_gather, reduce_scatter
+from app.sync.rounds import Scheduled
+from app.sync.schedules.schedule import Round, Schedule, cut
 
 
 class Hierarchical(Scheduled):
@@ -21,14 +23,20 @@ class Hierarchical(Scheduled):
     """
 
     @staticmethod
-    def schedule(elements: int, world_size: int, settings: Settings) -> Schedule:
+    def schedule(elements: int, world_size: int, settings: AveragingSettings) -> Schedule:
         """Scatter within groups, average between them, gather within them."""
         size, whole = settings.group_size_of(world_size), range(elements)
         groups = [range(first, first + size) for first in range(0, world_size, size)]
         across = list(zip([range(place, world_size, size) for place in range(size)], cut(whole, size), strict=True))
         return Schedule.of(
-            *at_once(*(reduce_scatter_round_a_ring(group, whole) for group in groups)),
-            *at_once(*(reduce_scatter_round_a_ring(ranks, chunk) for ranks, chunk in across)),
-            *at_once(*(all_gather_round_a_ring(ranks, chunk) for ranks, chunk in across)),
-            *at_once(*(all_gather_round_a_ring(group, whole) for group in groups)),
+            *at_once(*(reduce_scatter(group, whole) for group in groups)),
+            *at_once(*(reduce_scatter(ranks, chunk) for ranks, chunk in across)),
+            *at_once(*(all_gather(ranks, chunk) for ranks, chunk in across)),
+            *at_once(*(all_gather(group, whole) for group in groups)),
         )
+
+
+def at_once(*exchanges: Iterator[Round]) -> Iterator[Round]:
+    """The rounds of several exchanges among different ranks, side by side."""
+    for rounds in zip_longest(*exchanges, fillvalue=()):
+        yield tuple(chain.from_iterable(rounds))

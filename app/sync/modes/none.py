@@ -6,7 +6,7 @@ from typing import ClassVar
 from torch import nn
 
 from app.sync.contract import GradientSync
-from app.sync.schedules.patterns import NOTHING
+from app.sync.schedules.costs import NOTHING
 
 
 class NoSync(GradientSync):

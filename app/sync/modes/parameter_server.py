@@ -1,9 +1,8 @@
 """`parameter_server`: each shard of the gradients has a rank that sums it up and hands the mean out."""
 
-from app.settings.fields import Settings
-from app.sync.scheduled import Scheduled
-from app.sync.schedules.schedule import Message, Schedule
-from app.sync.schedules.sizes import cut
+from app.settings.averaging import AveragingSettings
+from app.sync.rounds import Scheduled
+from app.sync.schedules.schedule import Message, Schedule, cut
 
 
 class ParameterServer(Scheduled):
@@ -17,7 +16,7 @@ class ParameterServer(Scheduled):
     """
 
     @staticmethod
-    def schedule(elements: int, world_size: int, settings: Settings) -> Schedule:
+    def schedule(elements: int, world_size: int, settings: AveragingSettings) -> Schedule:
         """To the servers, and back; each rank begins with another server, so that no link has to wait."""
         shards = cut(range(elements), settings.shards_of(world_size))
         pairs = [

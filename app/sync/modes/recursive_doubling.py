@@ -1,9 +1,8 @@
 """`recursive_doubling`: in each round each rank exchanges everything with another, twice as far away."""
 
-from app.settings.fields import Settings
-from app.sync.scheduled import Scheduled
-from app.sync.schedules.collectives import folded
-from app.sync.schedules.schedule import Message, Schedule
+from app.settings.averaging import AveragingSettings
+from app.sync.rounds import Scheduled
+from app.sync.schedules.schedule import Message, Round, Schedule
 
 
 class RecursiveDoubling(Scheduled):
@@ -20,10 +19,20 @@ class RecursiveDoubling(Scheduled):
     """
 
     @staticmethod
-    def schedule(elements: int, world_size: int, settings: Settings) -> Schedule:
-        """Fold, exchange, unfold."""
+    def schedule(elements: int, world_size: int, settings: AveragingSettings) -> Schedule:
         whole = range(elements)
         inner, given, back = folded(world_size, whole)
         distances = [1 << level for level in range(inner.bit_length() - 1)]
         rounds = [[Message(rank, rank ^ each, whole, adds=True) for rank in range(inner)] for each in distances]
         return Schedule.of(given, *rounds, back)
+
+
+def folded(world_size: int, whole: range) -> tuple[int, Round, Round]:
+    """The largest power of two in N, and the rounds before and after an exchange among so many ranks.
+
+    Each rank beyond them gives its values to a partner first, and is given the result in the end.
+    """
+    inner = 1 << (world_size.bit_length() - 1)
+    given = tuple(Message(rank, rank - inner, whole, adds=True) for rank in range(inner, world_size))
+    back = tuple(Message(rank - inner, rank, whole, adds=False) for rank in range(inner, world_size))
+    return inner, given, back

@@ -1,11 +1,46 @@
 """`ring_all_reduce`: the bandwidth-optimal all-reduce, written out: reduce-scatter, then all-gather, round a ring."""
 
-from app.settings.fields import Settings
-from app.sync.scheduled import Scheduled
-from app.sync.schedules.collectives import ring
-from app.sync.schedules.patterns import RING
-from app.sync.schedules.schedule import Schedule
-from app.sync.schedules.sizes import Cost
+from collections.abc import Iterator, Sequence
+
+from app.settings.averaging import AveragingSettings
+from app.sync.rounds import Scheduled
+from app.sync.schedules.costs import ALL_REDUCE, Cost, cost_of
+from app.sync.schedules.schedule import Message, Round, Schedule, cut
+
+
+def ring(elements: int, world_size: int) -> Schedule:
+    ranks, whole = range(world_size), range(elements)
+    return Schedule.of(*reduce_scatter(ranks, whole), *all_gather(ranks, whole))
+
+
+def reduce_scatter(ranks: Sequence[int], whole: range) -> Iterator[Round]:
+    """In each of N-1 rounds, every rank sends one chunk to the next rank, which adds it to its own.
+
+    In the end, the rank in place i of the ring holds the sum of chunk i.
+    """
+    count, chunks = len(ranks), cut(whole, len(ranks))
+    for step in range(count - 1):
+        yield tuple(
+            Message(rank, ranks[(place + 1) % count], chunks[(place - step - 1) % count], adds=True)
+            for place, rank in enumerate(ranks)
+        )
+
+
+def all_gather(ranks: Sequence[int], whole: range) -> Iterator[Round]:
+    """In each of N-1 rounds, every rank passes on the chunk that it holds complete, which replaces the next rank's.
+
+    In the beginning, the rank in place i of the ring holds chunk i; in the end, each holds all.
+    """
+    count, chunks = len(ranks), cut(whole, len(ranks))
+    for step in range(count - 1):
+        yield tuple(
+            Message(rank, ranks[(place + 1) % count], chunks[(place - step) % count], adds=False)
+            for place, rank in enumerate(ranks)
+        )
+
+
+# A ring's links are busy all the time, so what counts is a rank's share, and not that chunks differ by one element.
+RING = Cost(cost_of(ring).bytes_sent, ALL_REDUCE.least_seconds)
 
 
 class RingAllReduce(Scheduled):
@@ -30,11 +65,10 @@ class RingAllReduce(Scheduled):
     """
 
     @staticmethod
-    def schedule(elements: int, world_size: int, settings: Settings) -> Schedule:
-        """Once round to add up, once to hand out."""
+    def schedule(elements: int, world_size: int, settings: AveragingSettings) -> Schedule:
         return ring(elements, world_size)
 
     @classmethod
-    def cost_of(cls, settings: Settings) -> Cost:
+    def cost_of(cls, settings: AveragingSettings) -> Cost:
         """All links are busy in both directions from the first to the last step."""
         return RING

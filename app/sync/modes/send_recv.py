@@ -1,12 +1,11 @@
 """`send_recv`: the star of `gather_scatter`, built from messages between two ranks."""
 
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
 from app.sync.exchange import OneByOne
-from app.sync.scheduled import Scheduled
-from app.sync.schedules.collectives import star
-from app.sync.schedules.patterns import STAR
+from app.sync.modes.gather_scatter import STAR, star
+from app.sync.rounds import Scheduled
+from app.sync.schedules.costs import Cost
 from app.sync.schedules.schedule import Schedule
-from app.sync.schedules.sizes import Cost
 
 
 class SendRecv(OneByOne, Scheduled):
@@ -19,11 +18,10 @@ class SendRecv(OneByOne, Scheduled):
     """
 
     @staticmethod
-    def schedule(elements: int, world_size: int, settings: Settings) -> Schedule:
-        """To rank 0, and back."""
+    def schedule(elements: int, world_size: int, settings: AveragingSettings) -> Schedule:
         return star(elements, world_size)
 
     @classmethod
-    def cost_of(cls, settings: Settings) -> Cost:
+    def cost_of(cls, settings: AveragingSettings) -> Cost:
         """Each parameter waits for the one before."""
         return STAR

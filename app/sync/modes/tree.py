@@ -1,7 +1,7 @@
 """`tree`: gradients summed up a binomial tree of ranks, and the mean handed down again."""
 
-from app.settings.fields import Settings
-from app.sync.scheduled import Scheduled
+from app.settings.averaging import AveragingSettings
+from app.sync.rounds import Scheduled
 from app.sync.schedules.schedule import Message, Schedule
 
 
@@ -18,8 +18,7 @@ class Tree(Scheduled):
     """
 
     @staticmethod
-    def schedule(elements: int, world_size: int, settings: Settings) -> Schedule:
-        """Up, then down."""
+    def schedule(elements: int, world_size: int, settings: AveragingSettings) -> Schedule:
         distances = [1 << level for level in range((world_size - 1).bit_length())]
         edges = [[(rank, rank - each) for rank in range(each, world_size, 2 * each)] for each in distances]
         whole = range(elements)

@@ -1,14 +1,42 @@
-"""What a schedule costs: the bytes that a rank sends, and the least time on given links."""
+"""What averaging costs: the bytes that a rank sends, and the least time on given links."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
-from app.cluster.wire.bandwidth import LinkSpeed
-from app.sync.schedules.parts import part_of
-from app.sync.schedules.schedule import Message, Schedule
-from app.sync.schedules.sizes import Cost, Size
+from app.cluster.wire.bandwidth import LinkSpeed, all_reduce_seconds, all_reduce_share
+from app.sync.schedules.schedule import PIECE_BYTES, Message, Schedule, elements_in, part_of
 
-PIECE_BYTES = 8 << 20  # smaller pieces cost more wake-ups than their overlap saves
+
+class Size(NamedTuple):
+    """All gradients of a step."""
+
+    elements: int
+    bytes: int  # S in the formulas
+
+    @property
+    def element_bytes(self) -> float:
+        """Bytes of one number."""
+        return self.bytes / self.elements if self.elements else 0.0
+
+
+BytesSent = Callable[[Size, int, int], float]  # by a rank, among so many ranks
+LeastSeconds = Callable[[Size, Sequence[LinkSpeed]], float]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The formulas of a mode."""
+
+    bytes_sent: BytesSent
+    least_seconds: LeastSeconds | None = None  # where messages wait for each other, as in a star
+
+    def seconds_at_least(self, size: Size, links: Sequence[LinkSpeed]) -> float:
+        """The time of a step's messages if only the links took time: what a rank sends must pass its link."""
+        if self.least_seconds is not None:
+            return self.least_seconds(size, links)
+        return max(self.bytes_sent(size, rank, len(links)) / link.sends for rank, link in enumerate(links))
 
 
 def seconds_at_least(schedule: Schedule, bytes_of: Callable[[Message], float], links: Sequence[LinkSpeed]) -> float:
@@ -30,7 +58,7 @@ def seconds_at_least(schedule: Schedule, bytes_of: Callable[[Message], float], l
 
 
 def cost_of(schedule: Callable[[int, int], Schedule], piece_bytes: int | None = PIECE_BYTES) -> Cost:
-    """The formulas of an exchange that is scheduled for so many elements on so many ranks, and runs in such pieces."""
+    """The formulas of a collective, given its schedule by elements and ranks, and the size of its pieces."""
     scheduled = lru_cache(maxsize=8)(schedule)
 
     def bytes_sent(size: Size, rank: int, world_size: int) -> float:
@@ -45,7 +73,7 @@ def cost_of(schedule: Callable[[int, int], Schedule], piece_bytes: int | None = 
 
 
 def cost_of_messages(schedule: Callable[[int], Schedule], bytes_of: Callable[[Message], int]) -> Cost:
-    """The formulas of an exchange of messages that have sizes of their own; the size of the gradients is known."""
+    """The formulas of a collective whose messages have sizes of their own, for gradients of a known size."""
 
     def bytes_sent(size: Size, rank: int, world_size: int) -> float:
         return float(sum(bytes_of(each) for each in schedule(world_size).messages if each.sender == rank))
@@ -56,6 +84,13 @@ def cost_of_messages(schedule: Callable[[int], Schedule], bytes_of: Callable[[Me
     return Cost(bytes_sent, least_seconds)
 
 
-def elements_in(piece_bytes: int, element_bytes: float) -> int:
-    """How many elements a piece has at most."""
-    return max(1, int(piece_bytes / element_bytes)) if element_bytes else 1
+def _bytes_sent(size: Size, rank: int, world_size: int) -> float:
+    return all_reduce_share(size.bytes, world_size)
+
+
+def _seconds(size: Size, links: Sequence[LinkSpeed]) -> float:
+    return all_reduce_seconds(size.bytes, links)
+
+
+NOTHING = Cost(lambda size, rank, world_size: 0.0)
+ALL_REDUCE = Cost(_bytes_sent, _seconds)  # the backend's own, which does not tell its messages

@@ -38,7 +38,6 @@ def _word(message: Message, names: dict[int, str]) -> str:
 
 
 def legend(schedule: Schedule) -> str:
-    """What the signs mean."""
     letters = list(_names(schedule).values())
     cut = f"cut into {letters[0]} to {letters[-1]}" if len(letters) > 1 else "called a"
     return f"The gradients, end to end, are {cut}. a+>2: a goes to rank 2, which adds it; a=>2: which takes it."

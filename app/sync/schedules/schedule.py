@@ -1,11 +1,16 @@
-"""A schedule: who sends which piece to whom, in rounds. Running it and what it costs follow from this one object."""
+"""A schedule is a list of rounds, each a list of messages (sender, receiver, piece of the gradients).
 
+Running it, its cost and its drawing follow from it. One rank's part is what it sends and receives, and the order in
+which these depend on each other.
+"""
+
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise, zip_longest
 from typing import NamedTuple
 
-from app.sync.schedules.sizes import cut
+PIECE_BYTES = 8 << 20  # smaller pieces cost more wake-ups than their overlap saves
 
 
 class Message(NamedTuple):
@@ -22,7 +27,7 @@ Round = tuple[Message, ...]
 
 @dataclass(frozen=True)
 class Schedule:
-    """The rounds of an exchange.
+    """The rounds of a collective.
 
     All messages of a round carry what their senders had before it. What replaces a piece of the receiver's overlaps
     neither what the receiver sends in that round nor another message to it.
@@ -37,11 +42,9 @@ class Schedule:
 
     @property
     def messages(self) -> Iterator[Message]:
-        """All of them, round after round."""
         return chain.from_iterable(self.rounds)
 
     def elements_sent(self, rank: int) -> int:
-        """By a rank, over all rounds."""
         return sum(len(each.piece) for each in self.messages if each.sender == rank)
 
     def in_pieces(self, most: int) -> "Schedule":
@@ -102,3 +105,105 @@ def _ranks_in(mask: int) -> Iterator[int]:
 
 def _words(stretch: range) -> str:
     return f"elements {stretch.start} to {stretch.stop - 1}" if len(stretch) > 1 else f"element {stretch.start}"
+
+
+def cut(whole: range, parts: int) -> list[range]:
+    """Cut a range as evenly as possible: if it does not divide, some parts are longer by one."""
+    edges = [whole.start + len(whole) * index // max(1, parts) for index in range(parts + 1)]
+    return [range(*edge) for edge in pairwise(edges)]
+
+
+def elements_in(piece_bytes: int, element_bytes: float) -> int:
+    """The longest piece, in elements; at least one, or nothing would ever be sent."""
+    return max(1, int(piece_bytes / element_bytes)) if element_bytes else 1
+
+
+class Send(NamedTuple):
+    """What a rank sends, as soon as it is done with so many receives."""
+
+    message: Message
+    number: int  # among the messages from this sender to this receiver
+    round: int
+    after: int
+
+
+class Receive(NamedTuple):
+    """What a rank receives. It is done with one receive after another: has added it, or left it in its place."""
+
+    message: Message
+    number: int
+    round: int
+    after: int  # the receives that it must be done with before the values may change there
+    sent: tuple[int, ...]  # the sends, by their place in the list, that must have left before
+
+
+class RankPart(NamedTuple):
+    """Both lists are in the order of the rounds."""
+
+    sends: list[Send]
+    receives: list[Receive]
+
+
+def part_of(schedule: Schedule, rank: int) -> RankPart:
+    """What touches the same elements has to wait for what stands in an earlier round."""
+    part, counts = RankPart([], []), Counter[tuple[int, int]]()
+    for number, messages in enumerate(schedule.rounds):
+        own: list[tuple[Message, int]] = []
+        for message in messages:
+            pair = (message.sender, message.receiver)
+            if rank in pair:
+                own.append((message, counts[pair]))
+                counts[pair] += 1
+        earlier = len(part.receives)
+        part.sends.extend(
+            Send(message, place, number, _done_with(part.receives[:earlier], message))
+            for message, place in own
+            if message.sender == rank
+        )
+        for message, place in own:
+            if message.receiver == rank:
+                sent = tuple(at for at, each in enumerate(part.sends) if _touch(each.message, message))
+                after = max(_done_with(part.receives, message), *(part.sends[at].after for at in sent), 0)
+                part.receives.append(Receive(message, place, number, after, sent))
+    return part
+
+
+def asked_after(receives: Sequence[Receive]) -> list[int]:
+    """How many receives a rank is done with when it asks for each; its sender waits for that.
+
+    What comes from two senders shares the link, so what others wait for would come later. A piece is asked for when
+    those of earlier rounds from other senders are there.
+    """
+    found: list[int] = []
+    others: list[int] = []  # for each, the number of receives up to the last one before it from another sender
+    earlier = 0  # receives of earlier rounds
+
+    def up_to_another(number: int, sender: int) -> int:
+        """Number of receives, of the first `number`, up to and including the last one from a different sender."""
+        return others[number - 1] if number and receives[number - 1].message.sender == sender else number
+
+    for at, receive in enumerate(receives):
+        others.append(up_to_another(at, receive.message.sender))
+        if at and receives[at - 1].round != receive.round:
+            earlier = at
+        found.append(up_to_another(earlier, receive.message.sender))
+    return found
+
+
+def sent_after(sends: Sequence[Send], receives: Sequence[Receive]) -> list[int]:
+    """How many receives a rank is done with when it may start each send.
+
+    What it asks of another rank would wait behind the data that it sends to it, so it asks first.
+    """
+    asked = asked_after(receives)
+    last = {(each.message.sender, each.round): at for each, at in zip(receives, asked, strict=True)}
+    return [max(each.after, last.get((each.message.receiver, each.round), 0)) for each in sends]
+
+
+def _done_with(receives: Sequence[Receive], message: Message) -> int:
+    """How many receives come before a message that may follow the last of those that touch the same elements."""
+    return next((at + 1 for at in reversed(range(len(receives))) if _touch(receives[at].message, message)), 0)
+
+
+def _touch(one: Message, other: Message) -> bool:
+    return max(one.piece.start, other.piece.start) < min(one.piece.stop, other.piece.stop)

@@ -30,7 +30,7 @@ MOST_REPETITIONS, ENOUGH_REPETITIONS, LEAST_REPETITIONS = 100, 8, 3  # enough fo
 LONGEST_SECONDS = 5.0  # operations that would take longer on these links are left out
 
 
-class Door(NamedTuple):
+class CollectiveVariant(NamedTuple):
     """One way to carry out an operation."""
 
     prepare: Callable[[], None]  # done before each run, and not timed
@@ -42,7 +42,9 @@ class Door(NamedTuple):
 class Operation:
     """An operation to time. Sizes and bus bandwidth are those of nccl-tests."""
 
-    doors: Callable[[Communicator, Settings, int], tuple[Door, Door]]  # ours and the straight one, for so many bytes
+    doors: Callable[
+        [Communicator, Settings, int], tuple[CollectiveVariant, CollectiveVariant]
+    ]  # ours and the straight one, for so many bytes
     bus_factor: Callable[[int], float]  # bus bandwidth divided by algorithm bandwidth, for so many ranks
     seconds_at_least: Callable[[int, Sequence[LinkSpeed]], float]
 
@@ -74,7 +76,7 @@ def compare_collectives(settings: Settings, cluster: Cluster, choice: Choice, sa
     speak = say if cluster.rank == 0 else _keep_silent
     cells: list[dict[str, Any]] = []
     for ranks in choice.numbers_of_ranks(cluster.world_size):
-        bench = Bench(settings, cluster, Communicator(cluster, "in the benchmark", ranks))
+        bench = CollectiveBench(settings, cluster, Communicator(cluster, "in the benchmark", ranks))
         speak(_heading(ranks, bench.measure()))
         for name in choice.operations:
             for size in choice.sizes():
@@ -84,7 +86,7 @@ def compare_collectives(settings: Settings, cluster: Cluster, choice: Choice, sa
         results.write("collectives", {"cells": cells}, say, settings, cluster)
 
 
-class Bench:
+class CollectiveBench:
     """Times operations among the first ranks of the cluster; the others only keep step."""
 
     def __init__(self, settings: Settings, cluster: Cluster, communicator: Communicator) -> None:
@@ -120,7 +122,7 @@ class Bench:
         columns = [timing.columns(size, factor, least) for timing in (ours, straight)]
         return f"{len(ours.seconds):>3} {'   '.join(columns)}   {ratio}"
 
-    def _time(self, doors: Sequence[Door], size: int) -> list[Timing]:
+    def _time(self, doors: Sequence[CollectiveVariant], size: int) -> list[Timing]:
         """Time the doors in turn, so that changes of the machine's speed hit both alike; measure the links, too."""
         wrong = [_try(door, self._communicator) for door in doors] if self._taking_part else []
         longest = max(_once(door, self._communicator) for door in doors) if self._taking_part else 0.0
@@ -150,13 +152,13 @@ def _repetitions(longest: float) -> int:
     return int(min(max(CELL_SECONDS / longest, enough, LEAST_REPETITIONS), MOST_REPETITIONS))
 
 
-def _try(door: Door, communicator: Communicator) -> int:
+def _try(door: CollectiveVariant, communicator: Communicator) -> int:
     """Run once to warm up, and check the result."""
     _once(door, communicator)
     return door.wrong()
 
 
-def _once(door: Door, communicator: Communicator) -> float:
+def _once(door: CollectiveVariant, communicator: Communicator) -> float:
     door.prepare()
     communicator.wait_for_peers()
     began = time.perf_counter()
@@ -187,7 +189,9 @@ def numbers(rank: int, elements: int) -> torch.Tensor:
     return torch.arange(elements, dtype=torch.float32).remainder_(DISTINCT).add_(rank)
 
 
-def _all_reduce(communicator: Communicator, settings: Settings, size: int) -> tuple[Door, Door]:
+def _all_reduce(
+    communicator: Communicator, settings: Settings, size: int
+) -> tuple[CollectiveVariant, CollectiveVariant]:
     ranks, given = communicator.world_size, numbers(communicator.rank, size // ELEMENT_BYTES)
     buffer = torch.empty_like(given)
 
@@ -199,12 +203,14 @@ def _all_reduce(communicator: Communicator, settings: Settings, size: int) -> tu
         return int((buffer != expected).sum())
 
     return (
-        Door(prepare, lambda: communicator.all_reduce(buffer), wrong),
-        Door(prepare, lambda: dist.all_reduce(buffer, group=communicator.group), wrong),
+        CollectiveVariant(prepare, lambda: communicator.all_reduce(buffer), wrong),
+        CollectiveVariant(prepare, lambda: dist.all_reduce(buffer, group=communicator.group), wrong),
     )
 
 
-def _ring_all_reduce(communicator: Communicator, settings: Settings, size: int) -> tuple[Door, Door]:
+def _ring_all_reduce(
+    communicator: Communicator, settings: Settings, size: int
+) -> tuple[CollectiveVariant, CollectiveVariant]:
     """The hand-written ring; and directly, the backend's all-reduce and the division that turns the sum into a mean."""
     ranks, given = communicator.world_size, numbers(communicator.rank, size // ELEMENT_BYTES)
     ring, buffer = RingAllReduce(communicator, settings), torch.empty_like(given)
@@ -220,10 +226,12 @@ def _ring_all_reduce(communicator: Communicator, settings: Settings, size: int) 
         expected = numbers(0, len(given)).add_((ranks - 1) / 2)
         return int((~torch.isclose(buffer, expected, rtol=1e-6)).sum())
 
-    return Door(prepare, lambda: ring.average(buffer), wrong), Door(prepare, average, wrong)
+    return CollectiveVariant(prepare, lambda: ring.average(buffer), wrong), CollectiveVariant(prepare, average, wrong)
 
 
-def _all_gather(communicator: Communicator, settings: Settings, size: int) -> tuple[Door, Door]:
+def _all_gather(
+    communicator: Communicator, settings: Settings, size: int
+) -> tuple[CollectiveVariant, CollectiveVariant]:
     ranks, elements = communicator.world_size, _part(communicator, size)
     given = numbers(communicator.rank, elements)
     came: list[torch.Tensor] = []
@@ -238,10 +246,10 @@ def _all_gather(communicator: Communicator, settings: Settings, size: int) -> tu
     def wrong() -> int:
         return _wrong_parts(came, ranks, elements)
 
-    return Door(came.clear, run, wrong), Door(came.clear, run_straight, wrong)
+    return CollectiveVariant(came.clear, run, wrong), CollectiveVariant(came.clear, run_straight, wrong)
 
 
-def _gather(communicator: Communicator, settings: Settings, size: int) -> tuple[Door, Door]:
+def _gather(communicator: Communicator, settings: Settings, size: int) -> tuple[CollectiveVariant, CollectiveVariant]:
     ranks, elements = communicator.world_size, _part(communicator, size)
     given, central = numbers(communicator.rank, elements), communicator.rank == CENTRE
     came: list[torch.Tensor] = []
@@ -256,10 +264,10 @@ def _gather(communicator: Communicator, settings: Settings, size: int) -> tuple[
     def wrong() -> int:
         return _wrong_parts(came, ranks if central else 0, elements)
 
-    return Door(came.clear, run, wrong), Door(came.clear, run_straight, wrong)
+    return CollectiveVariant(came.clear, run, wrong), CollectiveVariant(came.clear, run_straight, wrong)
 
 
-def _scatter(communicator: Communicator, settings: Settings, size: int) -> tuple[Door, Door]:
+def _scatter(communicator: Communicator, settings: Settings, size: int) -> tuple[CollectiveVariant, CollectiveVariant]:
     ranks, elements = communicator.world_size, _part(communicator, size)
     central = communicator.rank == CENTRE
     parts = [numbers(rank, elements) for rank in range(ranks)] if central else []
@@ -272,12 +280,14 @@ def _scatter(communicator: Communicator, settings: Settings, size: int) -> tuple
         dist.scatter(came, parts if central else None, src=CENTRE, group=communicator.group)
 
     return (
-        Door(lambda: _clear(came), lambda: communicator.scatter(came, parts), wrong),
-        Door(lambda: _clear(came), run_straight, wrong),
+        CollectiveVariant(lambda: _clear(came), lambda: communicator.scatter(came, parts), wrong),
+        CollectiveVariant(lambda: _clear(came), run_straight, wrong),
     )
 
 
-def _send_receive(communicator: Communicator, settings: Settings, size: int) -> tuple[Door, Door]:
+def _send_receive(
+    communicator: Communicator, settings: Settings, size: int
+) -> tuple[CollectiveVariant, CollectiveVariant]:
     """Every rank to the next one, all at once."""
     rank, ranks = communicator.rank, communicator.world_size
     to, source = (rank + 1) % ranks, (rank - 1) % ranks
@@ -299,7 +309,9 @@ def _send_receive(communicator: Communicator, settings: Settings, size: int) -> 
     def wrong() -> int:
         return int((came != numbers(source, len(came))).sum())
 
-    return Door(lambda: _clear(came), run, wrong), Door(lambda: _clear(came), run_straight, wrong)
+    return CollectiveVariant(lambda: _clear(came), run, wrong), CollectiveVariant(
+        lambda: _clear(came), run_straight, wrong
+    )
 
 
 def _part(communicator: Communicator, size: int) -> int:

@@ -62,7 +62,7 @@ def variants(layout: MemoryFormat) -> list[Variant]:
 
 
 @dataclass
-class Samples:
+class VariantSamples:
     """Seconds of a step, a value for each round."""
 
     cpu_seconds: list[float] = field(default_factory=list)
@@ -73,7 +73,7 @@ def time_choices(settings: Settings, choice: ComputeChoice, say: Say, clean_ups:
     """Let each variant take its turn in a process of its own, round after round."""
     layout = memory_format_of(settings)
     tried = variants(layout)
-    samples = {variant.name: Samples() for variant in tried}
+    samples = {variant.name: VariantSamples() for variant in tried}
     with (
         scratch_in(Path(gettempdir()), clean_ups) as folder,
         _children(settings, layout, tried, folder, clean_ups) as children,
@@ -132,7 +132,7 @@ def _take_turn(child: Child, steps: int) -> tuple[float, float]:
     return (child.cpu_seconds() - used) / steps, seconds / steps
 
 
-def _gain(variant: Variant, samples: dict[str, Samples]) -> dict[str, Any]:
+def _gain(variant: Variant, samples: dict[str, VariantSamples]) -> dict[str, Any]:
     """With the choice / without it, of both kinds of seconds."""
     if variant.name == OURS:
         return {"taken": None}

@@ -14,13 +14,14 @@ from app.cluster.link.measured import speed_of
 from app.cluster.members import Cluster
 from app.cluster.wire.clock import RunClock
 from app.errors import LockstepError
-from app.records.lines import Recorder, Step
-from app.records.manifest import Link, Plan
+from app.records.journal import Recorder
+from app.records.lines import Step
+from app.records.manifest import Link, TrainingPlan
 from app.settings.fields import Settings
 from app.sync.contract import size_of
 from app.tools.benchmark.child import Child, plain_environment
 from app.tools.benchmark.images import noise
-from app.tools.benchmark.setups import COURSE, TUNED, Setup
+from app.tools.benchmark.setups import COURSE, TUNED, BenchmarkSetup
 from app.training import batches
 from app.training.batches import Indices
 from app.training.datasets.prepared import DataSet
@@ -52,7 +53,7 @@ class Contender(Protocol):
 
 
 @dataclass(frozen=True)
-class Work:
+class SharedWork:
     """What all contenders train on."""
 
     dataset: DataSet
@@ -60,19 +61,19 @@ class Work:
     global_batch: int
 
 
-def prepare(settings: Settings, cluster: Cluster, steps: int, folder: Path) -> Work:
+def prepare(settings: Settings, cluster: Cluster, steps: int, folder: Path) -> SharedWork:
     """Random images and labels, the same on all ranks, in the form of the model's usual set."""
     batch = settings.global_batch(cluster.world_size)
     dataset = noise(settings, (steps + SPARE_BATCHES) * batch)
     np.save(folder / "images.npy", dataset.train.images)
     np.save(folder / "labels.npy", dataset.train.labels)
-    return Work(dataset, folder, batch)
+    return SharedWork(dataset, folder, batch)
 
 
 class House:
     """Our training step, measured and recorded as in a run, in this process."""
 
-    def __init__(self, job: Job, work: Work, clock: RunClock, recorder: Recorder) -> None:
+    def __init__(self, job: Job, work: SharedWork, clock: RunClock, recorder: Recorder) -> None:
         self.job, self._clock, self._recorder = job, clock, recorder
         self.records: list[Step] = []
         self._meter = StepMeter(job.cluster, clock, job.communicator, job.statistics, job.sync)
@@ -132,7 +133,9 @@ class House:
 class Course:
     """The course script, in a process of its own with its own group."""
 
-    def __init__(self, setup: Setup, settings: Settings, cluster: Cluster, work: Work, port: int | None) -> None:
+    def __init__(
+        self, setup: BenchmarkSetup, settings: Settings, cluster: Cluster, work: SharedWork, port: int | None
+    ) -> None:
         tuned, nodes = setup.name == TUNED, 1 if setup.alone else cluster.world_size
         mode = "one_node" if setup.alone else COURSE.get(setup.name, "ddp")
         arguments = {
@@ -206,10 +209,10 @@ class Absent:
         """Nothing to end."""
 
 
-def job_of(setup: Setup, settings: Settings, cluster: Cluster, work: Work, steps: int) -> Job:
+def job_of(setup: BenchmarkSetup, settings: Settings, cluster: Cluster, work: SharedWork, steps: int) -> Job:
     """A job as in a run, but on these images; all ranks call this together."""
     job = make_job(setup.settings(settings), cluster, work.dataset, lambda _: None)
-    plan = Plan(1, steps, steps, work.global_batch)
+    plan = TrainingPlan(1, steps, steps, work.global_batch)
     if setup.alone:  # a group of one, whose errors still name the others
         return replace(job, plan=plan, cluster=replace(cluster, members=cluster.members[:1]))
     return replace(job, plan=plan)

@@ -4,7 +4,7 @@ import numpy as np
 
 from app.settings.fields import DEFAULT_DATASETS, Settings
 from app.training.datasets import CLASSES, SIDE, source_of
-from app.training.datasets.prepared import DataSet, Part
+from app.training.datasets.prepared import DataSet, Split
 
 
 def noise(settings: Settings, samples: int) -> DataSet:
@@ -14,5 +14,5 @@ def noise(settings: Settings, samples: int) -> DataSet:
         np.random.default_rng(settings.seed),
     )
     images = random.integers(0, 256, (samples, SIDE, SIDE, source.channels), dtype=np.uint8)
-    part = Part(images, random.integers(0, CLASSES, samples))
+    part = Split(images, random.integers(0, CLASSES, samples))
     return DataSet(source, part, part)

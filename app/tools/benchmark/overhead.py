@@ -19,15 +19,16 @@ from app.cluster.members import Cluster
 from app.cluster.wire.clock import RunClock
 from app.cluster.wire.communicator import Communicator, Traffic
 from app.machine.say import Say
-from app.records.lines import Recorder, Usage
-from app.records.manifest import Plan
+from app.records.journal import Recorder
+from app.records.lines import Usage
+from app.records.manifest import TrainingPlan
 from app.settings.fields import Settings
 from app.tools.benchmark import results
 from app.tools.benchmark.images import noise
 from app.tools.benchmark.ratios import Middle
 from app.training import batches
 from app.training.loop import Job, Steps, make_job
-from app.training.meter import Meter, Outcome, StepMeter
+from app.training.meter import Meter, StepMeter, StepOutcome
 from app.training.usage import UsageSampler
 
 ROUNDS = 12
@@ -110,7 +111,7 @@ class TimedMeter:
         """This rank's gradients are ready."""
         self._timed(BARRIER, self._meter.wait_for_peers)
 
-    def write(self, outcome: Outcome) -> None:
+    def write(self, outcome: StepOutcome) -> None:
         """The step's record, as the training loop writes it."""
         record = self._timed(RECORD, lambda: self._meter.record(0, outcome, self._job.sync.overlap()))
         self._timed(RECORD, lambda: self._recorder.write(record))
@@ -145,7 +146,7 @@ class TimedSampler(UsageSampler):
         return {USAGE: self.cpu_seconds / self.samples * seconds / interval}
 
 
-class Bench:
+class OverheadBench:
     """Trains on one batch over and over, with all measuring or with none."""
 
     def __init__(self, settings: Settings, cluster: Cluster, recorder: Recorder) -> None:
@@ -182,7 +183,7 @@ class Bench:
         self._gate.wait_for_peers()  # every rank takes the slowest one's time
         return time.monotonic() - began
 
-    def _take(self, meter: Meter) -> Outcome:
+    def _take(self, meter: Meter) -> StepOutcome:
         self._step += 1
         with self._job.communicator.watching(f"training with {self._job.settings.sync_mode}"):
             return self._steps.take(self._step - 1, self._batch, self._augmentation, meter)
@@ -192,7 +193,7 @@ def compare_measuring(settings: Settings, cluster: Cluster, say: Say) -> None:
     """Time pair after pair, in alternating order, so that neither kind of step gets the better moments."""
     pairs = []
     with TemporaryDirectory() as folder, Recorder(Path(folder), cluster.rank) as recorder:
-        bench = Bench(settings, cluster, recorder)
+        bench = OverheadBench(settings, cluster, recorder)
         for number in range(WARM_UP + ROUNDS):
             pairs.append(bench.pair(measured_first=number % 2 == 1))
             if cluster.rank == 0:
@@ -249,4 +250,4 @@ def _job(settings: Settings, cluster: Cluster) -> Job:
     """A job as in a run, but without a prepared set, which a benchmark's ranks do not have."""
     batch, steps = settings.global_batch(cluster.world_size), 2 * (WARM_UP + ROUNDS)
     job = make_job(settings, cluster, noise(settings, batch), lambda _: None)
-    return replace(job, plan=Plan(1, steps, steps, batch))
+    return replace(job, plan=TrainingPlan(1, steps, steps, batch))

@@ -14,9 +14,9 @@ from app.machine.folders import scratch_in
 from app.machine.interrupt import CleanUps
 from app.machine.say import Say
 from app.pages import page, trace
-from app.records import lines
+from app.records import journal, lines
 from app.records.lines import Clock, Finished, PhaseSeconds, Record, Step, Usage
-from app.records.manifest import Image, Manifest, Participant, Plan, Versions
+from app.records.manifest import Image, Manifest, Participant, TrainingPlan, Versions
 from app.settings.fields import Settings
 from app.tools.benchmark import results
 from app.tools.benchmark.choice import ReportChoice
@@ -56,7 +56,7 @@ def read_plainly(folder: Path, ranks: int) -> int:
     """As anybody would who wants the numbers: every line of every rank, as JSON."""
     found = 0
     for rank in range(ranks):
-        with lines.path_of(folder, rank).open() as file:
+        with journal.path_of(folder, rank).open() as file:
             found += sum(1 for line in file if json.loads(line))
     return found
 
@@ -65,7 +65,7 @@ def make_up(folder: Path, ranks: int, steps: int) -> None:
     """A run that never was: every rank as fast as the others, but for a thousandth."""
     _manifest(ranks, steps).write(folder)
     for rank in range(ranks):
-        with lines.path_of(folder, rank).open("w") as file:
+        with journal.path_of(folder, rank).open("w") as file:
             file.writelines(map(lines.as_line, _records(rank, ranks, steps)))
 
 
@@ -132,7 +132,7 @@ def _manifest(ranks: int, steps: int) -> Manifest:
         started_at="2026-01-01T00:00:00Z",
         world_size=ranks,
         settings=Settings(sync_mode="all_reduce", dataset="shapes").model_dump(mode="json"),
-        plan=Plan(1, steps, steps, BATCH),
+        plan=TrainingPlan(1, steps, steps, BATCH),
         dataset="made up",
         parameters=GRADIENTS // 4,
         gradient_bytes=GRADIENTS,

@@ -30,7 +30,7 @@ FASTEST = ("flat_all_reduce", "bucketed_all_reduce")  # modes that are tried in 
 
 
 @dataclass(frozen=True)
-class Setup:
+class BenchmarkSetup:
     """One way to train, by its name: a mode, with NAME=value settings behind it, joined by +; or a course script's."""
 
     name: str
@@ -73,7 +73,7 @@ class Setup:
         return environment.of(texts | own | {"SYNC_MODE": self.mode} | self.given)
 
 
-def setup(text: str) -> Setup:
+def setup(text: str) -> BenchmarkSetup:
     """A set-up from its name on a command line."""
     name, *given = text.split("+")
     allowed = (ONE_NODE, *MODES, *COURSE, TUNED)
@@ -86,14 +86,14 @@ def setup(text: str) -> Setup:
         setting, equals, _ = each.partition("=")
         if not equals or setting.lower() not in Settings.model_fields:
             raise ArgumentTypeError(f"{shown(text)}: {shown(each)} is not a setting with its value")
-    own = Setup(text)
+    own = BenchmarkSetup(text)
     if own.of_the_house:
         for problem in environment.problems({"SYNC_MODE": own.mode} | own.given).values():
             raise ArgumentTypeError(problem)
     return own
 
 
-def usual(bfloat16: bool) -> list[Setup]:
+def usual(bfloat16: bool) -> list[BenchmarkSetup]:
     """All set-ups, each of ours after its counterpart."""
     names = ["course_one_node", ONE_NODE, FLOOR]
     for mode in MODES:
@@ -102,14 +102,14 @@ def usual(bfloat16: bool) -> list[Setup]:
     names += [TUNED, *(f"{mode}+WIRE_PRECISION=bf16" for mode in FASTEST)]
     if bfloat16:
         names += ["ddp+PRECISION=bf16", *(f"{mode}+PRECISION=bf16+WIRE_PRECISION=bf16" for mode in FASTEST)]
-    return [Setup(name) for name in names]
+    return [BenchmarkSetup(name) for name in names]
 
 
 @dataclass(frozen=True)
 class StepChoice:
     """Which set-ups, for how many rounds, and how many steps in each."""
 
-    only: tuple[Setup, ...] = ()  # empty: the usual ones
+    only: tuple[BenchmarkSetup, ...] = ()  # empty: the usual ones
     rounds: int = 8
     steps: int = 2
 
@@ -127,6 +127,6 @@ class StepChoice:
             return cls()
         return cls(tuple(dict.fromkeys(options.only)), options.rounds, options.steps)
 
-    def setups(self, bfloat16: bool) -> Sequence[Setup]:
+    def setups(self, bfloat16: bool) -> Sequence[BenchmarkSetup]:
         """Those to compare."""
         return self.only or usual(bfloat16)

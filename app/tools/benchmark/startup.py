@@ -9,7 +9,7 @@ from typing import Self
 from app.errors import DamagedError
 from app.machine.folders import RESULTS
 from app.machine.say import Say
-from app.records import lines
+from app.records import journal
 from app.records.lines import Clock, Step
 from app.tools.benchmark import results
 from app.tools.benchmark.choice import Noted
@@ -39,7 +39,7 @@ class Start:
         """The records know how long the first process was there before rank 0's first step ended."""
         folder = RESULTS / noted.folder
         began = min(_process_at(folder, rank) for rank in range(noted.ranks))
-        step = next((record for record in lines.read(folder, 0) if isinstance(record, Step)), None)
+        step = next((record for record in journal.read(folder, 0) if isinstance(record, Step)), None)
         if step is None:
             raise DamagedError(f"{folder} has no step of rank 0. Start again: scripts/benchmark startup.")
         process = noted.first_step - (step.at_seconds + step.seconds - began)
@@ -68,7 +68,7 @@ def _ranks(starts: Sequence[Start]) -> list[int]:
 
 
 def _process_at(folder: Path, rank: int) -> float:
-    clock = next((record for record in lines.read(folder, rank) if isinstance(record, Clock)), None)
+    clock = next((record for record in journal.read(folder, rank) if isinstance(record, Clock)), None)
     if clock is None or clock.process_at_seconds is None:
         raise DamagedError(f"{folder} does not say when rank {rank} began. Start again: scripts/benchmark startup.")
     return clock.process_at_seconds

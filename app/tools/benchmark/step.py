@@ -17,27 +17,27 @@ from app.machine.cpus import fair_share
 from app.machine.folders import scratch_in
 from app.machine.interrupt import CleanUps
 from app.machine.say import Say
-from app.records.lines import Recorder
+from app.records.journal import Recorder
 from app.records.manifest import Link
 from app.settings.fields import Settings
 from app.tools.benchmark import results, table
 from app.tools.benchmark.bounds import MatrixProduct, flops_per_image
 from app.tools.benchmark.contenders import Absent, Contender, Course, House, job_of, prepare
 from app.tools.benchmark.ratios import Middle
-from app.tools.benchmark.setups import Setup, StepChoice
+from app.tools.benchmark.setups import BenchmarkSetup, StepChoice
 
 WARM_UP = 1  # rounds
 
 
 @dataclass
-class Samples:
+class SetupSamples:
     """Of one set-up, a value for each round: seconds a step, and CPU seconds of all ranks."""
 
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
 
 
-class Bench:
+class StepBench:
     """All set-ups, and the gate at which the ranks meet before and after each turn."""
 
     def __init__(
@@ -58,8 +58,8 @@ class Bench:
             )
         }
         self.rates: dict[str, list[float]] = {precision: [] for precision in self._products}
-        self.contenders: dict[Setup, Contender] = {}
-        self.samples = {setup: Samples() for setup in self.setups}
+        self.contenders: dict[BenchmarkSetup, Contender] = {}
+        self.samples = {setup: SetupSamples() for setup in self.setups}
 
     def start(self, recorder: Recorder) -> None:
         """Make all contenders, one after another."""
@@ -77,7 +77,7 @@ class Bench:
             self._gate.wait_for_peers()
             self.rates[precision].append(min(self.cluster.exchange("benchmark/rate", product.flops_per_cpu_second())))
 
-    def _take_turn(self, setup: Setup) -> None:
+    def _take_turn(self, setup: BenchmarkSetup) -> None:
         contender, steps = self.contenders[setup], self.choice.steps
         contender.wake()
         self._gate.wait_for_peers()
@@ -94,7 +94,7 @@ class Bench:
         for contender in self.contenders.values():
             contender.end()
 
-    def _contender(self, setup: Setup, recorder: Recorder) -> Contender:
+    def _contender(self, setup: BenchmarkSetup, recorder: Recorder) -> Contender:
         settings, cluster, work = self.settings, self.cluster, self._work
         absent = setup.alone and cluster.rank != CENTRE
         if setup.of_the_house:
@@ -166,7 +166,7 @@ def compare_steps(
     """Time all set-ups in turn; rank 0 tells the progress and the outcome."""
     speak = say if cluster.rank == CENTRE else _keep_silent
     with scratch_in(Path(gettempdir()), clean_ups) as folder, Recorder(folder, cluster.rank) as recorder:
-        bench = Bench(settings, cluster, choice, folder, speak, clean_ups)
+        bench = StepBench(settings, cluster, choice, folder, speak, clean_ups)
         with _ended(bench):
             bench.start(recorder)
             rounds = WARM_UP + choice.rounds
@@ -183,7 +183,7 @@ def compare_steps(
 
 
 @contextmanager
-def _ended(bench: Bench) -> Iterator[None]:
+def _ended(bench: StepBench) -> Iterator[None]:
     try:
         yield
     finally:

@@ -41,7 +41,7 @@ YARDSTICKS = {
 }
 
 
-class Contender(Protocol):
+class TimedMode(Protocol):
     """Something to be timed."""
 
     def prepare(self) -> None:
@@ -146,8 +146,8 @@ def compare_modes(settings: Settings, cluster: Cluster, say: Say) -> None:
         results.write("sync", {"bytes": size, "seconds": seconds, "ratios": ratios}, say, settings, cluster)
 
 
-def _contenders(settings: Settings, cluster: Cluster, like: Sequence[torch.Tensor]) -> dict[str, Contender]:
-    contenders: dict[str, Contender] = {
+def _contenders(settings: Settings, cluster: Cluster, like: Sequence[torch.Tensor]) -> dict[str, TimedMode]:
+    contenders: dict[str, TimedMode] = {
         "plain gather and scatter": Synchronisation(Gradients(like), plain.gather_scatter),
         "plain send and recv": Synchronisation(Gradients(like), plain.send_recv),
         "plain all-reduce per parameter": Synchronisation(Gradients(like), plain.all_reduce),

@@ -5,7 +5,7 @@ from statistics import mean, median
 from typing import Any
 
 from app.tools.benchmark.ratios import Middle
-from app.tools.benchmark.setups import COUNTERPARTS, COURSE_DDP, FLOOR, TUNED, Setup
+from app.tools.benchmark.setups import COUNTERPARTS, COURSE_DDP, FLOOR, TUNED, BenchmarkSetup
 
 MEANINGS = """\
 s/step       median over the rounds, from the first rank's start to the last one's end; in brackets its 90 % interval
@@ -27,7 +27,7 @@ def ratios(setups: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _pairs(setups: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    for setup in map(Setup, setups):
+    for setup in map(BenchmarkSetup, setups):
         if setup.name == TUNED:
             yield setup.name, COURSE_DDP
         if not setup.of_the_house:
@@ -45,7 +45,7 @@ def _pairs(setups: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]
 
 def fastest_of(setups: Mapping[str, Mapping[str, Any]], *, exact: bool) -> str | None:
     """Our fastest set-up that synchronises; with `exact`, of those that compute and send in fp32."""
-    ours = [name for name in setups if Setup(name).of_the_house and Setup(name).synchronises]
+    ours = [name for name in setups if BenchmarkSetup(name).of_the_house and BenchmarkSetup(name).synchronises]
     names = [name for name in ours if setups[name]["exact"] or not exact]
     return min(names, key=lambda name: median(setups[name]["seconds"])) if names else None
 
@@ -93,7 +93,7 @@ def rows(outcome: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, each in outcome["setups"].items():
-        setup = Setup(name)
+        setup = BenchmarkSetup(name)
         if not setup.of_the_house:
             continue
         course = COUNTERPARTS.get(name, "")

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from app.settings.fields import WirePrecision
+from app.settings.averaging import WirePrecision
 
 Gradients = list[npt.NDArray[np.float64]]
 

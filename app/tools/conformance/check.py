@@ -45,7 +45,7 @@ class Submission:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ConformanceVerdict:
     """What came out."""
 
     law: Law | None  # the first that is broken; None: it conforms
@@ -69,7 +69,7 @@ class Checker:
         self._hung = False
         self._class: str | None = None  # as the mode has named it first
 
-    def run(self, say: Say) -> Verdict:
+    def run(self, say: Say) -> ConformanceVerdict:
         """All cases, or up to the first that breaks a law."""
         chosen = self._chosen_cases()
         try:
@@ -198,11 +198,13 @@ class Checker:
     def _seconds(self) -> float:
         return time.monotonic() - self._began
 
-    def _verdict(self, found: tuple[Case, Law, str] | None, left_out: str = "") -> Verdict:
+    def _verdict(self, found: tuple[Case, Law, str] | None, left_out: str = "") -> ConformanceVerdict:
         case, law, seen = found or (None, None, "")
         laws = 1 + len(LAWS.get(self._class, ()))  # type: ignore[call-overload]  # named by the submission
         kind = self._class or ""
-        return Verdict(law, case, seen, kind, len(self._known), laws, self._seconds(), "" if law else left_out)
+        return ConformanceVerdict(
+            law, case, seen, kind, len(self._known), laws, self._seconds(), "" if law else left_out
+        )
 
 
 def _size(case: Case) -> tuple[int, ...]:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.errors import SettingError
-from app.extensions import reading
+from app.extensions import moved, reading
 from app.extensions.files import path_of
 from app.extensions.loading import load
 from app.machine.say import Say, as_csv, shown
 from app.modes import MODES
 from app.settings.explanations import hint
 from app.sync.modes import mode_class, own_mode
-from app.tools.conformance.check import Checker, Submission, Verdict
+from app.tools.conformance.check import Checker, ConformanceVerdict, Submission
 from app.tools.conformance.confinement import keep_out_of_reach
 
 STANDARD_INPUT = "-"
@@ -50,7 +50,7 @@ def row(called: str, verdict: str, law: str, case: str, seconds: float) -> str:
     return as_csv([(called, verdict, law, case, f"{seconds:.1f}")]).rstrip("\n")
 
 
-def words(called: str, verdict: Verdict) -> list[str]:
+def words(called: str, verdict: ConformanceVerdict) -> list[str]:
     """A verdict for people."""
     if verdict.left_out:
         return [
@@ -67,7 +67,7 @@ def words(called: str, verdict: Verdict) -> list[str]:
     ]
 
 
-def conforms(verdict: Verdict) -> str:
+def conforms(verdict: ConformanceVerdict) -> str:
     """With the class that the mode itself has named, where that is not held to the mean."""
     if verdict.left_out:
         return "too slow"
@@ -91,6 +91,8 @@ def _of_input(folder: Path, called: str) -> Submission:
     path.write_bytes(sys.stdin.buffer.read(reading.MOST_BYTES + 1))
     try:
         reading.check_mode(NAME, path)
+        for notice in moved.notices(path, Path(called)):
+            print(notice, file=sys.stderr, flush=True)
     except SettingError as error:
         raise SettingError(str(error).replace(str(path_of(NAME)), called)) from None
     return Submission(lambda: own_mode(load(NAME, path), called), str(path))

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from app.settings.fields import WirePrecision
+from app.settings.averaging import WirePrecision
 from app.sync.contract import Law as LawClass
 from app.tools.conformance.bias import is_biased
 from app.tools.conformance.cases import Case, Gradients, Model, values
-from app.tools.conformance.outcomes import Outcome
+from app.tools.conformance.outcomes import TrialOutcome
 from app.tools.conformance.trial import DRAWS, FED, STEPS, steps_of_many
 
 # What is sent in half precision is rounded up to N times, each time by half of what separates 1 from the next number.
@@ -32,8 +32,8 @@ class Evidence:
 
     case: Case
     seeds: Sequence[int]  # by rank
-    outcomes: Sequence[Outcome]
-    again: Sequence[Outcome] | None = None  # the same trial once more
+    outcomes: Sequence[TrialOutcome]
+    again: Sequence[TrialOutcome] | None = None  # the same trial once more
     named: str | None = None  # the class that the mode has named in earlier cases
     carried: int | None = None  # bytes that the kernel counted meanwhile; None: others use the loopback device as well
     draws: int = DRAWS  # of an unbiased mode
@@ -273,7 +273,7 @@ def is_in_doubt(evidence: Evidence) -> bool:
     return False
 
 
-def _drawn(outcome: Outcome) -> Array:
+def _drawn(outcome: TrialOutcome) -> Array:
     """Draws in rows, elements in columns."""
     return np.concatenate([each.reshape(len(each), -1) for each in outcome.many or ()], axis=1).astype(np.float64)
 

@@ -12,7 +12,7 @@ LENGTH = struct.Struct("!Q")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """What one rank had in the end."""
 
     gradients: list[Gradients]  # of each step, of the parameters that have one then
@@ -33,7 +33,7 @@ class Outcome:
 ARRAYS = ("resumed", "zeros", "many")
 
 
-def pack(outcome: Outcome) -> bytes:
+def pack(outcome: TrialOutcome) -> bytes:
     """A line of JSON about all but the arrays, and the arrays' bytes."""
     lists = [*outcome.gradients, *(getattr(outcome, name) for name in ARRAYS)]
     scalars = [each.name for each in fields(outcome) if each.name not in ("gradients", *ARRAYS)]
@@ -44,7 +44,7 @@ def pack(outcome: Outcome) -> bytes:
     return b"".join([LENGTH.pack(len(head)), head, *arrays])
 
 
-def unpack(content: bytes) -> Outcome:
+def unpack(content: bytes) -> TrialOutcome:
     """The outcome again; a ValueError for whatever else a process may have sent."""
     try:
         (length,) = LENGTH.unpack_from(content)
@@ -63,7 +63,7 @@ def unpack(content: bytes) -> Outcome:
         *steps, resumed, zeros, many = lists
         if None in steps or not isinstance(told["law"], str):
             raise ValueError("no steps")
-        return Outcome(
+        return TrialOutcome(
             gradients=[each or [] for each in steps],
             resumed=resumed,
             zeros=zeros,

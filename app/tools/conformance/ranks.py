@@ -27,7 +27,7 @@ from app.tools.conformance.forked import (
     be_rank,
     framed,
 )
-from app.tools.conformance.outcomes import Outcome, unpack
+from app.tools.conformance.outcomes import TrialOutcome, unpack
 from app.tools.conformance.trial import DRAWS
 
 GRACE_SECONDS = 0.3  # after the first trouble, for the rank that is its cause
@@ -58,7 +58,7 @@ class Ranks:
             self.close()
             raise
 
-    def ask(self, model: Model, seeds: Sequence[int], *, thorough: bool, draws: int = DRAWS) -> list[Outcome]:
+    def ask(self, model: Model, seeds: Sequence[int], *, thorough: bool, draws: int = DRAWS) -> list[TrialOutcome]:
         """Every rank's outcome."""
         for each, seed in zip(self._ranks, seeds, strict=True):
             each.ask(Request(model, seed, thorough, draws))

@@ -11,7 +11,7 @@ from app.cluster.wire.communicator import Communicator
 from app.settings.fields import Settings
 from app.sync.contract import GradientSync, size_of
 from app.tools.conformance.cases import Gradients, Model, Weighted, coefficients
-from app.tools.conformance.outcomes import Outcome
+from app.tools.conformance.outcomes import TrialOutcome
 
 STEPS = 2  # so that what a mode keeps from one step to the next is used
 DRAWS = 1000  # of an unbiased mode
@@ -30,7 +30,7 @@ def synchronise(
     thorough: bool = False,
     draws: int = DRAWS,
     note: Note = lambda _: None,
-) -> Outcome:
+) -> TrialOutcome:
     """A few steps of a mode on one rank; thorough: also on zeros, and once more from a state."""
     settings = Settings(bucket_bytes=model.bucket_bytes, wire_precision=model.wire_precision)
     communicator = Communicator(cluster)
@@ -55,7 +55,7 @@ def synchronise(
     if states_cost(mode):
         formula = trial.sync.cost_for(trial.parameters).bytes_sent(size, cluster.rank, cluster.world_size)
     touched = [name for name, (one, other) in _pairs(before, _generators()) if one != other]
-    return Outcome(
+    return TrialOutcome(
         steps,
         places,
         traffic.sent,

@@ -9,7 +9,7 @@ import torch
 from app.cluster.identity import identify
 from app.cluster.join import join
 from app.cluster.members import Cluster
-from app.cluster.wire.clock import Difference, compare_clocks
+from app.cluster.wire.clock import ClockOffset, compare_clocks
 from app.cluster.wire.communicator import Communicator
 from app.machine.interrupt import CleanUps
 from app.machine.say import Say
@@ -53,10 +53,10 @@ def examine(cluster: Cluster, communicator: Communicator, say: Say) -> Examinati
     )
 
 
-def _compare_clocks(cluster: Cluster, communicator: Communicator) -> list[Difference | None]:
+def _compare_clocks(cluster: Cluster, communicator: Communicator) -> list[ClockOffset | None]:
     own = compare_clocks(communicator, time.time)
     everyones = cluster.exchange("doctor/clocks", asdict(own))
-    return [Difference(**each) if rank else None for rank, each in enumerate(everyones)]
+    return [ClockOffset(**each) if rank else None for rank, each in enumerate(everyones)]
 
 
 def _measure_pairs(cluster: Cluster, communicator: Communicator, say: Say) -> dict[Pair, PairFigures]:

@@ -6,10 +6,10 @@ from typing import Literal
 
 from app.cluster.members import Member
 from app.cluster.sharing import oversubscription
-from app.cluster.wire.clock import Difference
+from app.cluster.wire.clock import ClockOffset
 from app.tools.doctor.facts import Facts
 from app.tools.doctor.pairs import PairFigures
-from app.tools.doctor.programs import Outcome
+from app.tools.doctor.programs import ProgramOutcome
 
 SHARED_MEMORY_WANTED_BYTES = 64 * 2**20  # what Docker gives by default
 MEMORY_WANTED_BYTES = 2**30  # VGG-11 at 64 images per rank peaks at 0.8 GB, its data set included
@@ -27,9 +27,9 @@ class Examination:
 
     members: Sequence[Member]
     facts: Sequence[Facts]
-    clocks: Sequence[Difference | None]  # None: rank 0, which is the reference
+    clocks: Sequence[ClockOffset | None]  # None: rank 0, which is the reference
     pairs: Mapping[Pair, PairFigures]
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[ProgramOutcome]
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def _shared_memory(facts: Sequence[Facts]) -> Iterator[Finding]:
         )
 
 
-def _clocks(clocks: Sequence[Difference | None]) -> Iterator[Finding]:
+def _clocks(clocks: Sequence[ClockOffset | None]) -> Iterator[Finding]:
     for rank, clock in enumerate(clocks):
         if clock is not None and abs(clock.ahead_seconds) - clock.uncertainty_seconds > CLOCK_TOLERANCE_SECONDS:
             yield Finding(

@@ -17,7 +17,7 @@ Program = Callable[[Communicator, int], list[int]]  # returns the ranks whose nu
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProgramOutcome:
     """The outcome of one program, over all ranks."""
 
     program: str
@@ -60,7 +60,7 @@ def all_reduce(communicator: Communicator, elements: int) -> list[int]:
 PROGRAMS: dict[str, Program] = {"gather": gather, "scatter": scatter, "all-reduce": all_reduce}
 
 
-def run_program(name: str, cluster: Cluster, communicator: Communicator) -> Outcome:
+def run_program(name: str, cluster: Cluster, communicator: Communicator) -> ProgramOutcome:
     """Run one program a few times on every rank; all ranks get the outcome."""
     elements = max(ELEMENTS, communicator.world_size)
     seconds, wrong = [], set()
@@ -73,4 +73,4 @@ def run_program(name: str, cluster: Cluster, communicator: Communicator) -> Outc
     accused = cluster.exchange(f"doctor/{name}/wrong", sorted(wrong))
     blamed = sorted({rank for ranks in accused for rank in ranks})
     by_whom = {rank: [accuser for accuser, ranks in enumerate(accused) if rank in ranks] for rank in blamed}
-    return Outcome(name, max(medians), by_whom)
+    return ProgramOutcome(name, max(medians), by_whom)

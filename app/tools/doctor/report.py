@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from app.cluster.wire.clock import Difference
+from app.cluster.wire.clock import ClockOffset
 from app.tools.doctor.findings import Examination, Finding, verdict
 from app.tools.doctor.pairs import PairFigures
 
@@ -102,7 +102,7 @@ def _word(well: bool) -> str:
     return "ok" if well else "WRONG"
 
 
-def _clock(clock: Difference | None) -> str:
+def _clock(clock: ClockOffset | None) -> str:
     if clock is None:
         return "reference"
     return f"{clock.ahead_seconds * 1e3:+.2f} ± {clock.uncertainty_seconds * 1e3:.2f}"

@@ -7,7 +7,7 @@ from app.errors import SettingError
 from app.machine import folders
 from app.machine.say import Say
 from app.tools.experiment.plan import grid
-from app.tools.experiment.plan.trials import Plan, Trial
+from app.tools.experiment.plan.trials import ExperimentPlan, Trial
 
 
 def list_all(say: Say) -> None:
@@ -34,7 +34,7 @@ def plan(names: Sequence[str], given: Sequence[str], say: Say, *, quick: bool, f
     for read in grids:
         page.views_of(read)
     folders.check_writable(folders.RESULTS)
-    plans = [Plan.make(read, expected_seconds, fresh=fresh) for read in grids]
+    plans = [ExperimentPlan.make(read, expected_seconds, fresh=fresh) for read in grids]
     all_left = 0.0
     for read, made in zip(grids, plans, strict=True):
         done = [] if fresh else [trial.name for trial in made.finished()]
@@ -61,7 +61,7 @@ def _number(count: int, what: str) -> str:
 
 def next_trial(name: str, ended: Sequence[str] | None, say: Say, *, quick: bool) -> None:
     """Note how the last trial ended, and print the next one's settings, a line each; nothing when all are through."""
-    made = Plan.read(name, quick=quick)
+    made = ExperimentPlan.read(name, quick=quick)
     if ended:
         trial, exit_code, seconds = ended
         made.note(trial, int(exit_code), float(seconds))
@@ -82,7 +82,7 @@ def make_page(name: str, given: Sequence[str], say: Say, *, quick: bool) -> int:
     from app.tools.experiment import page
 
     read = grid.read(name, quick=quick, given=_by_name(given))
-    made = Plan.read(name, quick=quick)
+    made = ExperimentPlan.read(name, quick=quick)
     if not made.trials:
         other = "" if quick else ", unless it was the quick one: --quick"
         raise SettingError(f"{name} has never been run in this version{other}. Run scripts/experiment {name} first.")

@@ -15,7 +15,7 @@ from app.pages import files
 from app.settings.explanations import hint
 from app.tools.experiment.plan import grid as grids
 from app.tools.experiment.plan.grid import Grid
-from app.tools.experiment.plan.trials import Plan, page_folder
+from app.tools.experiment.plan.trials import ExperimentPlan, page_folder
 from app.tools.experiment.reading.results import Results
 from app.tools.experiment.views import VIEWS
 from app.tools.experiment.views.view import Section, View
@@ -55,7 +55,7 @@ def views_of(grid: Grid) -> list[View]:
     return found
 
 
-def write(grid: Grid, plan: Plan) -> Path:
+def write(grid: Grid, plan: ExperimentPlan) -> Path:
     """Make the page of what is finished."""
     results = Results(grid, plan)
     named = zip(_names(grid), views_of(grid), strict=True)
@@ -95,7 +95,7 @@ def _names(grid: Grid) -> Iterator[str]:
         yield show.view if seen[show.view] == 1 else f"{show.view}-{seen[show.view]}"
 
 
-def _summary(grid: Grid, plan: Plan, results: Results, sections: list[Section]) -> dict[str, Any]:
+def _summary(grid: Grid, plan: ExperimentPlan, results: Results, sections: list[Section]) -> dict[str, Any]:
     return {
         "name": grid.name,
         "title": grid.title,

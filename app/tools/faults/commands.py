@@ -16,7 +16,7 @@ from app.records.manifest import Manifest
 from app.tools.faults import kills, plan, recovery, seen, table
 from app.tools.faults.judge import NO_EFFECT, WRONG, judge
 from app.tools.faults.kills import Kill
-from app.tools.faults.plan import Trial
+from app.tools.faults.plan import FaultTrial
 
 SWEEPS = folders.RESULTS / "faults"
 PLAN, KILLS, TABLE, VERDICT, TRIES = "plan.json", "kills.json", "table.txt", "verdict.json", "tries"
@@ -99,7 +99,7 @@ def judge_trial(sweep: str, name: str, say: Say) -> None:
     planned = _planned(folder)
     number, trial = next((number, each) for number, each in enumerate(planned, 1) if each.name == name)
     observed = seen.read(_notes(folder, trial), folder / name)
-    row: table.Row | recovery.Row
+    row: table.FaultRow | recovery.RecoveryRow
     if isinstance(trial, Kill):
         row = recovery.judge(trial, observed, folder / name)
         told = recovery.progress(row, number, len(planned))
@@ -122,12 +122,12 @@ def make_table(sweep: str, say: Say) -> int:
     folder = SWEEPS / sweep
     found = [_notes(folder, trial) / VERDICT for trial in _planned(folder)]
     verdicts = [path.read_text() for path in found if path.is_file()]
-    rows: Sequence[table.Row | recovery.Row]
+    rows: Sequence[table.FaultRow | recovery.RecoveryRow]
     if (folder / KILLS).is_file():
-        rows = recoveries = [TypeAdapter(recovery.Row).validate_json(each) for each in verdicts]
+        rows = recoveries = [TypeAdapter(recovery.RecoveryRow).validate_json(each) for each in verdicts]
         text = f"{table.text(rows, recovery.HEADINGS)}\n{recovery.tally(recoveries)}"
     else:
-        rows = ends = [TypeAdapter(table.Row).validate_json(each) for each in verdicts]
+        rows = ends = [TypeAdapter(table.FaultRow).validate_json(each) for each in verdicts]
         text = f"{table.text(rows)}\n{table.tally(ends)}"
     folders.replace_file(folder / TABLE, text + "\n")
     say(text)
@@ -147,7 +147,7 @@ def _tries(notes: Path) -> int:
     return int((notes / TRIES).read_text()) if (notes / TRIES).is_file() else 0
 
 
-def _planned(folder: Path) -> Sequence[Trial | Kill]:
+def _planned(folder: Path) -> Sequence[FaultTrial | Kill]:
     path = folder / KILLS if (folder / KILLS).is_file() else folder / PLAN
     try:
         written = path.read_text()
@@ -155,10 +155,10 @@ def _planned(folder: Path) -> Sequence[Trial | Kill]:
         raise LockstepError(f"{path} cannot be read: {error.strerror}.") from None
     if path.name == KILLS:
         return TypeAdapter(list[Kill]).validate_json(written)
-    return TypeAdapter(list[Trial]).validate_json(written)
+    return TypeAdapter(list[FaultTrial]).validate_json(written)
 
 
-def _notes(folder: Path, trial: Trial | Kill) -> Path:
+def _notes(folder: Path, trial: FaultTrial | Kill) -> Path:
     """Where the host writes what it sees; the run's own folder is made by `prepare`."""
     return folder / f"{trial.name}-seen"
 

@@ -4,22 +4,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from app.tools.faults import sayings
-from app.tools.faults.plan import OVER_SECONDS, Trial
-from app.tools.faults.seen import RankSeen, Seen
+from app.tools.faults.plan import OVER_SECONDS, FaultTrial
+from app.tools.faults.seen import Observations, RankSeen
 
 OK, NO_EFFECT, WRONG = "ok", "no effect", "WRONG"
 STOPPED = 143  # by SIGTERM
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FaultVerdict:
     """How a trial went."""
 
     word: str
     reasons: tuple[str, ...] = ()  # what was wrong
 
 
-def judge(trial: Trial, seen: Seen) -> Verdict:
+def judge(trial: FaultTrial, seen: Observations) -> FaultVerdict:
     """The verdict on what was seen of a trial."""
     wrong = [*_in_any_case(trial, seen)]
     if seen.fault_at is None:
@@ -33,11 +33,11 @@ def judge(trial: Trial, seen: Seen) -> Verdict:
             wrong += _ended(trial, seen, each, seen.fault_at)
         wrong += _report(trial, seen)
     if wrong:
-        return Verdict(WRONG, tuple(wrong))
-    return Verdict(NO_EFFECT if trial.victims and seen.over else OK)
+        return FaultVerdict(WRONG, tuple(wrong))
+    return FaultVerdict(NO_EFFECT if trial.victims and seen.over else OK)
 
 
-def _in_any_case(trial: Trial, seen: Seen) -> Iterator[str]:
+def _in_any_case(trial: FaultTrial, seen: Observations) -> Iterator[str]:
     for each in seen.ranks:
         if words := sayings.trace(each.log):
             yield f"rank {each.rank} printed a stack trace: {words}"
@@ -47,7 +47,7 @@ def _in_any_case(trial: Trial, seen: Seen) -> Iterator[str]:
         yield f"what the run wrote cannot be read: {seen.left.unreadable}"
 
 
-def _unharmed(trial: Trial, seen: Seen, fault_at: float) -> Iterator[str]:
+def _unharmed(trial: FaultTrial, seen: Observations, fault_at: float) -> Iterator[str]:
     """The run had to go on: to its end, or until it was told to stop."""
     yield from (f"the fault could not be injected: {each}" for each in seen.missed if not seen.over)
     if seen.stuck:
@@ -77,7 +77,7 @@ def _stopped(each: RankSeen) -> Iterator[str]:
         yield f"rank {each.rank} was told to stop, and says: {sayings.in_short(each.log)}"
 
 
-def _harm(seen: Seen) -> Iterator[str]:
+def _harm(seen: Observations) -> Iterator[str]:
     yield "the run should have come to its end"
     for each in seen.ranks:
         if each.ended_at is None:
@@ -86,7 +86,7 @@ def _harm(seen: Seen) -> Iterator[str]:
             yield f"rank {each.rank} ended with exit code {each.exit_code}: {sayings.in_short(each.log)}"
 
 
-def _ended(trial: Trial, seen: Seen, each: RankSeen, fault_at: float) -> Iterator[str]:
+def _ended(trial: FaultTrial, seen: Observations, each: RankSeen, fault_at: float) -> Iterator[str]:
     """The end of one rank of a run that lost some."""
     limit = _limit(trial, seen, each.rank, fault_at)
     allowed = f"after the fault; allowed are {limit - fault_at:.1f} s"
@@ -103,7 +103,7 @@ def _ended(trial: Trial, seen: Seen, each: RankSeen, fault_at: float) -> Iterato
         yield from _survivor(trial, seen, each)
 
 
-def _limit(trial: Trial, seen: Seen, rank: int, fault_at: float) -> float:
+def _limit(trial: FaultTrial, seen: Observations, rank: int, fault_at: float) -> float:
     """The last moment at which a rank may end."""
     peer, join = trial.peer_timeout + OVER_SECONDS, trial.join_timeout + OVER_SECONDS
     paused = any(fault.kind == "pause" and fault.rank == rank for fault in trial.faults)
@@ -115,7 +115,7 @@ def _limit(trial: Trial, seen: Seen, rank: int, fault_at: float) -> float:
     return max(fault_at + peer, min(each.started_at for each in seen.ranks) + join)
 
 
-def _victim(trial: Trial, seen: Seen, each: RankSeen) -> Iterator[str]:
+def _victim(trial: FaultTrial, seen: Observations, each: RankSeen) -> Iterator[str]:
     kind = next(fault.of for fault in trial.faults if fault.rank == each.rank)
     allowed = {kind.exit_code} | ({0, 1} if seen.all_finished else set())
     if each.exit_code not in allowed:
@@ -127,7 +127,7 @@ def _victim(trial: Trial, seen: Seen, each: RankSeen) -> Iterator[str]:
         yield f"rank {each.rank}, a victim, does not say '{words}', but: {sayings.in_short(each.log)}"
 
 
-def _survivor(trial: Trial, seen: Seen, each: RankSeen) -> Iterator[str]:
+def _survivor(trial: FaultTrial, seen: Observations, each: RankSeen) -> Iterator[str]:
     if each.exit_code != 1:
         yield f"rank {each.rank} ended with exit code {each.exit_code}; right is 1"
     named, speakers = sayings.lost(each.log), sayings.speakers(each.log)
@@ -145,7 +145,7 @@ def _survivor(trial: Trial, seen: Seen, each: RankSeen) -> Iterator[str]:
         yield f"rank {each.rank} should name {right}, and says: {sayings.in_short(each.log)}"
 
 
-def _rank_0_had_ended(trial: Trial, seen: Seen, each: RankSeen) -> bool:
+def _rank_0_had_ended(trial: FaultTrial, seen: Observations, each: RankSeen) -> bool:
     """Whether a worker is right that rank 0 is gone: it is a victim, or had already given up."""
     if 0 in trial.victims:
         return True
@@ -153,7 +153,7 @@ def _rank_0_had_ended(trial: Trial, seen: Seen, each: RankSeen) -> bool:
     return ended_at is not None and each.ended_at is not None and ended_at <= each.ended_at
 
 
-def _report(trial: Trial, seen: Seen) -> Iterator[str]:
+def _report(trial: FaultTrial, seen: Observations) -> Iterator[str]:
     """Rank 0, where it survives, leaves a report that is marked."""
     if 0 in trial.victims or not seen.left.begun:
         return

@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 from app.errors import SettingError
-from app.records.lines import path_of
+from app.records.journal import path_of
 from app.records.places import ATTEMPTS, COMMIT, FINISHED, STATE, STATES
 from app.settings import environment
 from app.tools.faults.plan import MOST_TRIALS, modes_in_turn
@@ -39,7 +39,7 @@ WORDS = {
 
 
 @dataclass(frozen=True)
-class Moment:
+class KillMoment:
     """When a kill strikes: so long after a file of the run is there or, without one, after the ranks were started."""
 
     name: str
@@ -58,7 +58,7 @@ class Kill:
 
     number: int  # from 1
     victims: tuple[int, ...]
-    moment: Moment
+    moment: KillMoment
     settings: Mapping[str, str]
 
     @property
@@ -95,7 +95,7 @@ def make(seed: int, number: int, modes: Sequence[str] | None, given: Mapping[str
         mode = turns[index % len(turns)]
         own = settings | {"SYNC_MODE": mode, "RESUME": "never"}
         if index < len(turns):
-            plan.append(Kill(0, (), Moment(TRAIN, "", 0.0), own | {"RUN_NAME": undisturbed(mode)}))
+            plan.append(Kill(0, (), KillMoment(TRAIN, "", 0.0), own | {"RUN_NAME": undisturbed(mode)}))
         plan.append(_kill(seed, index + 1, moments[index], own | {"RUN_NAME": f"kill-{index + 1:03}"}))
     return plan
 
@@ -108,10 +108,10 @@ def _kill(seed: int, number: int, name: str, settings: Mapping[str, str]) -> Kil
     return Kill(number, victims, _moment(chance, name, int(settings["CHECKPOINT_EVERY"])), settings)
 
 
-def _moment(chance: Random, name: str, every: int) -> Moment:
+def _moment(chance: Random, name: str, every: int) -> KillMoment:
     if name == EVALUATION:
         seconds = round(chance.uniform(0, LONGEST_EVALUATION), 3)
-        return Moment(name, path_of(Path(), 0).name, seconds, chance.randint(1, MOST_EPOCHS))
+        return KillMoment(name, path_of(Path(), 0).name, seconds, chance.randint(1, MOST_EPOCHS))
     state = f"{STATES}/{STATE}{every * chance.randint(1, MOST_STATES)}"
     file, longest = {
         JOIN: ("", LONGEST_START),
@@ -120,7 +120,7 @@ def _moment(chance: Random, name: str, every: int) -> Moment:
         SAVE: (state, LONGEST_SAVE),
         FAREWELL: (f"{STATES}/{FINISHED}", LONGEST_FAREWELL),
     }[name]
-    return Moment(name, file, round(chance.uniform(0, longest), 3))
+    return KillMoment(name, file, round(chance.uniform(0, longest), 3))
 
 
 def _check(number: int, settings: Mapping[str, str]) -> None:

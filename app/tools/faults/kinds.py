@@ -8,7 +8,7 @@ KILLED = 137  # the exit code of a container whose process was killed
 
 
 @dataclass(frozen=True)
-class Kind:
+class FaultKind:
     """One way to break something."""
 
     what: str
@@ -19,12 +19,12 @@ class Kind:
 
 # scripts/host/faults.sh has a function for each, inject_KIND.
 KINDS = {
-    "kill": Kind("the rank's process is killed", True, KILLED),
-    "pause": Kind("the rank is paused until all others have ended", True, 1, sayings.LATE),
-    "blink": Kind("the rank is paused for less than half of PEER_TIMEOUT", False),
-    "disconnect": Kind("the rank loses its network", True, 1, sayings.CUT_OFF),
-    "disk": Kind("the rank's files can grow no more, as on a full disk", True, 1, sayings.FULL),
-    "stranger": Kind("a stranger sends rubbish to rank 0's port, and holds connections open", False),
+    "kill": FaultKind("the rank's process is killed", True, KILLED),
+    "pause": FaultKind("the rank is paused until all others have ended", True, 1, sayings.LATE),
+    "blink": FaultKind("the rank is paused for less than half of PEER_TIMEOUT", False),
+    "disconnect": FaultKind("the rank loses its network", True, 1, sayings.CUT_OFF),
+    "disk": FaultKind("the rank's files can grow no more, as on a full disk", True, 1, sayings.FULL),
+    "stranger": FaultKind("a stranger sends rubbish to rank 0's port, and holds connections open", False),
 }
 TWO = "two"  # two of those below, at once
 AT_ONCE = ("kill", "pause", "disconnect")

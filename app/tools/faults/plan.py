@@ -9,7 +9,7 @@ from app.machine.say import shown
 from app.modes import MODES
 from app.settings import environment
 from app.tools.faults import kinds
-from app.tools.faults.kinds import KINDS, Kind
+from app.tools.faults.kinds import KINDS, FaultKind
 from app.tools.faults.stranger import RUBBISH
 
 # Small runs without an end, and limits that are soon reached. What the user gives comes first.
@@ -42,7 +42,7 @@ class Fault:
     rubbish: str = ""  # what a stranger sends
 
     @property
-    def of(self) -> Kind:
+    def of(self) -> FaultKind:
         """What this kind does."""
         return KINDS[self.kind]
 
@@ -54,7 +54,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Moment:
+class FaultMoment:
     """When the faults strike."""
 
     phase: str  # join, train or end
@@ -74,12 +74,12 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Trial:
+class FaultTrial:
     """One run, and what strikes it."""
 
     number: int  # from 1
     faults: tuple[Fault, ...]
-    moment: Moment
+    moment: FaultMoment
     settings: Mapping[str, str]
 
     @property
@@ -121,7 +121,7 @@ class Trial:
 
 def make(
     seed: int, number: int, named: Sequence[str] | None, modes: Sequence[str] | None, given: Mapping[str, str]
-) -> list[Trial]:
+) -> list[FaultTrial]:
     """The trials: kinds in random rounds, modes in turn, everything else at random."""
     settings = DEFAULTS | dict(given)
     _check(number, settings)
@@ -145,26 +145,26 @@ def modes_in_turn(named: Sequence[str] | None, settings: Mapping[str, str]) -> l
     return _known("--modes", named, tuple(MODES)) or own
 
 
-def _trial(seed: int, number: int, kind: str, ranks: int, settings: Mapping[str, str]) -> Trial:
+def _trial(seed: int, number: int, kind: str, ranks: int, settings: Mapping[str, str]) -> FaultTrial:
     chance = Random(f"{seed}/{number}")  # noqa: S311
     drawn = str(chance.randint(LEAST_PEER_TIMEOUT, MOST_PEER_TIMEOUT))
     own = {"PEER_TIMEOUT": drawn, "MAX_STEPS": ""} | dict(settings) | {"RUN_NAME": f"trial-{number:03}"}
     moment = _moment(chance, own)
     if moment.phase == "end":
         own["MAX_STEPS"] = own["MAX_STEPS"] or str(STEPS_OF_A_SHORT_RUN)
-    return Trial(number, _faults(chance, kind, ranks, float(own["PEER_TIMEOUT"])), moment, own)
+    return FaultTrial(number, _faults(chance, kind, ranks, float(own["PEER_TIMEOUT"])), moment, own)
 
 
-def _moment(chance: Random, settings: Mapping[str, str]) -> Moment:
+def _moment(chance: Random, settings: Mapping[str, str]) -> FaultMoment:
     last = int(settings["MAX_STEPS"] or STEPS_OF_A_SHORT_RUN)
     match chance.choice(PHASES):
         case "join":
-            return Moment("join", 0, round(chance.uniform(0, JOIN_SECONDS), 2))
+            return FaultMoment("join", 0, round(chance.uniform(0, JOIN_SECONDS), 2))
         case "train":
-            return Moment("train", chance.randint(1, max(1, min(MOST_STEPS_BEFORE, last - 1))), 0.0)
+            return FaultMoment("train", chance.randint(1, max(1, min(MOST_STEPS_BEFORE, last - 1))), 0.0)
         case _:
             step = max(1, last - chance.randint(0, LAST_STEPS))
-            return Moment("end", step, round(chance.uniform(0, LAST_SECONDS), 2))
+            return FaultMoment("end", step, round(chance.uniform(0, LAST_SECONDS), 2))
 
 
 def _faults(chance: Random, kind: str, ranks: int, peer_timeout: float) -> tuple[Fault, ...]:

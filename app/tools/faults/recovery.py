@@ -9,12 +9,12 @@ from pathlib import Path
 
 from app.analysis import run_records
 from app.analysis.run_records import RankRecords
-from app.records import lines
+from app.records import journal
 from app.records.lines import Step
 from app.tools.faults import sayings
 from app.tools.faults.judge import NO_EFFECT, OK, WRONG
 from app.tools.faults.kills import Kill
-from app.tools.faults.seen import RankSeen, Seen
+from app.tools.faults.seen import Observations, RankSeen
 
 HEADINGS = {
     "trial": "trial",
@@ -28,7 +28,7 @@ HEADINGS = {
 
 
 @dataclass(frozen=True)
-class Row:
+class RecoveryRow:
     """One kill in words and numbers."""
 
     trial: str
@@ -41,7 +41,7 @@ class Row:
     reasons: tuple[str, ...] = ()
 
 
-def judge(kill: Kill, seen: Seen, run_folder: Path) -> Row:
+def judge(kill: Kill, seen: Observations, run_folder: Path) -> RecoveryRow:
     """What became of a kill."""
     wrong = [*_at_the_end(seen)]
     attempts, repeated, waits = 1, 0, list[float]()
@@ -56,14 +56,14 @@ def judge(kill: Kill, seen: Seen, run_folder: Path) -> Row:
         wrong.append("the undisturbed run was disturbed")
     verdict = WRONG if wrong else NO_EFFECT if kill.victims and not struck else OK
     longest = round(max(waits), 1) if waits else None
-    return Row(kill.name, _mode(kill), kill.words, attempts, longest, repeated, verdict, tuple(wrong))
+    return RecoveryRow(kill.name, _mode(kill), kill.words, attempts, longest, repeated, verdict, tuple(wrong))
 
 
 def _mode(kill: Kill) -> str:
     return kill.settings["SYNC_MODE"]
 
 
-def _at_the_end(seen: Seen) -> Iterator[str]:
+def _at_the_end(seen: Observations) -> Iterator[str]:
     if seen.left.unreadable:
         yield f"what the run wrote cannot be read: {seen.left.unreadable}"
     if not seen.left.complete or not seen.left.report:
@@ -98,20 +98,20 @@ def _ends(rank: RankRecords) -> tuple[object, object, object]:
 
 def _waits(run_folder: Path) -> Iterator[float]:
     """For each attempt but the first, the time from the last step before to its first, on rank 0."""
-    steps = [record for record in lines.read(run_folder, 0) if isinstance(record, Step)]
+    steps = [record for record in journal.read(run_folder, 0) if isinstance(record, Step)]
     for before, after in pairwise(steps):
         if before.attempt != after.attempt:
             yield after.at_seconds - (before.at_seconds + before.seconds)
 
 
-def progress(row: Row, number: int, runs: int) -> str:
+def progress(row: RecoveryRow, number: int, runs: int) -> str:
     """One line, as the run ends, and a line for each thing that was wrong."""
     took = "" if row.recovery_seconds is None else f", recovered in {row.recovery_seconds} s"
     line = f"[{number}/{runs}] {row.mode}, killed: {row.killed}{took}: {row.verdict}"
     return "\n".join([line, *(f"    {reason}" for reason in row.reasons)])
 
 
-def tally(rows: Sequence[Row]) -> str:
+def tally(rows: Sequence[RecoveryRow]) -> str:
     """How many went how, and what recovery cost."""
     kills = [row for row in rows if row.killed != "none"]
     counted = Counter(row.verdict for row in kills)

@@ -40,7 +40,7 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observations:
     """Everything that the judge needs."""
 
     ranks: tuple[RankSeen, ...]
@@ -63,14 +63,14 @@ class Seen:
         return ended and self.all_finished and self.left.complete is True
 
 
-def read(notes: Path, run_folder: Path) -> Seen:
+def read(notes: Path, run_folder: Path) -> Observations:
     """Read the notes and logs that the host has made of a trial, and the run itself."""
     facts: dict[str, list[list[str]]] = {}
     for line in (notes / FACTS).read_text().splitlines():
         word, *rest = line.split()
         facts.setdefault(word, []).append(rest)
     left = {int(rank) for rank, *_ in facts.get("left", [])}
-    return Seen(
+    return Observations(
         ranks=tuple(_ranks(facts.get("rank", []), left, notes)),
         left=_left(run_folder),
         fault_at=_moment(facts, "fault"),

@@ -9,15 +9,15 @@ from rich.console import Console
 from rich.table import Table
 
 from app.tools.faults import judge, sayings
-from app.tools.faults.judge import Verdict
-from app.tools.faults.plan import Trial
-from app.tools.faults.seen import RankSeen, Seen
+from app.tools.faults.judge import FaultVerdict
+from app.tools.faults.plan import FaultTrial
+from app.tools.faults.seen import Observations, RankSeen
 
 WIDEST = 10_000  # a table takes the width that it needs
 
 
 @dataclass(frozen=True)
-class Row:
+class FaultRow:
     """One trial in words; the headings are the fields' names."""
 
     trial: str
@@ -43,12 +43,12 @@ HEADINGS = {
 }
 
 
-def row(trial: Trial, seen: Seen, verdict: Verdict) -> Row:
+def row(trial: FaultTrial, seen: Observations, verdict: FaultVerdict) -> FaultRow:
     """What a trial's row says."""
     said: dict[str, list[str]] = {}
     for each in seen.ranks:
         said.setdefault(sayings.in_short(each.log), []).append(str(each.rank))
-    return Row(
+    return FaultRow(
         trial.name,
         trial.settings["SYNC_MODE"],
         trial.words,
@@ -67,7 +67,7 @@ def _after(each: RankSeen, fault_at: float | None) -> str:
     return "-" if fault_at is None else f"{each.ended_at - fault_at:.1f}"
 
 
-def progress(made: Row, number: int, trials: int) -> str:
+def progress(made: FaultRow, number: int, trials: int) -> str:
     """One line, as the trial ends, and a line for each thing that was wrong."""
     line = f"[{number}/{trials}] {made.mode}, {made.fault}, {made.moment}: {made.verdict}"
     return "\n".join([line, *(f"    {reason}" for reason in made.reasons)])
@@ -85,7 +85,7 @@ def text(rows: Sequence[object], headings: Mapping[str, str] = HEADINGS) -> str:
     return "\n".join(line.rstrip() for line in target.getvalue().splitlines())
 
 
-def tally(rows: Sequence[Row]) -> str:
+def tally(rows: Sequence[FaultRow]) -> str:
     """How many went how."""
     counted = Counter(each.verdict for each in rows)
     return ", ".join(f"{counted[word]} {word}" for word in (judge.OK, judge.NO_EFFECT, judge.WRONG) if counted[word])

@@ -16,7 +16,7 @@ from app.machine.say import shown
 from app.settings import environment
 from app.settings.fields import Settings
 from app.tools.prediction.processor import MOST_LOST
-from app.tools.prediction.setup import Setup
+from app.tools.prediction.setup import CellSetup
 
 FILE = "model.json"
 FOLDER = "calibrations"  # in results/
@@ -25,7 +25,7 @@ OF_80_PERCENT = 1.2816  # standard deviations, where many have told the spread
 
 
 @dataclass(frozen=True)
-class Line:
+class CpuLine:
     """CPU seconds by the number of a rank's images."""
 
     fixed: float
@@ -40,9 +40,9 @@ class Line:
 class Computing:
     """A rank's own step with one model."""
 
-    before: Line  # data and forward
-    backward: Line
-    after: Line  # the update
+    before: CpuLine  # data and forward
+    backward: CpuLine
+    after: CpuLine  # the update
     least_images: float  # of a rank's step, in the runs of the calibration
     most_images: float
     own_spread: list[float]  # CPU time of a rank's step by the mean of all ranks' in that step
@@ -51,7 +51,7 @@ class Computing:
     renewal: float = 0.0  # CPU seconds lost each time a quota is renewed after others have used the core: cold caches
     alone: bool = False  # whether it was measured on one rank only: how ranks differ is another model's
 
-    def work(self, setup: Setup) -> tuple[float, float, float]:
+    def work(self, setup: CellSetup) -> tuple[float, float, float]:
         """CPU seconds of a rank's step: data and forward, backward, update."""
         kept = kept_of(self.renewal, setup)
         before, backward, after = (line.at(setup.images) / kept for line in (self.before, self.backward, self.after))
@@ -67,7 +67,7 @@ class Computing:
         return f"a step takes {fixed:.3g} CPU seconds and {each:.3g} for each image"
 
 
-def kept_of(renewal: float, setup: Setup) -> float:
+def kept_of(renewal: float, setup: CellSetup) -> float:
     """The part of a rank's CPU time that is left for its work where each renewal of its quota costs so much."""
     return 1 - min(MOST_LOST, renewal * setup.renewals)
 

@@ -23,7 +23,7 @@ WITH_COMMAS = "LINK_RATE_BY_RANK"  # several ranks' rates are one value
 
 
 @dataclass(frozen=True)
-class Cell:
+class PredictedCell:
     """One of them."""
 
     name: str
@@ -37,14 +37,14 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PredictionRequest:
     """What to predict, and what it is called."""
 
     name: str
-    cells: list[Cell]
+    cells: list[PredictedCell]
 
 
-def asked(words: Sequence[str]) -> Asked:
+def asked(words: Sequence[str]) -> PredictionRequest:
     """The words are the name of a grid file, lists of values, or both: a list takes the place of the file's value."""
     lists = dict(word.split("=", 1) for word in words if "=" in word)
     names = [word for word in words if "=" not in word]
@@ -60,15 +60,17 @@ def asked(words: Sequence[str]) -> Asked:
             raise SettingError(f"{several[0]} has several values. With a grid file, each setting takes one.")
         read = grid.read(names[0], given=lists)
         return of_grid(read)
-    return Asked("settings", list(_combined(values)))
+    return PredictionRequest("settings", list(_combined(values)))
 
 
-def of_grid(read: Grid) -> Asked:
+def of_grid(read: Grid) -> PredictionRequest:
     """The cells of a grid file."""
-    return Asked(read.name, [Cell(each.name, each.settings, each.world_size) for each in read.cells])
+    return PredictionRequest(
+        read.name, [PredictedCell(each.name, each.settings, each.world_size) for each in read.cells]
+    )
 
 
-def _combined(values: dict[str, list[str]]) -> list[Cell]:
+def _combined(values: dict[str, list[str]]) -> list[PredictedCell]:
     points = list(itertools.islice(itertools.product(*values.values()), MOST_CELLS + 1))
     if len(points) > MOST_CELLS:
         raise SettingError(f"these lists have more than {MOST_CELLS:,} combinations. Allowed: at most so many.")
@@ -80,7 +82,7 @@ def _combined(values: dict[str, list[str]]) -> list[Cell]:
         if wrong := problems({**settings, "WORKERS": str(min(ranks, MOST_STARTED) - 1)}):
             raise SettingError(next(iter(wrong.values())))
         named = [f"{settings[name]}" if name == "SYNC_MODE" else f"{name}={settings[name]}" for name in varied]
-        found.append(Cell(", ".join(named) or "all", settings, ranks))
+        found.append(PredictedCell(", ".join(named) or "all", settings, ranks))
     return found
 
 
@@ -94,7 +96,7 @@ def _ranks(workers: str | None) -> int:
     return int(workers) + 1
 
 
-def forecasts(asked: Asked, calibration: Calibration, *, one_host: bool | None) -> list[Forecast]:
+def forecasts(asked: PredictionRequest, calibration: Calibration, *, one_host: bool | None) -> list[Forecast]:
     """All of them, or a refusal of the first that cannot be predicted."""
     found = []
     for cell in asked.cells:

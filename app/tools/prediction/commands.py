@@ -15,11 +15,11 @@ from app.machine.say import Say
 from app.pages.written import on_terminal
 from app.tools.experiment.plan import grid
 from app.tools.experiment.plan.grid import Grid
-from app.tools.experiment.plan.trials import Plan
+from app.tools.experiment.plan.trials import ExperimentPlan
 from app.tools.experiment.reading.results import Results
 from app.tools.prediction import ablations, calibration, cells, drift, fitting, rivals, tables, verification
 from app.tools.prediction.calibration import Calibration, Check
-from app.tools.prediction.cells import Asked
+from app.tools.prediction.cells import PredictionRequest
 from app.tools.prediction.forecast import Forecast, work_out
 from app.tools.prediction.observed import Observed
 from app.tools.prediction.pages import predicted, verified
@@ -34,13 +34,13 @@ HOSTS: dict[bool | None, list[str]] = {None: [], True: ["--one-host"], False: ["
 
 def settle_calibration(name: str, say: Say) -> None:
     """Open the runs of a calibration again that the machine disturbed, each once."""
-    plan = Plan.read(RUNS, quick=False)
+    plan = ExperimentPlan.read(RUNS, quick=False)
     if moved := drift.put_aside_of_calibration(plan, _of_calibration(plan)):
         on_host = folders.RESULTS / calibration.FOLDER / name / plan.folder.relative_to(folders.RESULTS)
         _say_made_again(moved, "the others", on_host, say)
 
 
-def _of_calibration(plan: Plan) -> list[Observed]:
+def _of_calibration(plan: ExperimentPlan) -> list[Observed]:
     settings = {trial.name: trial.settings for trial in plan.trials}
     return [Observed.of(run, settings[run.folder.name]) for run in Results(grid.read(RUNS), plan).all_runs]
 
@@ -54,7 +54,7 @@ def _say_made_again(runs: Sequence[str], compared_with: str, folder: Path, say: 
 
 def calibrate(name: str, say: Say) -> int:
     """Fit the costs to the finished runs; the exit code says whether all are finished."""
-    plan = Plan.read(RUNS, quick=False)
+    plan = ExperimentPlan.read(RUNS, quick=False)
     made = fitting.fit(name, _of_calibration(plan))
     made.write(folders.RESULTS)
     say(on_terminal(tables.fits(made)))
@@ -67,7 +67,7 @@ def calibrate(name: str, say: Say) -> int:
 
 def add_model(name: str, model: str, say: Say) -> int:
     """Add to a calibration what a model's own work takes, by the finished runs of one rank."""
-    plan = Plan.read(MODEL_RUNS, quick=False)
+    plan = ExperimentPlan.read(MODEL_RUNS, quick=False)
     results = Results(grid.read(MODEL_RUNS, given={"MODEL": model}), plan)
     settings = {trial.name: trial.settings for trial in plan.trials}
     runs = [Observed.of(run, settings[run.folder.name]) for run in results.all_runs]
@@ -91,7 +91,7 @@ def print_lacking_of_grid(name: str, given: Sequence[str], say: Say, *, quick: b
     _print_lacking(cells.of_grid(read), say, used)
 
 
-def _print_lacking(asked: Asked, say: Say, model: Calibration) -> None:
+def _print_lacking(asked: PredictionRequest, say: Say, model: Calibration) -> None:
     """The calibration, and what it lacks."""
     for each in dict.fromkeys(cell.settings.model for cell in asked.cells):
         if each not in model.computing:
@@ -139,7 +139,7 @@ def plan_verification(
         shutil.rmtree(verification.folder_of(name), ignore_errors=True)
     content = {"calibration": used.name, "cells": [_as_json(each, each.given) for each in found]}
     number = verification.seal(name, content)
-    plan = Plan.make(verification.interleaved(read), expected_seconds, fresh=fresh)
+    plan = ExperimentPlan.make(verification.interleaved(read), expected_seconds, fresh=fresh)
     plan.write(fresh=fresh)
     minutes = sum(trial.expected_seconds for trial in plan.open()) / 60
     say(f"{len(found)} cells are predicted. SHA-256 of the predictions: {number}")
@@ -149,7 +149,7 @@ def plan_verification(
 def settle(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str | None) -> None:
     """Open the runs again that the machine disturbed, each once."""
     read = _read(name, given, quick=quick)
-    plan = Plan.read(verification.name_of(name), quick=quick)
+    plan = ExperimentPlan.read(verification.name_of(name), quick=quick)
     results = Results(verification.interleaved(read), plan)
     if moved := drift.put_aside(results, calibration.read(model)):
         _say_made_again(moved, "the anchors around", plan.folder, say)
@@ -160,7 +160,7 @@ def verify(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str
     read = _read(name, given, quick=quick)
     used = calibration.read(model)
     forecasts = work_out(cells.forecasts(cells.of_grid(read), used, one_host=True))
-    plan = Plan.read(verification.name_of(name), quick=quick)
+    plan = ExperimentPlan.read(verification.name_of(name), quick=quick)
     results = Results(verification.interleaved(read), plan)
     checked = verification.checked(forecasts, results, used)
     if not checked:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.tools.prediction.calibration import Computing, Line, kept_of
+from app.tools.prediction.calibration import Computing, CpuLine, kept_of
 from app.tools.prediction.least_squares import line_through, non_negative
 from app.tools.prediction.observed import COMPUTING, Observed
 from app.tools.prediction.traffic import overlaps
@@ -44,7 +44,7 @@ def own_work(own: Sequence[Observed], of_model: Sequence[Observed]) -> Computing
     )
 
 
-def _line(runs: Sequence[Observed], renewal: float, *phases: str) -> Line:
+def _line(runs: Sequence[Observed], renewal: float, *phases: str) -> CpuLine:
     """What is left of the CPU time when what renewals cost is taken off."""
     return line_through(
         [(each.setup.images, kept_of(renewal, each.setup) * float(np.median(each.cpu(*phases)))) for each in runs]

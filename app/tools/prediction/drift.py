@@ -8,7 +8,7 @@ from statistics import median
 
 from app.errors import SettingError
 from app.tools.experiment.plan.cells import Cell
-from app.tools.experiment.plan.trials import Plan, Trial
+from app.tools.experiment.plan.trials import ExperimentPlan, Trial
 from app.tools.experiment.reading.results import Results
 from app.tools.prediction.calibration import Calibration
 from app.tools.prediction.observed import Observed
@@ -112,7 +112,7 @@ def put_aside(results: Results, calibration: Calibration) -> list[str]:
     return moved
 
 
-def put_aside_of_calibration(plan: Plan, runs: Sequence[Observed]) -> list[str]:
+def put_aside_of_calibration(plan: ExperimentPlan, runs: Sequence[Observed]) -> list[str]:
     """The same for runs of a calibration: they are compared with those of as many images of the same model."""
     alike: dict[tuple[str, float], list[Observed]] = {}
     for each in runs:
@@ -132,11 +132,11 @@ def _unlike_the_others(runs: Sequence[Observed]) -> list[Observed]:
     ]
 
 
-def _for_the_first_time(plan: Plan, names: Sequence[str]) -> list[str]:
+def _for_the_first_time(plan: ExperimentPlan, names: Sequence[str]) -> list[str]:
     return [each for each in names if not (plan.folder / ASIDE / each).exists()]
 
 
-def _move(plan: Plan, names: Sequence[str]) -> None:
+def _move(plan: ExperimentPlan, names: Sequence[str]) -> None:
     """Out of the plan's way, so that these runs are open again."""
     if not names:
         return
@@ -149,6 +149,6 @@ def _move(plan: Plan, names: Sequence[str]) -> None:
     plan.write(fresh=False)
 
 
-def made_again(plan: Plan) -> list[str]:
+def made_again(plan: ExperimentPlan) -> list[str]:
     """The runs that were."""
     return [each.name for each in plan.trials if not is_anchor(each) and (plan.folder / ASIDE / each.name).is_dir()]

@@ -27,7 +27,7 @@ class MessageCosts:
 FREE = MessageCosts()
 
 
-class Machine:
+class SimulatedMachine:
     """Ranks with their links and processors, in so many samples at once. Time goes on from one call to the next."""
 
     def __init__(self, links: Links, cpus: Cpus, samples: int, random: np.random.Generator) -> None:
@@ -37,9 +37,9 @@ class Machine:
         self.processors = Processors(cpus, self.ranks, samples, random)
         self.waves = 0  # that have passed
 
-    def afresh(self) -> "Machine":
+    def afresh(self) -> "SimulatedMachine":
         """The same machine, rested."""
-        return Machine(self._links, self._cpus, self.samples, self._random)
+        return SimulatedMachine(self._links, self._cpus, self.samples, self._random)
 
     def exchange(self, waves: Sequence[Wave], element_bytes: float, costs: MessageCosts, ready: Figures) -> Figures:
         """When each rank is done, that begins when it is `ready`; both are ranks x samples.

@@ -12,7 +12,7 @@ from app.tools.prediction.calibration import Calibration, Domain, Fit, Provenanc
 from app.tools.prediction.computing_costs import by_model, own_work
 from app.tools.prediction.observed import Observed
 from app.tools.prediction.passing_costs import coding_of, cpu_times, members_of, with_hidden, with_passing
-from app.tools.prediction.setup import Setup
+from app.tools.prediction.setup import CellSetup
 from app.tools.prediction.simulation import simulate
 from app.tools.prediction.traffic import Family, overlaps
 
@@ -56,7 +56,7 @@ def _fits(runs: Sequence[Observed], model: Calibration, without: Sequence[Calibr
     ]
 
 
-def _by_both(asked: tuple[Setup, Calibration, Calibration]) -> tuple[dict[str, float], dict[str, float]]:
+def _by_both(asked: tuple[CellSetup, Calibration, Calibration]) -> tuple[dict[str, float], dict[str, float]]:
     setup, one, other = asked
     return simulate(setup, one).means, simulate(setup, other).means
 

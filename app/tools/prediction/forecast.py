@@ -9,10 +9,10 @@ from app.cluster.wire.bandwidth import LinkSpeed
 from app.errors import SettingError
 from app.machine.parallel import on_all_cores
 from app.settings.fields import Settings
-from app.settings.links import Asked
+from app.settings.links import RequestedLink
 from app.sync.contract import size_of
 from app.tools.prediction.calibration import Calibration, Domain
-from app.tools.prediction.setup import Setup, parameters_of
+from app.tools.prediction.setup import CellSetup, parameters_of
 from app.tools.prediction.simulation import Simulated, simulate
 
 MOST_RANKS = 1024  # that are simulated
@@ -39,7 +39,7 @@ class Forecast:
     """A cell, predicted."""
 
     name: str
-    setup: Setup
+    setup: CellSetup
     calibration: Calibration
     given: dict[str, str] = field(default_factory=dict)  # the settings of the cell
 
@@ -141,7 +141,7 @@ def check(settings: Settings, calibration: Calibration) -> None:
         raise SettingError(f"COMPRESSION={settings.compression}: not calibrated. Allowed here: {known}.")
 
 
-def _outside(setup: Setup, calibration: Calibration) -> Iterator[str]:
+def _outside(setup: CellSetup, calibration: Calibration) -> Iterator[str]:
     domain, settings, computing = calibration.domain, setup.settings, calibration.computing[setup.settings.model]
     if setup.ranks > VERIFIED_RANKS:
         yield f"{setup.ranks} ranks: simulated, not verified beyond {VERIFIED_RANKS}"
@@ -165,8 +165,8 @@ def _outside(setup: Setup, calibration: Calibration) -> Iterator[str]:
             yield f"{name.upper()}={value}: not modelled"
 
 
-def _links_outside(setup: Setup, domain: Domain) -> Iterator[str]:
-    rates = {Asked.of(setup.settings, rank).bits_per_second for rank in range(setup.ranks)}
+def _links_outside(setup: CellSetup, domain: Domain) -> Iterator[str]:
+    rates = {RequestedLink.of(setup.settings, rank).bits_per_second for rank in range(setup.ranks)}
     for rate in sorted(each for each in rates if each):
         if not domain.least_rate <= rate <= domain.most_rate:
             yield f"links of {_rate(rate)}: calibrated with {_rate(domain.least_rate)} to {_rate(domain.most_rate)}"

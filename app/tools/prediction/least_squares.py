@@ -5,18 +5,18 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from app.tools.prediction.calibration import Line
+from app.tools.prediction.calibration import CpuLine
 
 
-def line_through(points: Sequence[tuple[float, float]]) -> Line:
+def line_through(points: Sequence[tuple[float, float]]) -> CpuLine:
     """The line nearest to points of images and seconds, relative to the seconds; neither part is below zero."""
     if len({images for images, _ in points}) < 2:
         images, seconds = (sum(each) / len(points) for each in zip(*points, strict=True))
-        return Line(0.0, seconds / images if images else 0.0)
+        return CpuLine(0.0, seconds / images if images else 0.0)
     fixed, per_image = non_negative(
         [{"fixed": 1.0, "per_image": images} for images, _ in points], [s for _, s in points]
     )
-    return Line(fixed, per_image)
+    return CpuLine(fixed, per_image)
 
 
 def non_negative(rows: Sequence[Mapping[str, float]], totals: Sequence[float]) -> list[float]:

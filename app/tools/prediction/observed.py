@@ -14,7 +14,7 @@ from app.settings import environment
 from app.settings.fields import Settings
 from app.tools.prediction.network import Links
 from app.tools.prediction.processor import Cpus
-from app.tools.prediction.setup import Setup, setup_of
+from app.tools.prediction.setup import CellSetup, setup_of
 from app.tools.prediction.waves import Figures
 
 COMPUTING = ("data", "forward", "backward")
@@ -49,7 +49,7 @@ class Observed:
         return [steps for steps in together([rank.steps for rank in self.run.ranks]) if steps[0].step > 0]
 
     @cached_property
-    def setup(self) -> Setup:
+    def setup(self) -> CellSetup:
         """What its simulation starts from: the links as they were measured, and this host."""
         asked = setup_of(self.settings, self.ranks, cores=self.run.manifest.ranks[0].cores, one_host=True)
         links = [rank.link for rank in self.run.manifest.ranks]
@@ -58,7 +58,7 @@ class Observed:
             rates = [(e.sent.measured_bytes_per_second, e.received.measured_bytes_per_second) for e in links if e]
             measured = Links.of(rates, list(asked.links.burst))
         cpus = Cpus(self.run.manifest.ranks[0].quota_cpus, asked.cpus.shared_cores)
-        return Setup(self.settings, self.ranks, measured, cpus)
+        return CellSetup(self.settings, self.ranks, measured, cpus)
 
     def cpu(self, *phases: str) -> Figures:
         """CPU seconds of these phases together, ranks x steps."""

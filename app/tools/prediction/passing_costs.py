@@ -12,9 +12,9 @@ from app.machine.parallel import on_all_cores
 from app.tools.prediction.calibration import Calibration, Passing
 from app.tools.prediction.least_squares import non_negative
 from app.tools.prediction.observed import Observed
-from app.tools.prediction.setup import Setup
+from app.tools.prediction.setup import CellSetup
 from app.tools.prediction.simulation import simulate
-from app.tools.prediction.traffic import ELEMENT_BYTES, Family, Part, barrier, overlaps, traffic
+from app.tools.prediction.traffic import ELEMENT_BYTES, Family, SimulatedExchange, barrier, overlaps, traffic
 from app.tools.prediction.waves import Figures
 
 MOST_LATENCY, MOST_CROWD, MOST_WITHHELD = 0.001, 0.005, 0.01  # seconds; the last, of each allowance of a quota
@@ -22,7 +22,7 @@ MOST_HIDDEN = 1e-7  # seconds for each byte
 TRIES = 8  # of a search by golden section, each of which leaves 0.62 of the way
 GOLDEN = (math.sqrt(5) - 1) / 2
 
-Members = Sequence[tuple[Observed, list[Part]]]  # runs, with what passes in a step of theirs
+Members = Sequence[tuple[Observed, list[SimulatedExchange]]]  # runs, with what passes in a step of theirs
 
 
 def members_of(runs: Sequence[Observed]) -> Members:
@@ -54,7 +54,7 @@ def _cpu_time(members: Members, phase: str = "sync") -> Passing:
     return Passing(call, message, byte, 0.0)
 
 
-def _passed(parts: Sequence[Part], ranks: int) -> tuple[Figures, Figures]:
+def _passed(parts: Sequence[SimulatedExchange], ranks: int) -> tuple[Figures, Figures]:
     """By rank, of all of them: messages, and bytes."""
     messages, sizes = np.sum([part.passed(ranks) for part in parts], axis=0)
     return messages, sizes
@@ -135,6 +135,6 @@ def _searched(
     return changed(model, (low + high) / 2)
 
 
-def _missed(model: Calibration, phase: str, measured: tuple[Setup, float]) -> float:
+def _missed(model: Calibration, phase: str, measured: tuple[CellSetup, float]) -> float:
     setup, seconds = measured
     return math.log(simulate(setup, model, steps=3, samples=12).mean(phase) / seconds) ** 2

@@ -10,7 +10,7 @@ from app.cluster.link.measured import payload_rate
 from app.cluster.link.shaping import burst_bytes
 from app.machine.cpus import look
 from app.settings.fields import ModelName, Settings
-from app.settings.links import Asked
+from app.settings.links import RequestedLink
 from app.sync.contract import learned_of
 from app.tools.prediction.network import Links
 from app.tools.prediction.processor import PERIOD_SECONDS, Cpus
@@ -21,7 +21,7 @@ UNSHAPED_BYTES_PER_SECOND = 1e12  # then only the processors limit what passes
 
 
 @dataclass(frozen=True)
-class Setup:
+class CellSetup:
     """Everything about a cell that its prediction depends on."""
 
     settings: Settings
@@ -45,9 +45,9 @@ class Setup:
         """Of the gradients."""
         return shapes_of(self.settings.model)
 
-    def alone(self, settings: Settings) -> "Setup":
+    def alone(self, settings: Settings) -> "CellSetup":
         """One such rank by itself."""
-        return Setup(settings, 1, Links(*(each[:1] for each in vars(self.links).values())), Cpus(self.cpus.quota))
+        return CellSetup(settings, 1, Links(*(each[:1] for each in vars(self.links).values())), Cpus(self.cpus.quota))
 
 
 @cache
@@ -62,17 +62,17 @@ def shapes_of(model: ModelName) -> Sequence[torch.Size]:
     return [parameter.shape for parameter in parameters_of(model)]
 
 
-def setup_of(settings: Settings, ranks: int, *, cores: int | None = None, one_host: bool | None = None) -> Setup:
+def setup_of(settings: Settings, ranks: int, *, cores: int | None = None, one_host: bool | None = None) -> CellSetup:
     """From the settings alone. Unless told, ranks share this host as long as its cores suffice for their quotas."""
     parameters_of(settings.model)  # is kept: processes that simulate are copies of this one, and build none
     cores = len(look().cores) if cores is None else cores
     quota = settings.rank_cpus
     together = ranks * (quota or 1.0) <= cores if one_host is None else one_host
-    return Setup(settings, ranks, _links(settings, ranks), Cpus(quota, cores if together else None))
+    return CellSetup(settings, ranks, _links(settings, ranks), Cpus(quota, cores if together else None))
 
 
 def _links(settings: Settings, ranks: int) -> Links:
-    asked = [Asked.of(settings, rank).bits_per_second for rank in range(ranks)]
+    asked = [RequestedLink.of(settings, rank).bits_per_second for rank in range(ranks)]
     rates = [payload_rate(bits, MTU_BYTES) if bits else None for bits in asked]
     return Links.of(
         [(rate or UNSHAPED_BYTES_PER_SECOND,) * 2 for rate in rates],

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.tools.prediction.calibration import Calibration, Computing
-from app.tools.prediction.exchange import Machine, MessageCosts
+from app.tools.prediction.exchange import MessageCosts, SimulatedMachine
 from app.tools.prediction.processor import PERIOD_SECONDS
-from app.tools.prediction.setup import Setup
-from app.tools.prediction.step import Costs, Phases, Work, take, take_overlapped
-from app.tools.prediction.traffic import ELEMENT_BYTES, Part, barrier, buckets, overlaps, traffic
+from app.tools.prediction.setup import CellSetup
+from app.tools.prediction.step import ComputeSamples, Costs, PhaseSamples, take, take_overlapped
+from app.tools.prediction.traffic import ELEMENT_BYTES, SimulatedExchange, barrier, buckets, overlaps, traffic
 from app.tools.prediction.waves import Figures
 
 # Quotas are renewed every 100 ms. So many renewals pass before what is looked at, until they are as used up as in the
@@ -39,19 +39,21 @@ class Simulated:
         return {name: self.mean(name) for name in PHASES}
 
 
-def simulate(setup: Setup, calibration: Calibration, *, steps: int = 6, samples: int = 24, seed: int = 0) -> Simulated:
+def simulate(
+    setup: CellSetup, calibration: Calibration, *, steps: int = 6, samples: int = 24, seed: int = 0
+) -> Simulated:
     """So many steps at least, after the first ones."""
     random = np.random.default_rng(seed)
-    machine = Machine(setup.links, replace(setup.cpus, lost=calibration.lost), samples, random)
+    machine = SimulatedMachine(setup.links, replace(setup.cpus, lost=calibration.lost), samples, random)
     between = np.full((setup.ranks, samples), calibration.between)
     draw = _drawing(setup, calibration.computing[setup.settings.model], samples, random)
     step = _step(machine, setup, calibration)
     every = setup.settings.sync_every or 1
     now: Figures = np.zeros((setup.ranks, samples))
 
-    def several(least: int) -> list[Phases]:
+    def several(least: int) -> list[PhaseSamples]:
         nonlocal now
-        taken: list[Phases] = []
+        taken: list[PhaseSamples] = []
         begun = float(now.mean())
         enough = 0.0 if setup.cpus.quota is None else RENEWALS * PERIOD_SECONDS
         while len(taken) < least or (float(now.mean()) - begun < enough and len(taken) < MOST_STEPS):
@@ -76,10 +78,10 @@ def costs_of(calibration: Calibration) -> Costs:
     return Costs(families, {name: each.call for name, each in calibration.passing.items()})
 
 
-Take = Callable[[Figures, Work, bool], tuple[Figures, Phases]]
+Take = Callable[[Figures, ComputeSamples, bool], tuple[Figures, PhaseSamples]]
 
 
-def _step(machine: Machine, setup: Setup, calibration: Calibration) -> Take:
+def _step(machine: SimulatedMachine, setup: CellSetup, calibration: Calibration) -> Take:
     """What takes one step; a step after which nothing is averaged passes nothing."""
     settings, costs = setup.settings, costs_of(calibration)
     if overlaps(settings) and setup.ranks > 1:
@@ -87,12 +89,12 @@ def _step(machine: Machine, setup: Setup, calibration: Calibration) -> Take:
         costs = replace(costs, hidden_rate=_hidden_rate(setup, calibration))
         parts = [(ready[each.complete - 1], each.part) for each in buckets(settings, setup.shapes, setup.ranks)]
         return lambda now, work, due: take_overlapped(machine, now, work, parts, costs)
-    exchanges: Sequence[Part] = traffic(settings, setup.shapes, setup.ranks)
+    exchanges: Sequence[SimulatedExchange] = traffic(settings, setup.shapes, setup.ranks)
     if not exchanges:
         return lambda now, work, due: take(machine, now, work, [], costs)
     meeting, coding = barrier(setup.ranks), _coding_seconds(setup, calibration)
 
-    def taken(now: Figures, work: Work, due: bool) -> tuple[Figures, Phases]:
+    def taken(now: Figures, work: ComputeSamples, due: bool) -> tuple[Figures, PhaseSamples]:
         if due:
             return take(machine, now, work, exchanges, costs, meeting=meeting, coding=coding)
         return take(machine, now, work, [], costs)
@@ -100,20 +102,22 @@ def _step(machine: Machine, setup: Setup, calibration: Calibration) -> Take:
     return taken
 
 
-def _hidden_rate(setup: Setup, calibration: Calibration) -> float:
+def _hidden_rate(setup: CellSetup, calibration: Calibration) -> float:
     """The part of the slowest link's rate that is left while backward has the CPU: more of a slow link's."""
     own = 2 * calibration.passing["all_reduce"].byte + 1 / float(setup.links.sends.min())
     return own / (own + calibration.hidden_byte)
 
 
-def _coding_seconds(setup: Setup, calibration: Calibration) -> float:
+def _coding_seconds(setup: CellSetup, calibration: Calibration) -> float:
     """CPU time of a compressor in a step."""
     if setup.settings.compression == "none" or setup.ranks == 1:
         return 0.0
     return calibration.coding[setup.settings.compression] * ELEMENT_BYTES * sum(shape.numel() for shape in setup.shapes)
 
 
-def _drawing(setup: Setup, computing: Computing, samples: int, random: np.random.Generator) -> Callable[[], Work]:
+def _drawing(
+    setup: CellSetup, computing: Computing, samples: int, random: np.random.Generator
+) -> Callable[[], ComputeSamples]:
     """Draws the CPU time of a step on each rank: what all ranks have in common, and what each has for itself."""
     ranks, settings = setup.ranks, setup.settings
     own, common = np.array(computing.own_spread), np.array(computing.common_spread)
@@ -124,11 +128,11 @@ def _drawing(setup: Setup, computing: Computing, samples: int, random: np.random
         pauses[min(settings.slow_rank, ranks - 1)] = settings.slow_factor - 1  # also where fewer ranks are tried
         pauses_at = sorted({round(each, 2) for each in computing.ready})
 
-    def draw() -> Work:
+    def draw() -> ComputeSamples:
         shape = (ranks, samples)
         ratio = np.exp(random.normal(0, spread, shape)) if parametric else random.choice(own, shape)
         ratio = ratio * random.choice(common, samples)
         before, backward, after = (seconds * ratio for seconds in computing.work(setup))
-        return Work(before, backward, after, pauses, pauses_at)
+        return ComputeSamples(before, backward, after, pauses, pauses_at)
 
     return draw

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.tools.prediction.exchange import Machine, MessageCosts
+from app.tools.prediction.exchange import MessageCosts, SimulatedMachine
 from app.tools.prediction.processor import MOMENT
-from app.tools.prediction.traffic import Part
+from app.tools.prediction.traffic import SimulatedExchange
 from app.tools.prediction.waves import Figures
 
 IN_FLIGHT = 2  # buckets at a time: Gloo has as many threads for them
 
 
 @dataclass(frozen=True)
-class Work:
+class ComputeSamples:
     """CPU seconds of a step, ranks x samples."""
 
     before: Figures  # data and forward
@@ -34,7 +34,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Phases:
+class PhaseSamples:
     """Seconds of a step, ranks x samples."""
 
     computing: Figures
@@ -50,15 +50,15 @@ class Phases:
 
 
 def take(
-    machine: Machine,
+    machine: SimulatedMachine,
     begin: Figures,
-    work: Work,
-    parts: Sequence[Part],
+    work: ComputeSamples,
+    parts: Sequence[SimulatedExchange],
     costs: Costs,
     *,
-    meeting: Part | None = None,
+    meeting: SimulatedExchange | None = None,
     coding: float = 0.0,
-) -> tuple[Figures, Phases]:
+) -> tuple[Figures, PhaseSamples]:
     """When each rank has taken a step, and how long its phases were: exchanges follow backward.
 
     `meeting` is the barrier before them; `coding` is the CPU time of a compressor, before the first exchange.
@@ -72,10 +72,10 @@ def take(
     for part in parts:
         done = _exchanged(machine, part, costs, done)
     end = _computed(machine, done, work.after, work)
-    return end, Phases(computed - begin, met - computed, done - met, end - done, np.zeros_like(begin))
+    return end, PhaseSamples(computed - begin, met - computed, done - met, end - done, np.zeros_like(begin))
 
 
-def _computed(machine: Machine, begin: Figures, seconds: Figures, work: Work) -> Figures:
+def _computed(machine: SimulatedMachine, begin: Figures, seconds: Figures, work: ComputeSamples) -> Figures:
     """When a piece of work of all ranks is done, and a rank that is slowed down has paused after it.
 
     A pause is as long as the piece took by the clock, times a factor: also what a quota made it wait.
@@ -84,7 +84,9 @@ def _computed(machine: Machine, begin: Figures, seconds: Figures, work: Work) ->
     return end + work.pauses * (end - begin)
 
 
-def _through_backward(machine: Machine, begin: Figures, work: Work, shares: Sequence[float]) -> list[Figures]:
+def _through_backward(
+    machine: SimulatedMachine, begin: Figures, work: ComputeSamples, shares: Sequence[float]
+) -> list[Figures]:
     """When such parts of backward are done."""
     moments, so_far, now = {}, 0.0, begin
     for share in sorted({*shares, *work.pauses_at}):
@@ -93,18 +95,18 @@ def _through_backward(machine: Machine, begin: Figures, work: Work, shares: Sequ
     return [moments[each] for each in shares]
 
 
-def _exchanged(machine: Machine, part: Part, costs: Costs, begin: Figures) -> Figures:
+def _exchanged(machine: SimulatedMachine, part: SimulatedExchange, costs: Costs, begin: Figures) -> Figures:
     call = np.full(begin.shape, costs.call[part.family])
     called = machine.processors.run(slice(None), begin, call, in_turn=part.in_turn)
     return machine.exchange(part.waves, part.element_bytes, costs.families[part.family], called)
 
 
-Buckets = Sequence[tuple[float, Part]]  # each with the part of backward after which it can start
+Buckets = Sequence[tuple[float, SimulatedExchange]]  # each with the part of backward after which it can start
 
 
 def take_overlapped(
-    machine: Machine, begin: Figures, work: Work, buckets: Buckets, costs: Costs
-) -> tuple[Figures, Phases]:
+    machine: SimulatedMachine, begin: Figures, work: ComputeSamples, buckets: Buckets, costs: Costs
+) -> tuple[Figures, PhaseSamples]:
     """The same for exchanges behind backward.
 
     The CPU time of what passes meanwhile comes out of the same quota, so it makes backward longer.
@@ -128,7 +130,7 @@ def take_overlapped(
     last = np.broadcast_to(ready[-1].max(axis=0), done.shape)  # until then a rank waits for others
     met = np.minimum(np.maximum(computed, last), done)
     end = _computed(machine, done, work.after, work)
-    return end, Phases(computed - begin, met - computed, done - met, end - done, _covered(ready, ends, computed))
+    return end, PhaseSamples(computed - begin, met - computed, done - met, end - done, _covered(ready, ends, computed))
 
 
 def _covered(begins: Sequence[Figures], ends: Sequence[Figures], until: Figures) -> Figures:
@@ -142,7 +144,7 @@ def _covered(begins: Sequence[Figures], ends: Sequence[Figures], until: Figures)
 
 
 def _behind(
-    machine: Machine, ready: Sequence[Figures], computed: Figures, buckets: Buckets, costs: Costs
+    machine: SimulatedMachine, ready: Sequence[Figures], computed: Figures, buckets: Buckets, costs: Costs
 ) -> list[tuple[Figures, Figures]]:
     """When each bucket's exchange starts and ends on each rank.
 

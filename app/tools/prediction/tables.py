@@ -12,7 +12,7 @@ from app.tools.prediction.drift import AROUND, MOST_APART
 from app.tools.prediction.forecast import Forecast
 from app.tools.prediction.names import RANKS, in_words, telling
 from app.tools.prediction.rivals import Rated
-from app.tools.prediction.verification import MOST_MEDIAN_ERROR, MOST_P90_ERROR, Checked, Score
+from app.tools.prediction.verification import MOST_MEDIAN_ERROR, MOST_P90_ERROR, Checked, PredictionScore
 
 PHASES = ("computing", "wait", "sync", "optimiser")
 OF_SIZE = {"workers", "world_size", "compose_world_size"}  # settings that say how many ranks there are
@@ -157,7 +157,7 @@ def ablations(found: Sequence[Rated]) -> Table:
     return Table.of("ablations", "What each part of the simulation is worth", [name, *RATED], found, note)
 
 
-def verdict(score: Score) -> Iterator[str]:
+def verdict(score: PredictionScore) -> Iterator[str]:
     """In sentences."""
     yield (
         f"{score.cells} cells: predicted steps are {score.median_error:.1%} off in the median, {score.p90_error:.1%} "
@@ -191,7 +191,7 @@ def verdict(score: Score) -> Iterator[str]:
     yield conclusion(score)
 
 
-def conclusion(score: Score) -> str:
+def conclusion(score: PredictionScore) -> str:
     """Whether predictions hold."""
     bounds = f"{MOST_MEDIAN_ERROR:.0%} in the median and {MOST_P90_ERROR:.0%} at the 90th percentile"
     return f"The predictions {'hold' if score.holds else 'do not hold'}: they are meant to be within {bounds}."

@@ -15,12 +15,11 @@ from app.sync.exchange import Exchange, OneByOne
 from app.sync.modes import mode_class
 from app.sync.modes.bucketed_all_reduce import BUCKET_BYTES
 from app.sync.modes.gather_scatter import GatherScatter
-from app.sync.scheduled import Scheduled
-from app.sync.schedules.collectives import ring
-from app.sync.schedules.costs import elements_in
-from app.sync.schedules.schedule import Message, Schedule
+from app.sync.modes.ring_all_reduce import ring
+from app.sync.rounds import Scheduled
+from app.sync.schedules.schedule import Message, Schedule, elements_in
 from app.tools.prediction.exchange import MessageCosts
-from app.tools.prediction.waves import Figures, Wave, so_many_at_once, waves_of
+from app.tools.prediction.waves import Figures, Wave, limit_in_flight, waves_of
 
 # Whose costs: of our own rounds of messages, of the backend's all-reduce, of its gather and scatter, of its barrier.
 Family = Literal["rounds", "all_reduce", "star", "barrier"]
@@ -34,7 +33,7 @@ SEGMENT_BYTES, SEGMENTS = 1 << 20, 2
 
 
 @dataclass(frozen=True)
-class Part:
+class SimulatedExchange:
     """One exchange of a vector."""
 
     family: Family
@@ -68,15 +67,15 @@ def overlaps(settings: Settings) -> bool:
     return settings.sync_mode != "none" and not issubclass(mode_class(settings.sync_mode), Exchange)
 
 
-def barrier(ranks: int) -> Part:
+def barrier(ranks: int) -> SimulatedExchange:
     """The backend's own: in each round a rank tells one twice as far away, and what it carries is nothing."""
     nothing = range(1)  # of which each element has no bytes: only so a message waits for the one before it
     distances = [1 << number for number in range((ranks - 1).bit_length())]
     rounds = [[Message(r, (r + far) % ranks, nothing, adds=False) for r in range(ranks)] for far in distances]
-    return Part("barrier", waves_of(Schedule.of(*rounds), ranks), 0.0)
+    return SimulatedExchange("barrier", waves_of(Schedule.of(*rounds), ranks), 0.0)
 
 
-def traffic(settings: Settings, shapes: Sequence[torch.Size], ranks: int) -> list[Part]:
+def traffic(settings: Settings, shapes: Sequence[torch.Size], ranks: int) -> list[SimulatedExchange]:
     """What passes the wire in a step in which ranks average, one exchange after another."""
     mode = mode_class(settings.sync_mode)
     if ranks == 1 or settings.sync_mode == "none":
@@ -87,34 +86,36 @@ def traffic(settings: Settings, shapes: Sequence[torch.Size], ranks: int) -> lis
 
 
 @dataclass(frozen=True)
-class Bucket:
+class SimulatedBucket:
     """An all-reduce behind backward."""
 
-    part: Part
+    part: SimulatedExchange
     complete: int  # it starts when so many gradients are there, the last parameter's first
 
 
-def buckets(settings: Settings, shapes: Sequence[torch.Size], ranks: int) -> list[Bucket]:
+def buckets(settings: Settings, shapes: Sequence[torch.Size], ranks: int) -> list[SimulatedBucket]:
     """As the mode cuts them: a bucket is closed by the gradient that fills it."""
     asked, element_bytes = settings.bucket_bytes, ELEMENT_BYTES
     if settings.sync_mode == "ddp":
         limits = [DDP_FIRST_BYTES if asked is None else asked, DDP_BYTES if asked is None else asked]
     else:
         limits = [asked or BUCKET_BYTES] * 2
-    found: list[Bucket] = []
+    found: list[SimulatedBucket] = []
     elements = 0
     for number, shape in enumerate(reversed(shapes), 1):
         elements += shape.numel()
         if elements * element_bytes >= limits[min(len(found), 1)] or number == len(shapes):
-            found.append(Bucket(all_reduce_of(elements, element_bytes, ranks), number))
+            found.append(SimulatedBucket(all_reduce_of(elements, element_bytes, ranks), number))
             elements = 0
     return found
 
 
-def all_reduce_of(elements: int, element_bytes: float, ranks: int) -> Part:
+def all_reduce_of(elements: int, element_bytes: float, ranks: int) -> SimulatedExchange:
     """The backend's own."""
     most = min(max(1, math.ceil(elements / ranks / SEGMENTS)), elements_in(SEGMENT_BYTES, element_bytes))
-    return Part("all_reduce", so_many_at_once(SEGMENTS, waves_of(ring(elements, ranks), ranks, most)), element_bytes)
+    return SimulatedExchange(
+        "all_reduce", limit_in_flight(SEGMENTS, waves_of(ring(elements, ranks), ranks, most)), element_bytes
+    )
 
 
 def _vectors(mode: type[Exchange], settings: Settings, shapes: Sequence[torch.Size]) -> Iterator[tuple[int, float]]:
@@ -131,13 +132,15 @@ def _vectors(mode: type[Exchange], settings: Settings, shapes: Sequence[torch.Si
         yield sum(sizes), element_bytes
 
 
-def _part(mode: type[Exchange], elements: int, element_bytes: float, settings: Settings, ranks: int) -> Part:
+def _part(
+    mode: type[Exchange], elements: int, element_bytes: float, settings: Settings, ranks: int
+) -> SimulatedExchange:
     schedule: Schedule | None = mode.schedule(elements, ranks, settings)
     if schedule is None:
         return all_reduce_of(elements, element_bytes, ranks)
     if issubclass(mode, GatherScatter):
-        return Part("star", waves_of(schedule, ranks), element_bytes)
+        return SimulatedExchange("star", waves_of(schedule, ranks), element_bytes)
     if issubclass(mode, Scheduled):
         most = elements_in(mode.piece_bytes, element_bytes)
-        return Part("rounds", waves_of(schedule, ranks, most, requests=True), element_bytes)
-    return Part("rounds", waves_of(schedule, ranks), element_bytes)
+        return SimulatedExchange("rounds", waves_of(schedule, ranks, most, requests=True), element_bytes)
+    return SimulatedExchange("rounds", waves_of(schedule, ranks), element_bytes)

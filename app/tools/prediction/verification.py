@@ -167,7 +167,7 @@ def checked(forecasts: Sequence[Forecast], results: Results, calibration: Calibr
 
 
 @dataclass(frozen=True)
-class Score:
+class PredictionScore:
     """How good predictions were."""
 
     cells: int
@@ -201,14 +201,14 @@ def judged(checked: Sequence[Checked]) -> list[Checked]:
     return [each for each in checked if each.forecast.setup.ranks <= VERIFIED_RANKS] or list(checked)
 
 
-def score(checked: Sequence[Checked]) -> Score:
+def score(checked: Sequence[Checked]) -> PredictionScore:
     """Over all cells that are judged."""
     checked = judged(checked)
     errors = [abs(each.error) for each in checked]
     own_errors = [abs(each.own_error) for each in checked]
     mostly = [abs(each.error) for each in checked if each.mostly_sync]
     pairs = [float(_in_order(*pair)) for pair in combinations(checked, 2) if _comparable(*pair)]
-    return Score(
+    return PredictionScore(
         len(checked),
         sum(len(each.measured.runs) for each in checked),
         sum(each.measured.disturbed for each in checked),

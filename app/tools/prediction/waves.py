@@ -104,7 +104,7 @@ def waves_of(
     return _marked(found)
 
 
-def so_many_at_once(most: int, waves: Sequence[Wave]) -> list[Wave]:
+def limit_in_flight(most: int, waves: Sequence[Wave]) -> list[Wave]:
     """The same where each rank takes part in each wave, in no more than so many at a time.
 
     A rank sends and asks for the next message when it has taken the one so many before it; before the all-gather, when

@@ -29,7 +29,7 @@ MODEL_CHANNELS: dict[ModelName, int] = {"vgg11": 3, "lenet5": 1, "resnet18": 3}
 
 
 @dataclass(frozen=True)
-class Part:
+class Split:
     """Images (n, 32, 32, channels) and their labels 0 to 9."""
 
     images: Images
@@ -44,8 +44,8 @@ class DataSet:
     """A prepared set; its arrays are mapped, not read."""
 
     source: Source
-    train: Part
-    test: Part
+    train: Split
+    test: Split
     sha256: str | None = None  # of the whole set, as it was prepared
 
 
@@ -171,10 +171,10 @@ def load_for(settings: Settings) -> DataSet:
     )
 
 
-def _first(part: Part, name: str, samples: int | None) -> Part:
+def _first(part: Split, name: str, samples: int | None) -> Split:
     if samples is not None and samples > len(part):
         raise SettingError(f"{name}={samples}: not allowed. Allowed with this data set: 1 to {len(part)}.")
-    return Part(part.images[:samples], part.labels[:samples])
+    return Split(part.images[:samples], part.labels[:samples])
 
 
 def load(name: DatasetName) -> DataSet:
@@ -192,7 +192,7 @@ def sha256_of(name: DatasetName) -> str | None:
     return sha256(path.read_bytes()) if path.is_file() else None
 
 
-def _load_part(folder: Path, part: str, channels: int) -> Part:
+def _load_part(folder: Path, part: str, channels: int) -> Split:
     images, labels = (_map(folder / f"{part}_{array}.npy") for array in ("images", "labels"))
     if images.dtype != np.uint8 or images.shape[1:] != (SIDE, SIDE, channels):
         raise _damaged(folder, f"the {part} images are {images.dtype} {images.shape}")
@@ -200,7 +200,7 @@ def _load_part(folder: Path, part: str, channels: int) -> Part:
         raise _damaged(folder, f"the {part} labels are {labels.dtype} {labels.shape}")
     if not 0 <= labels.min() <= labels.max() < CLASSES:
         raise _damaged(folder, f"the {part} labels go from {labels.min()} to {labels.max()}")
-    return Part(images, labels)
+    return Split(images, labels)
 
 
 def _map(path: Path) -> npt.NDArray[Any]:

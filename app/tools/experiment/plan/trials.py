@@ -41,7 +41,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How a trial ended, as the host saw it."""
 
     exit_code: int
@@ -50,7 +50,7 @@ class Outcome:
 
 
 _PLAN = TypeAdapter(list[Trial])
-_OUTCOMES = TypeAdapter(dict[str, Outcome])
+_OUTCOMES = TypeAdapter(dict[str, RunOutcome])
 _ASKED = TypeAdapter(dict[str, dict[str, str]])
 
 
@@ -79,14 +79,14 @@ def _trial(cell: Cell, number: int) -> Trial:
     return Trial(name, cell.name, number, settings, attempts=1 if cell.may_fail else 2)
 
 
-class Plan:
+class ExperimentPlan:
     """The trials of a grid, in a folder."""
 
     def __init__(self, folder: Path, planned: list[Trial]) -> None:
         self.folder, self.trials = folder, planned
 
     @classmethod
-    def make(cls, grid: Grid, expect: Callable[[Trial], float], *, fresh: bool) -> "Plan":
+    def make(cls, grid: Grid, expect: Callable[[Trial], float], *, fresh: bool) -> "ExperimentPlan":
         """A plan with the time that each run is expected to take; refused where finished runs had other settings."""
         folder = folder_of(grid.name, quick=grid.quick)
         plan = cls(folder, [replace(trial, expected_seconds=expect(trial)) for trial in trials(grid)])
@@ -109,7 +109,7 @@ class Plan:
         _write(self.folder / OUTCOMES, {name: asdict(each) for name, each in self.outcomes().items() if name in done})
 
     @classmethod
-    def read(cls, name: str, *, quick: bool) -> "Plan":
+    def read(cls, name: str, *, quick: bool) -> "ExperimentPlan":
         """The plan that is there."""
         folder = folder_of(name, quick=quick)
         return cls(folder, _read(folder / PLAN, _PLAN, []))
@@ -118,7 +118,7 @@ class Plan:
         """Whether all of its ranks came to the end and its summary was written."""
         return is_complete(self.folder / trial.name)
 
-    def outcomes(self) -> dict[str, Outcome]:
+    def outcomes(self) -> dict[str, RunOutcome]:
         """How the trials ended that were run, by name."""
         return _read(self.folder / OUTCOMES, _OUTCOMES, {})
 
@@ -163,7 +163,7 @@ class Plan:
 
     def note(self, trial: str, exit_code: int, seconds: float) -> None:
         """Remember how a trial ended."""
-        outcome = Outcome(exit_code, seconds, self.attempts_made()[trial] + 1)
+        outcome = RunOutcome(exit_code, seconds, self.attempts_made()[trial] + 1)
         outcomes = {name: asdict(each) for name, each in self.outcomes().items()}
         _write(self.folder / OUTCOMES, outcomes | {trial: asdict(outcome)})
 

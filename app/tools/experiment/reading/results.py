@@ -8,7 +8,7 @@ from statistics import median
 from app.analysis.run import Run
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.plan.grid import Grid
-from app.tools.experiment.plan.trials import Plan
+from app.tools.experiment.plan.trials import ExperimentPlan
 from app.tools.experiment.reading.statistics import Blocks
 
 Measure = Callable[[Run], float | None]  # one number of a run; None where it was not measured
@@ -34,7 +34,7 @@ class MeasuredCell(Cell):
 class Results:
     """The finished runs of a grid."""
 
-    def __init__(self, grid: Grid, plan: Plan) -> None:
+    def __init__(self, grid: Grid, plan: ExperimentPlan) -> None:
         self.grid, self.plan = grid, plan
         self._runs = {(trial.cell, trial.round): Run(plan.folder / trial.name) for trial in plan.finished()}
         self.cells = [MeasuredCell(**vars(cell), runs=runs) for cell in grid.cells if (runs := self.runs(cell))]

@@ -14,14 +14,14 @@ from app.tools.experiment.views.savings import Savings
 from app.tools.experiment.views.scaling import Scaling
 from app.tools.experiment.views.scores import Scores
 from app.tools.experiment.views.times import Times
-from app.tools.experiment.views.usage import Usage
+from app.tools.experiment.views.usage import UsageByRank
 from app.tools.experiment.views.view import View
 
 VIEWS: dict[str, type[View]] = {
     "times": Times,
     "phases": Phases,
     "lines": Lines,
-    "usage": Usage,
+    "usage": UsageByRank,
     "scaling": Scaling,
     "epochs": Epochs,
     "scores": Scores,

@@ -29,7 +29,7 @@ MEGABITS = Unit(lambda rate: f"{digits(rate / 1e6)} Mbit/s", scales=(Scale("Mbit
 
 
 @dataclass(frozen=True)
-class Line:
+class RateLine:
     """The cells that differ in the rate of their links alone, and their times by those of the plain line."""
 
     name: str
@@ -83,14 +83,14 @@ class BreakEven(View):
         yield from (line.words for line in lines)
         yield noise_sentence(blocks, results)
 
-    def _lines(self, results: Results, blocks: Blocks) -> list[Line]:
+    def _lines(self, results: Results, blocks: Blocks) -> list[RateLine]:
         """Those that have a rate in common with the one they are laid beside."""
         ratios: dict[str, dict[float, Interval]] = {}
         for cell in results.cells:
             found = blocks.compare(cell.name, self._base(cell, results.cells))
             if found and line_of(cell) != self.against:
                 ratios.setdefault(line_of(cell), {})[read_rate(cell.settings[RATE])] = found
-        return [Line(name, self.against, own) for name, own in ratios.items()]
+        return [RateLine(name, self.against, own) for name, own in ratios.items()]
 
     def _base(self, cell: Cell, cells: Sequence[Cell]) -> str | None:
         """What a cell is laid beside: the plain line's at the same rate."""
@@ -101,7 +101,7 @@ class BreakEven(View):
     def _tables(self, results: Results, name: str) -> list[Table]:
         blocks = results.blocks(step_seconds)
 
-        def end(which: str) -> Column[Line]:
+        def end(which: str) -> Column[RateLine]:
             heading = {"value": "break-even", "low": "95 % from", "high": "to"}[which]
             suffix = "" if which == "value" else f"_{which}"
             return Column(heading, f"break_even_bits_per_second{suffix}", MEGABITS, lambda line: _end(line, which))
@@ -110,9 +110,9 @@ class BreakEven(View):
             return blocks.compare(cell.name, self._base(cell, results.cells))
 
         lines = [
-            Column[Line]("", "line", TEXT, lambda line: line.name),
+            Column[RateLine]("", "line", TEXT, lambda line: line.name),
             *map(end, ("value", "low", "high")),
-            Column[Line]("in words", "words", TEXT, lambda line: line.words),
+            Column[RateLine]("in words", "words", TEXT, lambda line: line.words),
         ]
         cells = [
             CELL,
@@ -160,6 +160,6 @@ def line_of(cell: Cell) -> str:
     return ", ".join(part for part in cell.name.split(", ") if part != cell.settings.get(RATE))
 
 
-def _end(line: Line, which: str) -> float | None:
+def _end(line: RateLine, which: str) -> float | None:
     value: float | None = getattr(line.found, which)
     return None if value in (None, NOWHERE) or value == math.inf else value

@@ -56,7 +56,7 @@ def compared(heading: str, name: str, blocks: Blocks, base: str | None) -> list[
 
 
 @dataclass(frozen=True)
-class Member:
+class CellRank:
     """A rank of a cell; None stands for all of them."""
 
     cell: MeasuredCell
@@ -64,12 +64,14 @@ class Member:
 
 
 MEMBER = [
-    Column[Member]("", "cell", TEXT, lambda member: member.cell.name),
-    Column[Member]("rank", "rank", TEXT, lambda member: "all" if member.rank is None else member.rank),
+    Column[CellRank]("", "cell", TEXT, lambda member: member.cell.name),
+    Column[CellRank]("rank", "rank", TEXT, lambda member: "all" if member.rank is None else member.rank),
 ]
 
 
-def of_member(heading: str, name: str, measure: Callable[[int | None], Measure], unit: Unit = DIGITS) -> Column[Member]:
+def of_member(
+    heading: str, name: str, measure: Callable[[int | None], Measure], unit: Unit = DIGITS
+) -> Column[CellRank]:
     """The median of a rank's measure over the rounds."""
     return Column(heading, name, unit, lambda member: member.cell.middle(measure(member.rank)))
 
@@ -79,12 +81,12 @@ def ends_of_member(
     name: str,
     measure: Callable[[int | None], Measure],
     unit: Unit,
-    published: Callable[[Member], float | None] | None,
+    published: Callable[[CellRank], float | None] | None,
     *,
     repeated: bool,
-) -> list[Column[Member]]:
+) -> list[Column[CellRank]]:
     """A rank's measure in the first run, the median over the rounds where there are several, what was published."""
-    columns = [Column[Member](heading, name, unit, lambda member: measure(member.rank)(member.cell.first))]
+    columns = [Column[CellRank](heading, name, unit, lambda member: measure(member.rank)(member.cell.first))]
     if repeated:
         columns.append(of_member("median of rounds", f"{name}_median", measure, unit))
     if published:

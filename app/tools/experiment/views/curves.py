@@ -11,7 +11,7 @@ from app.analysis.words import percent
 from app.pages.drawing import Drawing
 from app.pages.table import DIGITS, PERCENT, Table, digits
 from app.tools.experiment.reading.results import Measure, Results
-from app.tools.experiment.views.columns import MEMBER, PRINTED, Member, ends_of_member
+from app.tools.experiment.views.columns import MEMBER, PRINTED, CellRank, ends_of_member
 from app.tools.experiment.views.distance import Coincidence
 from app.tools.experiment.views.drawn import draw_series, epoch_lines, in_percent, left_out
 from app.tools.experiment.views.measures import training_accuracy, training_loss
@@ -88,7 +88,7 @@ class Curves(View):
             *ends_of_member("seconds", "seconds", _seconds, DIGITS, next(told), repeated=repeated),
         ]
         members = [
-            Member(cell, rank)
+            CellRank(cell, rank)
             for cell in results.cells
             for rank in (None, *(range(cell.world_size) if cell.world_size > 1 else ()))
         ]
@@ -106,10 +106,10 @@ class Curves(View):
         ]
 
 
-def _told(published: Published | None) -> Callable[[Member], float | None] | None:
+def _told(published: Published | None) -> Callable[[CellRank], float | None] | None:
     """What was published of a rank where there is a figure for each; a single one is of all ranks together."""
 
-    def value(member: Member, published: Published) -> float | None:
+    def value(member: CellRank, published: Published) -> float | None:
         single = published.of(member.cell.name)
         if member.rank is None:
             return single

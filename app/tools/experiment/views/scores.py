@@ -9,7 +9,7 @@ from app.pages.drawing import Drawing
 from app.pages.table import PERCENT, Table, digits
 from app.records.lines import Evaluation
 from app.tools.experiment.reading.results import Measure, MeasuredCell, Results
-from app.tools.experiment.views.columns import MEMBER, PRINTED, Member, ends_of_member
+from app.tools.experiment.views.columns import MEMBER, PRINTED, CellRank, ends_of_member
 from app.tools.experiment.views.view import Published, View
 from app.tools.experiment.views.words import listed, points
 
@@ -56,7 +56,7 @@ class Scores(View):
             ),
         ]
         members = [
-            Member(cell, rank)
+            CellRank(cell, rank)
             for cell in results.cells
             for rank in ((None,) if cell.world_size > 1 and all(map(_is_shared, cell.runs)) else range(cell.world_size))
         ]
@@ -65,7 +65,7 @@ class Scores(View):
         return [Table.of(name, self.title, columns, members, note + self._sources())]
 
 
-def _told(published: Published | None) -> Callable[[Member], float | None] | None:
+def _told(published: Published | None) -> Callable[[CellRank], float | None] | None:
     """What was published of a rank; a single figure holds for each of them."""
     return (lambda member: published.at(member.cell.name, member.rank or 0)) if published else None
 

@@ -17,7 +17,7 @@ from app.pages.series import Series, thinned
 from app.pages.table import COUNT, DIGITS, MEGABYTES_PER_SECOND, TEXT, Column, Table, Unit, digits
 from app.tools.experiment.reading.results import Measure, MeasuredCell, Results
 from app.tools.experiment.views import traffic
-from app.tools.experiment.views.columns import Member, of_member
+from app.tools.experiment.views.columns import CellRank, of_member
 from app.tools.experiment.views.drawn import panels
 from app.tools.experiment.views.view import Published, View, drawn
 from app.tools.experiment.views.words import listing
@@ -28,10 +28,10 @@ Way = Literal["sent", "received"]
 KINDS: tuple[Kind, ...] = ("user", "system")
 
 
-def _told(name: str, published: Published | None, unit: Unit = DIGITS, scale: float = 1.0) -> Column[Member]:
+def _told(name: str, published: Published | None, unit: Unit = DIGITS, scale: float = 1.0) -> Column[CellRank]:
     """A rank's published figure where there is one for each, and their mean; a single one is of all ranks."""
 
-    def value(member: Member) -> float | None:
+    def value(member: CellRank) -> float | None:
         told = published.values.get(member.cell.name) if published else None
         if isinstance(told, list):
             known = [each for each in (told if member.rank is None else told[member.rank :][:1]) if each is not None]
@@ -41,7 +41,7 @@ def _told(name: str, published: Published | None, unit: Unit = DIGITS, scale: fl
     return Column("published", f"published_{name}", unit, value)
 
 
-class Usage(View):
+class UsageByRank(View):
     """CPU and network by cell and rank."""
 
     baseline: str | None = Field(None, description="the cell that traffic is related to")
@@ -72,7 +72,7 @@ class Usage(View):
         return drawings
 
     def _usage(self, results: Results, name: str) -> Table:
-        columns: list[Column[Member]] = [
+        columns: list[Column[CellRank]] = [
             Column("", "cell", TEXT, lambda member: member.cell.name),
             Column("", "rank", TEXT, lambda member: "all" if member.rank is None else f"rank {member.rank}"),
             of_member("CPUs", "cpus", _cpus_of),
@@ -89,7 +89,7 @@ class Usage(View):
             ),
             Column("rounds", "rounds", COUNT, lambda member: len(member.cell.runs)),
         ]
-        members = [Member(cell, rank) for cell in results.cells for rank in (*range(cell.world_size), None)]
+        members = [CellRank(cell, rank) for cell in results.cells for rank in (*range(cell.world_size), None)]
         note = (
             "Means over the time of the training steps without the first, evaluation left out; the median over rounds; "
             "all: the mean over ranks. CPUs: what a rank can count on, its quota or its part of the cores. "

@@ -18,27 +18,27 @@ LARGER = 4  # times the batch
 
 
 @dataclass(frozen=True)
-class Advice:
+class NextCommand:
     """A sentence, and the command."""
 
     sentence: str
     command: str
 
 
-def advise(words: Sequence[str], options: Sequence[str], found: Sequence[Forecast]) -> Advice:
+def advise(words: Sequence[str], options: Sequence[str], found: Sequence[Forecast]) -> NextCommand:
     """Of the same lists with one of them longer, or a run of what was predicted."""
     names = [word for word in words if "=" not in word]
     if names:
         why = f"These are predictions. scripts/verify makes the runs of {names[0]} and says how far they are apart."
-        return Advice(why, shlex.join(["scripts/verify", names[0]]))
+        return NextCommand(why, shlex.join(["scripts/verify", names[0]]))
     lists = dict(word.split("=", 1) for word in words)
     for rule in (_other_modes, _more_ranks, _other_rates, _larger_batch):
         for sentence, change in rule(lists, found):
             asked = [f"{name}={value}" for name, value in (lists | change).items()]
             if _accepted(asked):
-                return Advice(sentence, shlex.join(["scripts/predict", *options, *asked]))
+                return NextCommand(sentence, shlex.join(["scripts/predict", *options, *asked]))
     why = "These are predictions. scripts/verify holds this calibration against runs."
-    return Advice(why, "scripts/verify cells --quick")
+    return NextCommand(why, "scripts/verify cells --quick")
 
 
 Rule = Callable[[dict[str, str], Sequence[Forecast]], Iterator[tuple[str, dict[str, str]]]]
@@ -95,20 +95,22 @@ def _accepted(words: Sequence[str]) -> bool:
     return True
 
 
-def after_verification(name: str, *, quick: bool, missing: int, holds: bool) -> Advice:
+def after_verification(name: str, *, quick: bool, missing: int, holds: bool) -> NextCommand:
     """What makes it whole, or its predictions better, or use of them."""
     if missing:
-        return Advice(f"{missing} runs are not finished. The same command goes on.", _verify(name, quick=quick))
+        return NextCommand(f"{missing} runs are not finished. The same command goes on.", _verify(name, quick=quick))
     if quick:
-        return Advice("This is the quick version: few cells, one run of each.", _verify(name, quick=False))
+        return NextCommand("This is the quick version: few cells, one run of each.", _verify(name, quick=False))
     if not holds:
-        return Advice(
+        return NextCommand(
             "Calibrate once more, on a machine that does nothing else. Then discard these runs and make them again: "
             f"scripts/verify {name} --fresh.",
             "scripts/calibrate",
         )
     workers = ",".join(map(str, (*WORKERS[:3], 2 * VERIFIED_RANKS - 1)))
-    return Advice("Ask for what nobody has run.", f"scripts/predict WORKERS={workers} SYNC_MODE=ring_all_reduce,ddp")
+    return NextCommand(
+        "Ask for what nobody has run.", f"scripts/predict WORKERS={workers} SYNC_MODE=ring_all_reduce,ddp"
+    )
 
 
 def _verify(name: str, *, quick: bool) -> str:

@@ -15,7 +15,7 @@ from app.tools.experiment.views.drawn import LEGEND_LETTERS, in_powers, panels
 from app.tools.prediction.forecast import VERIFIED_RANKS, Forecast
 from app.tools.prediction.limits import HALF
 from app.tools.prediction.names import RANKS, RATE, value_of
-from app.tools.prediction.pages.lines import Line, lines, position, unverified
+from app.tools.prediction.pages.lines import PredictedLine, lines, position, unverified
 
 MOST_LINES = 8  # of a panel
 MOST_PANELS = 6
@@ -26,7 +26,7 @@ ACROSS = {RANKS: "ranks", RATE: "rate of each rank's link"}
 
 
 @dataclass(frozen=True)
-class Curves:
+class PredictedCurves:
     """A figure of predicted cells along an axis."""
 
     found: Sequence[Forecast]
@@ -35,21 +35,21 @@ class Curves:
     value: Callable[[Forecast], float]
     interval: bool = False  # whether lines have a band
 
-    def panels(self) -> dict[str, list[Line]]:
+    def panels(self) -> dict[str, list[PredictedLine]]:
         """Lines by the panel that they are in: all in one as long as they can be kept apart."""
         whole = [each for each in lines(self.found, self.axis) if len(each.cells) > 1]
         if len(whole) <= MOST_LINES:
-            return {"": [Line(each.name, "", each.cells) for each in whole]}
-        by_place: dict[str, list[Line]] = {}
+            return {"": [PredictedLine(each.name, "", each.cells) for each in whole]}
+        by_place: dict[str, list[PredictedLine]] = {}
         for each in whole:
             place, way = (each.place, each.way) if each.way else ("", each.place)
-            by_place.setdefault(place, []).append(Line(way, place, each.cells))
+            by_place.setdefault(place, []).append(PredictedLine(way, place, each.cells))
         return by_place
 
 
 def seconds(found: Sequence[Forecast], axis: str) -> tuple[Figure, str]:
     """Seconds of a step, within their intervals."""
-    figure, caption = draw(Curves(found, axis, "s/step", lambda each: each.seconds, interval=True))
+    figure, caption = draw(PredictedCurves(found, axis, "s/step", lambda each: each.seconds, interval=True))
     words = "Bands: four of five measured steps lie there, if they are as well predicted as the calibration's own runs."
     if axis == RATE:
         domain = found[0].calibration.domain
@@ -61,7 +61,7 @@ def seconds(found: Sequence[Forecast], axis: str) -> tuple[Figure, str]:
 
 def efficiency(found: Sequence[Forecast]) -> tuple[Figure, str]:
     """Speedup by ranks, and where half of what was added is lost."""
-    figure, caption = draw(Curves(found, RANKS, "efficiency", lambda each: each.efficiency))
+    figure, caption = draw(PredictedCurves(found, RANKS, "efficiency", lambda each: each.efficiency))
     for axes in figure.axes:
         axes.axhline(HALF, color=theme.MUTED, linewidth=1.0, linestyle=":")
         axes.set_ylim(0, max(1.05, *(each.efficiency for each in found)))
@@ -73,7 +73,7 @@ def efficiency(found: Sequence[Forecast]) -> tuple[Figure, str]:
     return figure, words + caption
 
 
-def draw(curves: Curves) -> tuple[Figure, str]:
+def draw(curves: PredictedCurves) -> tuple[Figure, str]:
     """The figure, and what its caption says of what is dashed or left out."""
     by_panel = curves.panels()
     names = list(dict.fromkeys(each.way for panel in by_panel.values() for each in panel))
@@ -101,7 +101,7 @@ def draw(curves: Curves) -> tuple[Figure, str]:
     return figure, caption + (NOT_VERIFIED if any(map(unverified, curves.found)) else "")
 
 
-def _draw_line(axes: Axes, line: Line, curves: Curves, colour: int, panel: int) -> None:
+def _draw_line(axes: Axes, line: PredictedLine, curves: PredictedCurves, colour: int, panel: int) -> None:
     """What has been verified is a line with dots, the rest is dashed with rings."""
     at = np.array([position(each, curves.axis) for each in line.cells], dtype=float)
     values = np.array([curves.value(each) for each in line.cells])
@@ -132,7 +132,7 @@ def _scale_across(axes: Axes, cells: Sequence[Forecast], axis: str) -> None:
     axes.set_xlabel(ACROSS[axis])
 
 
-def _scale_up(axes: Axes, cells: Sequence[Forecast], curves: Curves) -> None:
+def _scale_up(axes: Axes, cells: Sequence[Forecast], curves: PredictedCurves) -> None:
     """All panels alike, as they share the scale."""
     ends = [each.interval if curves.interval else (curves.value(each),) * 2 for each in cells]
     low, high = min(low for low, _ in ends), max(high for _, high in ends)

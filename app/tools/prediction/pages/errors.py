@@ -21,7 +21,7 @@ MARGIN = 1.25  # beside the outermost points
 
 
 @dataclass(frozen=True)
-class Kind:
+class ErrorGroup:
     """Cells that have a setting in common."""
 
     by: str
@@ -34,29 +34,29 @@ class Kind:
         return [abs(each.error) for each in self.cells]
 
 
-def kinds(checked: Sequence[Checked]) -> list[Kind]:
+def kinds(checked: Sequence[Checked]) -> list[ErrorGroup]:
     """All cells; then those of each model, mode and number of ranks."""
-    found = [Kind("", "all", list(checked))]
+    found = [ErrorGroup("", "all", list(checked))]
     for name, heading in zip(KINDS, ("model", "mode", "ranks"), strict=True):
         by_value: dict[str, list[Checked]] = {}
         for each in sorted(checked, key=lambda each: each.forecast.setup.ranks if name == RANKS else 0):
             by_value.setdefault(value_of(each.forecast, name), []).append(each)
         if len(by_value) > 1:
-            found += [Kind(heading, value, cells) for value, cells in by_value.items()]
+            found += [ErrorGroup(heading, value, cells) for value, cells in by_value.items()]
     return found
 
 
 def by_kind(checked: Sequence[Checked]) -> Table:
     """Median and 90th percentile beside the number of cells that they are of."""
     columns = [
-        Column[Kind]("cells", "kind", TEXT, lambda kind: kind.name),
-        Column[Kind]("by", "by", TEXT, lambda kind: kind.by or None),
-        Column[Kind]("n", "cells", COUNT, lambda kind: len(kind.cells)),
-        Column[Kind]("median", "median_error", PERCENT, lambda kind: median(kind.sizes)),
-        Column[Kind]("p90", "p90_error", PERCENT, lambda kind: float(np.percentile(kind.sizes, 90))),
-        Column[Kind]("most", "most_error", PERCENT, lambda kind: max(kind.sizes)),
-        Column[Kind]("mostly too", "direction", TEXT, _direction),
-        Column[Kind](
+        Column[ErrorGroup]("cells", "kind", TEXT, lambda kind: kind.name),
+        Column[ErrorGroup]("by", "by", TEXT, lambda kind: kind.by or None),
+        Column[ErrorGroup]("n", "cells", COUNT, lambda kind: len(kind.cells)),
+        Column[ErrorGroup]("median", "median_error", PERCENT, lambda kind: median(kind.sizes)),
+        Column[ErrorGroup]("p90", "p90_error", PERCENT, lambda kind: float(np.percentile(kind.sizes, 90))),
+        Column[ErrorGroup]("most", "most_error", PERCENT, lambda kind: max(kind.sizes)),
+        Column[ErrorGroup]("mostly too", "direction", TEXT, _direction),
+        Column[ErrorGroup](
             "intervals that hold", "held", PERCENT, lambda kind: mean(float(each.held) for each in kind.cells)
         ),
     ]
@@ -67,7 +67,7 @@ def by_kind(checked: Sequence[Checked]) -> Table:
     return Table.of("errors", "Errors by kind of cell", columns, kinds(checked), note)
 
 
-def _direction(kind: Kind) -> str | None:
+def _direction(kind: ErrorGroup) -> str | None:
     longer = sum(each.error > 0 for each in kind.cells)
     return None if 2 * longer == len(kind.cells) else "long" if 2 * longer > len(kind.cells) else "short"
 

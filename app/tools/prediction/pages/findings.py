@@ -12,14 +12,14 @@ from app.pages.table import digits
 from app.tools.prediction.forecast import VERIFIED_RANKS, Forecast
 from app.tools.prediction.limits import HALF
 from app.tools.prediction.names import RANKS, in_words, telling
-from app.tools.prediction.pages.lines import Line, lines, position, unverified, ways_and_places
+from app.tools.prediction.pages.lines import PredictedLine, lines, position, unverified, ways_and_places
 
 MOST_NAMES = 5  # in a sentence
 MOST_OUTSIDE = 12
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ModeComparison:
     """Cells that differ only in how they synchronise."""
 
     place: str  # what they have in common
@@ -47,7 +47,7 @@ def _slower(one: Forecast, other: Forecast) -> bool:
     return math.log(one.seconds / other.seconds) > wide
 
 
-def comparisons(found: Sequence[Forecast]) -> list[Comparison]:
+def comparisons(found: Sequence[Forecast]) -> list[ModeComparison]:
     """All of them, without what synchronises nothing."""
     found = [each for each in found if each.setup.ranks > 1 and each.setup.settings.sync_mode != "none"]
     ways, places = ways_and_places(telling(found))
@@ -57,7 +57,7 @@ def comparisons(found: Sequence[Forecast]) -> list[Comparison]:
     for each in sorted(found, key=lambda each: each.seconds):
         groups.setdefault(in_words(each, places), {}).setdefault(in_words(each, ways), each)
     order = dict.fromkeys(in_words(each, places) for each in found)
-    return [Comparison(place, groups[place]) for place in order if len(groups.get(place, {})) > 1]
+    return [ModeComparison(place, groups[place]) for place in order if len(groups.get(place, {})) > 1]
 
 
 def reading(found: Sequence[Forecast]) -> Iterator[str]:
@@ -77,7 +77,7 @@ def reading(found: Sequence[Forecast]) -> Iterator[str]:
     yield f"What takes most of the step: {told}."
 
 
-def _compare(compared: Sequence[Comparison]) -> Iterator[str]:
+def _compare(compared: Sequence[ModeComparison]) -> Iterator[str]:
     """The largest difference among ranks as many as have been verified, then among more of them; then the counts."""
     near = [each for each in compared if not unverified(each.fastest)]
     far = [each for each in compared if unverified(each.fastest)]
@@ -92,7 +92,7 @@ def _compare(compared: Sequence[Comparison]) -> Iterator[str]:
         yield f"Of {len(compared)} comparisons, among the fastest as far as intervals tell: {counts}."
 
 
-def _difference(compared: Sequence[Comparison]) -> str:
+def _difference(compared: Sequence[ModeComparison]) -> str:
     widest = max(compared, key=lambda each: each.gap)
     place, slowest = (f" with {widest.place}" if widest.place else ""), list(widest.cells)[-1]
     if slowest in widest.leaders:
@@ -118,7 +118,7 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _scaling(line: Line) -> str:
+def _scaling(line: PredictedLine) -> str:
     best, last = min(line.cells, key=lambda each: each.seconds), line.last
     name = "" if line.name == "all cells" else f"{line.name}: "
     more = "" if best is last else f"; with {last.setup.ranks:,} it takes {duration(last.seconds)}"

@@ -12,7 +12,7 @@ AXES = (RANKS, RATE)  # the settings that a figure can have across
 
 
 @dataclass(frozen=True)
-class Line:
+class PredictedLine:
     """Cells in the order of the axis, with what all of them have and other lines have not."""
 
     way: str  # to synchronise
@@ -42,7 +42,7 @@ def ways_and_places(names: Sequence[str]) -> tuple[list[str], list[str]]:
     return ways, [name for name in names if name not in ways]
 
 
-def lines(found: Sequence[Forecast], axis: str) -> list[Line]:
+def lines(found: Sequence[Forecast], axis: str) -> list[PredictedLine]:
     """All cells that have a place on the axis."""
     placed = [each for each in found if position(each, axis) is not None]
     ways, places = ways_and_places(telling(placed, axis))
@@ -50,7 +50,7 @@ def lines(found: Sequence[Forecast], axis: str) -> list[Line]:
     for each in placed:
         groups.setdefault((in_words(each, ways), in_words(each, places)), []).append(each)
     return [
-        Line(way, place, sorted(cells, key=lambda each: position(each, axis) or 0.0))
+        PredictedLine(way, place, sorted(cells, key=lambda each: position(each, axis) or 0.0))
         for (way, place), cells in groups.items()
     ]
 

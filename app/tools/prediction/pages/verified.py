@@ -19,7 +19,7 @@ from app.tools.prediction.forecast import Forecast
 from app.tools.prediction.pages import errors
 from app.tools.prediction.pages.advice import after_verification
 from app.tools.prediction.tables import conclusion
-from app.tools.prediction.verification import MOST_MEDIAN_ERROR, MOST_P90_ERROR, PREDICTIONS, Checked, Score
+from app.tools.prediction.verification import MOST_MEDIAN_ERROR, MOST_P90_ERROR, PREDICTIONS, Checked, PredictionScore
 
 SAME = 1e-9  # seconds of a prediction, in parts of themselves
 
@@ -32,7 +32,7 @@ class Verified:
     quick: bool
     calibration: Calibration
     checked: Sequence[Checked]
-    score: Score
+    score: PredictionScore
     verdict: Sequence[str]  # sentences
     tables: Sequence[Table]
     results: Results
@@ -63,7 +63,7 @@ def write(verified: Verified, folder: Path) -> Path:
     return folder / folders.REPORT
 
 
-def headline(score: Score) -> str:
+def headline(score: PredictionScore) -> str:
     """The verdict with its numbers."""
     return (
         f"The predictions {'hold' if score.holds else 'do not hold'}: over {score.cells} cells they are "

@@ -1,0 +1,81 @@
+"""The old names of the modules that users' files import: in this release they work, with a notice of the new one."""
+
+import ast
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from pathlib import Path
+from types import ModuleType
+
+from app.modes import MODES
+
+# Where the contents of each old module are now. `app.sync` has what most files need.
+MOVED = {
+    "app.gradient_sync": "app.sync",
+    "app.gradient_sync.contract": "app.sync.contract",
+    "app.gradient_sync.exchange": "app.sync.exchange",
+    "app.gradient_sync.gradient_buffer": "app.sync.exchange",
+    "app.gradient_sync.rounds": "app.sync.rounds",
+    "app.gradient_sync.scheduled": "app.sync.rounds",
+    "app.gradient_sync.wire_precision": "app.sync.wire_precision",
+    **{f"app.gradient_sync.{mode}": f"app.sync.modes.{mode}" for mode in MODES},
+    "app.costs": "app.sync",
+    "app.costs.bandwidth": "app.cluster.wire.bandwidth",
+    "app.costs.patterns": "app.sync",
+    "app.costs.schedules": "app.sync.schedules.schedule",
+    "app.costs.scheduled": "app.sync.schedules.costs",
+    "app.costs.sizes": "app.sync",
+    "app.datasets": "app.training.datasets",
+    "app.datasets.archives": "app.training.datasets.archives",
+    "app.wire": "app.cluster.wire",
+    "app.wire.communicator": "app.cluster.wire.communicator",
+}
+
+
+class OldNames(MetaPathFinder, Loader):
+    """Finds a module by its old name: the same module, not a copy, so that a class stays the same class."""
+
+    def __init__(self) -> None:
+        self._own_specs: dict[str, ModuleSpec | None] = {}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Only what has moved."""
+        return spec_from_loader(fullname, self) if fullname in MOVED else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module under its new name."""
+        module = import_module(MOVED[spec.name])
+        self._own_specs[spec.name] = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It has run already; give it back the identity that the import system has just replaced."""
+        spec = module.__spec__
+        module.__spec__ = self._own_specs.pop(spec.name if spec else "", spec)
+
+
+def accept_old_names() -> None:
+    """From now on, in this process."""
+    if not any(isinstance(finder, OldNames) for finder in sys.meta_path):
+        sys.meta_path.insert(0, OldNames())  # first, or the new files would be loaded once more under the old names
+
+
+def notices(path: Path, shown: Path) -> Iterator[str]:
+    """A line for each import of a user's file that needs its new name."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.ImportFrom) and node.module in MOVED:
+            names = ", ".join(alias.name for alias in node.names)
+            yield _notice(shown, node.lineno, node.module, f"from {MOVED[node.module]} import {names}")
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name in MOVED:
+                    yield _notice(shown, node.lineno, alias.name, f"import {MOVED[alias.name]}")
+
+
+def _notice(shown: Path, line: int, old: str, new: str) -> str:
+    return f"warning: {shown}, line {line}: {old} has moved, and its old name ends with this release. Write: {new}"
