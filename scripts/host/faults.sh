@@ -147,10 +147,13 @@ inject_all() {
 # All processes but the container's init, which ends with them.
 inject_kill() { docker exec --user 0 "$(container "$1")" sh -c 'kill -9 -1'; }
 
-inject_pause() { docker pause "$(container "$1")"; }
+# On a busy machine the engine may give up freezing a container, which then runs on: three tries.
+freeze() { docker pause "$1" || docker pause "$1" || docker pause "$1"; }
+
+inject_pause() { freeze "$(container "$1")"; }
 
 inject_blink() {
-    docker pause "$(container "$1")"
+    freeze "$(container "$1")"
     sleep "$2" # the fault itself
     docker unpause "$(container "$1")"
 }
