@@ -50,6 +50,10 @@ class OldNames(MetaPathFinder, Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """The module under its new name."""
         module = import_module(MOVED[spec.name])
+        for old, new in MOVED.items():  # for `from app.costs import patterns`
+            package, _, name = old.rpartition(".")
+            if package == spec.name and not hasattr(module, name):
+                setattr(module, name, import_module(new))
         self._own_specs[spec.name] = module.__spec__
         return module
 
@@ -68,14 +72,21 @@ def accept_old_names() -> None:
 def notices(path: Path, shown: Path) -> Iterator[str]:
     """A line for each import of a user's file that needs its new name."""
     for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.ImportFrom) and node.module in MOVED:
-            names = ", ".join(alias.name for alias in node.names)
-            yield _notice(shown, node.lineno, node.module, f"from {MOVED[node.module]} import {names}")
-        elif isinstance(node, ast.Import):
+        if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name in MOVED:
                     yield _notice(shown, node.lineno, alias.name, f"import {MOVED[alias.name]}")
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                old = f"{node.module}.{alias.name}"
+                if old in MOVED:
+                    package, _, name = MOVED[old].rpartition(".")
+                    known_as = alias.asname or alias.name
+                    renamed = f" as {known_as}" if known_as != name else ""
+                    yield _notice(shown, node.lineno, old, f"from {package} import {name}{renamed}")
+                elif node.module in MOVED:
+                    yield _notice(shown, node.lineno, old, f"from {MOVED[node.module]} import {alias.name}")
 
 
 def _notice(shown: Path, line: int, old: str, new: str) -> str:
-    return f"warning: {shown}, line {line}: {old} has moved, and its old name ends with this release. Write: {new}"
+    return f"warning: {shown}, line {line}: {old} has moved. The old name works in this release only. Write: {new}"

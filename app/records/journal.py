@@ -76,7 +76,7 @@ class Recorder:
 
 
 def _cut_off_half_a_line(path: Path) -> None:
-    """A rank that was killed may have left one, which is no record."""
+    """A killed rank may have left an incomplete last line, which cannot be parsed."""
     with suppress(FileNotFoundError), path.open("r+b") as file:
         whole = file.seek(0, os.SEEK_END)
         for begin, block in _blocks_backwards(file):

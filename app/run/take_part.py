@@ -117,7 +117,7 @@ def _stopping_on_signal(cluster: Cluster, saving: Saving | None) -> Iterator[Non
 
 
 def _find(cluster: Cluster, keeper: Keeper, say: Say) -> Found | None:
-    """Where the run goes on: at the newest state that every rank has, or at its beginning."""
+    """The newest state that every rank has saved; None if the run starts from its beginning."""
 
     def warn(what: str) -> None:
         print(f"warning: {what}", file=sys.stderr, flush=True)

@@ -131,7 +131,7 @@ class AveragingSettings(BaseModel):
             raise problem
 
     def check_ranks(self, world_size: int) -> None:
-        """Refuse groups and shards that so many ranks cannot form."""
+        """Refuse groups and shards that this number of ranks cannot form."""
         if self.group_size is not None and world_size % self.group_size:
             allowed = ", ".join(str(size) for size in range(1, world_size + 1) if world_size % size == 0)
             raise SettingError(

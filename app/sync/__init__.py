@@ -9,12 +9,12 @@ from app.cluster.wire.communicator import Communicator as Communicator
 from app.errors import SettingError
 from app.settings.averaging import AveragingSettings as AveragingSettings
 from app.settings.explanations import explain
-from app.sync import modes
 from app.sync.compressors import compressed
 from app.sync.compressors.compressed import Compressed
 from app.sync.contract import GradientSync as GradientSync
 from app.sync.contract import gradients_of as gradients_of
 from app.sync.exchange import Exchange as Exchange
+from app.sync.modes import mode_class
 from app.sync.modes.gather_scatter import STAR as STAR
 from app.sync.modes.ring_all_reduce import RING as RING
 from app.sync.periodic import Periodic
@@ -43,28 +43,29 @@ def create(mode: str | type[GradientSync], communicator: Communicator, **options
     except ValidationError as error:
         raise SettingError("\n".join(explain(detail) for detail in error.errors())) from None
     settings.check_ranks(communicator.world_size)
-    kind = modes.mode_class(mode) if isinstance(mode, str) else mode
-    return Synchroniser(_around(kind(communicator, settings), communicator, settings), communicator)
+    kind = mode_class(mode) if isinstance(mode, str) else mode
+    return Synchroniser(_assemble(kind, communicator, settings), communicator)
 
 
 def from_settings(settings: AveragingSettings, communicator: Communicator) -> GradientSync:
-    """Put together what the settings ask for."""
-    return _around(modes.create(settings, communicator), communicator, settings)
+    """What a run averages with."""
+    return _assemble(mode_class(settings.sync_mode), communicator, settings)
 
 
 def cost_of(settings: AveragingSettings, parameters: Sequence[nn.Parameter]) -> Cost:
     """The formulas of a step in which ranks average, without ranks to ask."""
-    mode = modes.mode_class(settings.sync_mode)
+    mode = mode_class(settings.sync_mode)
     return mode.cost_of(settings) if settings.compression == "none" else compressed.cost_of(mode, settings, parameters)
 
 
-def _around(mode: GradientSync, communicator: Communicator, settings: AveragingSettings) -> GradientSync:
-    """The compressor around the mode, the cadence around both."""
+def _assemble(kind: type[GradientSync], communicator: Communicator, settings: AveragingSettings) -> GradientSync:
+    """The mode, the compressor around it, the cadence around both."""
+    mode = kind(communicator, settings)
     if settings.compression == "none" and settings.sync_every is None:
         return mode
     if not isinstance(mode, Exchange):
         raise SettingError(
-            f"SYNC_MODE={settings.sync_mode} with COMPRESSION or SYNC_EVERY: not allowed, its class is no Exchange. "
+            f"{kind.__name__} with COMPRESSION or SYNC_EVERY: not allowed, it is not a subclass of Exchange. "
             "Give it `average(values)`, which averages any vector, or unset both."
         )
     exchange = mode if settings.compression == "none" else Compressed(mode, communicator, settings)

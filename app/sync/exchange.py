@@ -22,7 +22,8 @@ class GradientBuffer:
 
     def __init__(self, parameters: Sequence[nn.Parameter], prescale: float = 1.0) -> None:
         """Each gradient is multiplied by `prescale` on its way into its place."""
-        self._prescale, self._taken = prescale, set[nn.Parameter]()
+        self._prescale = prescale
+        self._taken = set[nn.Parameter]()  # since the gradients were last complete
         self.values = vector_for(parameters)
         self._places = dict(zip(parameters, places_in(self.values, parameters), strict=True))
 
@@ -35,8 +36,11 @@ class GradientBuffer:
     def take(self, parameter: nn.Parameter) -> None:
         """Put a parameter's gradient into its place, which becomes its gradient."""
         place = self._places[parameter]
-        if parameter in self._taken and self._prescale != 1:
-            raise RuntimeError("a second backward has added to gradients that were divided for the first one")
+        if parameter.grad is place and parameter in self._taken and self._prescale != 1:
+            raise RuntimeError(
+                "a second backward has added to gradients that were divided for the first one: "
+                "call `synchronise` after each backward"
+            )
         if parameter.grad is not None:
             torch.mul(parameter.grad, self._prescale, out=place)
             parameter.grad = place
@@ -47,7 +51,7 @@ class GradientBuffer:
         for parameter, place in self._places.items():
             if parameter.grad is None:
                 place.zero_()  # or an earlier step's gradient would be sent again
-            elif parameter not in self._taken:
+            elif parameter.grad is not place or parameter not in self._taken:
                 self.take(parameter)
         self._taken.clear()
         return any(parameter.grad is not None for parameter in self._places)
@@ -119,7 +123,7 @@ class OneByOne(Exchange):
     """One parameter's gradient after another's, each where backward has left it."""
 
     def attach(self, model: nn.Module) -> nn.Module:
-        """There is no buffer."""
+        """Leave the model as it is: gradients are averaged where backward puts them."""
         return model
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:

@@ -28,8 +28,8 @@ class Periodic(GradientSync):
     After H, 2H ... steps, and after the last one of a run, so that a run ends with one model.
     Equivalent with H = 1 to averaging gradients, within rounding.
 
-    Each rank keeps its own momentum of SGD, which goes on from where it was, and its own running statistics of batch
-    normalisation; neither is averaged.
+    Each rank keeps its own SGD momentum, which an average does not reset, and its own running statistics of batch
+    normalisation. Neither is averaged.
     """
 
     explicit: ClassVar[bool] = False

@@ -35,17 +35,18 @@ class Synchroniser:
         self._is_attached = True
         return self.mode.attach(model)
 
-    def synchronise(self, parameters: Iterable[nn.Parameter]) -> None:
+    def synchronise(self, parameters: Iterable[nn.Parameter], *, last: bool = False) -> None:
         """After each backward: make every `.grad` the mean over all ranks.
 
-        With `sync_every`, after each update instead: average the parameters when it is time.
+        With `sync_every`, call it after each update instead: it averages the parameters when they are due, and in the
+        `last` step in any case.
         """
         if not self._is_attached:
             raise RuntimeError("call `attach(model)` before the first `synchronise`: ranks have to start equal")
         step = self._communicator.step
         if not isinstance(self.mode, Periodic):
             self.mode.synchronise(list(parameters))
-        elif self.mode.is_due(step, last=False):
+        elif self.mode.is_due(step, last):
             self.mode.move_parameters()
         self.bytes_sent = self._communicator.traffic.sent
         self._communicator.begin_step(step + 1)

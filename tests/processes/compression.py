@@ -13,11 +13,11 @@ from torch import nn
 from app.cluster.members import Cluster
 from app.cluster.wire.communicator import Communicator
 from app.settings.fields import Settings
-from app.sync import modes
 from app.sync.compressors.compressed import RESIDUAL, Compressed
 from app.sync.compressors.contract import Compressor
 from app.sync.contract import size_of
 from app.sync.exchange import Exchange
+from app.sync.modes import mode_class
 
 Vector = npt.NDArray[np.float64]
 Vectors = Callable[[int, int], Vector]  # a rank's, in a step
@@ -94,7 +94,7 @@ def _make(
     kind: type[Compressor] | None,
     around: type[Compressed],
 ) -> Exchange:
-    mode = modes.create(settings, communicator)
+    mode = mode_class(settings.sync_mode)(communicator, settings)
     assert isinstance(mode, Exchange)
     exchange = around(mode, communicator, settings)
     if kind:

@@ -100,24 +100,24 @@ def test_links_that_are_not_as_asked_end_a_benchmark(tmp_path: Path) -> None:
 
 
 def wrong_numbers(cluster: Cluster, name: str) -> list[list[int]]:
-    """Of each door: before anything came, and after."""
+    """Of each variant: before anything came, and after."""
     found = []
     communicator = Communicator(cluster)
-    for door in OPERATIONS[name].doors(communicator, Settings(), 4096):
-        door.prepare()
-        before = door.wrong()
+    for variant in OPERATIONS[name].variants(communicator, Settings(), 4096):
+        variant.prepare()
+        before = variant.wrong()
         communicator.wait_for_peers()
-        door.run()
-        found.append([before, door.wrong()])
+        variant.run()
+        found.append([before, variant.wrong()])
     return found
 
 
 @pytest.mark.parametrize("name", OPERATION_NAMES)
 def test_numbers_that_did_not_come_are_counted_as_wrong(group_of: GroupOf, name: str) -> None:
     outcomes = group_of(2).run(wrong_numbers, name)
-    for door in (0, 1):
-        assert sum(outcome[door][0] for outcome in outcomes) > 0
-        assert [outcome[door][1] for outcome in outcomes] == [0, 0]
+    for variant in (0, 1):
+        assert sum(outcome[variant][0] for outcome in outcomes) > 0
+        assert [outcome[variant][1] for outcome in outcomes] == [0, 0]
 
 
 # What the compute path's choices gain

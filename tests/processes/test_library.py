@@ -96,10 +96,10 @@ def test_ranks_that_start_differently_train_as_one_process_and_send_what_the_for
 ) -> None:
     results = group_of(3).run(loop, name, {}, to_none)
     check_equal(results, alone([0, 1, 2]))
-    learned = [each for each in Net(0).parameters() if each.requires_grad]
-    cost = cost_of(AveragingSettings(sync_mode=name), learned)
+    parameters = learned(Net(0))
+    cost = cost_of(AveragingSettings(sync_mode=name), parameters)
     for rank, (_, sent, count) in enumerate(results):
-        assert sent == pytest.approx([cost.bytes_sent(size_of(learned), rank, 3)] * STEPS)
+        assert sent == pytest.approx([cost.bytes_sent(size_of(parameters), rank, 3)] * STEPS)
         assert count == 0
 
 
@@ -118,20 +118,59 @@ def test_a_group_of_some_ranks(group_of: GroupOf, name: str) -> None:
     check_equal([each for each in results if each is not None], alone([1, 2]))
 
 
+def learned(model: nn.Module) -> list[nn.Parameter]:
+    return [each for each in model.parameters() if each.requires_grad]
+
+
 @pytest.mark.parametrize(
     "options",
     [
         {"wire_precision": "bf16"},
-        {"compression": "power_sgd", "compression_rank": 6},
-        {"compression": "random_k", "compression_ratio": 1.0},
+        {"compression": "power_sgd", "compression_rank": 1},
+        {"compression": "random_k", "compression_ratio": 0.25},
     ],
     ids=str,
 )
 def test_options_come_by_keyword(group_of: GroupOf, options: dict[str, object]) -> None:
+    """Each sends less, by its own formula."""
     plain, other = (group_of(3).run(loop, "ring_all_reduce", each, True) for each in ({}, options))
-    for one, another in zip(plain, other, strict=True):
-        for left, right in zip(one[0], another[0], strict=True):
-            torch.testing.assert_close(left, right, rtol=1e-2, atol=1e-3)
+    settings = AveragingSettings.model_validate({"sync_mode": "ring_all_reduce", **options})
+    parameters = learned(Net(0))
+    size, cost = size_of(parameters, settings.wire_precision), cost_of(settings, parameters)
+    for rank, (whole, less) in enumerate(zip(plain, other, strict=True)):
+        assert less[1] == pytest.approx([cost.bytes_sent(size, rank, 3)] * STEPS)
+        assert sum(less[1]) < sum(whole[1])
+
+
+def backwards(cluster: Cluster, name: str, zeroed: bool) -> list[torch.Tensor] | str:
+    """The gradients after two backward passes and one `synchronise`; or why there are none."""
+    mode = create(name, Communicator.over())
+    model = Net(seed=1)
+    replica = mode.attach(model)
+    replica(batch(cluster.rank, 0)).square().mean().backward()
+    if zeroed:
+        model.zero_grad()
+    try:
+        replica(batch(cluster.rank, 1)).square().mean().backward()
+    except RuntimeError as error:
+        return str(error)
+    mode.synchronise(model.parameters())
+    return [each.grad.clone() for each in learned(model) if each.grad is not None]
+
+
+@pytest.mark.parametrize("zeroed", [True, False], ids=["a step is skipped", "gradients are accumulated"])
+@pytest.mark.parametrize("name", SYNCHRONISING)
+def test_two_backward_passes_before_a_synchronisation(group_of: GroupOf, name: str, zeroed: bool) -> None:
+    """The mean of what was not zeroed; a mode that divides in backward refuses to accumulate."""
+    model = Net(seed=1)
+    for step in [1] if zeroed else [0, 1]:
+        model(torch.cat([batch(rank, step) for rank in range(3)])).square().mean().backward()
+    expected = [each.grad for each in learned(model)]
+    for found in group_of(3).run(backwards, name, zeroed):
+        if isinstance(found, str):
+            assert (name, zeroed) == ("flat_all_reduce", False), found
+        else:
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
 
 
 def drawn(cluster: Cluster) -> list[set[int]]:

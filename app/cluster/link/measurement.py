@@ -1,8 +1,8 @@
-"""Measures every rank's link before a run, in about a second: what it carries while all are busy, and its round trip.
+"""Measures every rank's link before a run, in about a second: throughput while all ranks send, and round-trip time.
 
 In each of three rounds, every rank sends to one other rank and receives from one, all at once, as the algorithms do.
-So each direction of each link carries one flow, and only the link or the host limits it. If links are shaped, each
-rank in turn then sends to all others and receives from all, which shows that its own link is the limit.
+Each direction of each link then carries one flow, limited only by the link or the host. If links are shaped, each rank
+in turn also sends to all others and receives from all, which shows that its own link is the limit.
 """
 
 from collections.abc import Sequence

@@ -3,12 +3,10 @@
 from importlib import import_module
 from types import ModuleType
 
-from app.cluster.wire.communicator import Communicator
 from app.errors import ExtensionError
 from app.extensions.files import path_of
 from app.extensions.loading import load
 from app.modes import MODES
-from app.settings.averaging import AveragingSettings
 from app.sync.contract import GradientSync
 
 
@@ -30,8 +28,3 @@ def own_mode(module: ModuleType, shown: str) -> type[GradientSync]:
     if missing := sorted(getattr(found[0], "__abstractmethods__", ())):
         raise ExtensionError(f"{shown}: {found[0].__name__} does not define {', '.join(missing)}.")
     return found[0]
-
-
-def create(settings: AveragingSettings, communicator: Communicator) -> GradientSync:
-    """Make the mode that SYNC_MODE names."""
-    return mode_class(settings.sync_mode)(communicator, settings)

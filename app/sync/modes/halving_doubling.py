@@ -28,7 +28,7 @@ class HalvingDoubling(Scheduled):
         chunks = cut(whole, inner)
 
         def held(rank: int, count: int) -> range:
-            """The chunks of the group of so many ranks that the rank is in: neighbours, so they lie end to end."""
+            """The chunks of the rank's group of `count` neighbours: one contiguous range."""
             first = rank - rank % count
             return range(chunks[first].start, chunks[first + count - 1].stop)
 

@@ -28,9 +28,9 @@ class RecursiveDoubling(Scheduled):
 
 
 def folded(world_size: int, whole: range) -> tuple[int, Round, Round]:
-    """The largest power of two in N, and the rounds before and after an exchange among so many ranks.
+    """The largest power of two p up to N, and the rounds that fold the ranks beyond p into p ranks, and unfold them.
 
-    Each rank beyond them gives its values to a partner first, and is given the result in the end.
+    Each rank beyond p sends its values to a partner first, and receives the result in the end.
     """
     inner = 1 << (world_size.bit_length() - 1)
     given = tuple(Message(rank, rank - inner, whole, adds=True) for rank in range(inner, world_size))

@@ -21,7 +21,7 @@ class Size(NamedTuple):
         return self.bytes / self.elements if self.elements else 0.0
 
 
-BytesSent = Callable[[Size, int, int], float]  # by a rank, among so many ranks
+BytesSent = Callable[[Size, int, int], float]  # of the size, the rank, and the number of ranks
 LeastSeconds = Callable[[Size, Sequence[LinkSpeed]], float]
 
 
@@ -46,7 +46,7 @@ def seconds_at_least(schedule: Schedule, bytes_of: Callable[[Message], float], l
     another, in both directions at once.
     """
     sends = [iter(part_of(schedule, rank).sends) for rank in range(len(links))]
-    arrivals: list[list[float]] = [[0.0] for _ in links]  # when a rank has received its first so many messages
+    arrivals: list[list[float]] = [[0.0] for _ in links]  # by rank: when each of its messages has arrived
     sent, received = [0.0] * len(links), [0.0] * len(links)  # when a link is free again
     for message in schedule.messages:
         sender, receiver, size = message.sender, message.receiver, bytes_of(message)

@@ -119,7 +119,7 @@ def elements_in(piece_bytes: int, element_bytes: float) -> int:
 
 
 class Send(NamedTuple):
-    """What a rank sends, as soon as it is done with so many receives."""
+    """A message that a rank sends, and the number of receives that it must have finished before."""
 
     message: Message
     number: int  # among the messages from this sender to this receiver
@@ -128,24 +128,24 @@ class Send(NamedTuple):
 
 
 class Receive(NamedTuple):
-    """What a rank receives. It is done with one receive after another: has added it, or left it in its place."""
+    """A message that a rank receives. A receive is finished once its piece is added, or lies in its place."""
 
     message: Message
     number: int
     round: int
-    after: int  # the receives that it must be done with before the values may change there
-    sent: tuple[int, ...]  # the sends, by their place in the list, that must have left before
+    after: int  # number of receives to finish before the values may change there
+    sent: tuple[int, ...]  # indices of the sends that must have left before
 
 
 class RankPart(NamedTuple):
-    """Both lists are in the order of the rounds."""
+    """One rank's sends and receives, each in the order of the rounds."""
 
     sends: list[Send]
     receives: list[Receive]
 
 
 def part_of(schedule: Schedule, rank: int) -> RankPart:
-    """What touches the same elements has to wait for what stands in an earlier round."""
+    """A message waits for those of earlier rounds that touch the same elements."""
     part, counts = RankPart([], []), Counter[tuple[int, int]]()
     for number, messages in enumerate(schedule.rounds):
         own: list[tuple[Message, int]] = []
@@ -169,10 +169,10 @@ def part_of(schedule: Schedule, rank: int) -> RankPart:
 
 
 def asked_after(receives: Sequence[Receive]) -> list[int]:
-    """How many receives a rank is done with when it asks for each; its sender waits for that.
+    """For each receive, the number of receives that are finished when the rank requests it; its sender waits for that.
 
-    What comes from two senders shares the link, so what others wait for would come later. A piece is asked for when
-    those of earlier rounds from other senders are there.
+    Messages of two senders share the link, so one that is requested too early delays one that others wait for. A piece
+    is requested when those of earlier rounds from other senders have arrived.
     """
     found: list[int] = []
     others: list[int] = []  # for each, the number of receives up to the last one before it from another sender
@@ -191,9 +191,9 @@ def asked_after(receives: Sequence[Receive]) -> list[int]:
 
 
 def sent_after(sends: Sequence[Send], receives: Sequence[Receive]) -> list[int]:
-    """How many receives a rank is done with when it may start each send.
+    """For each send, the number of receives that must be finished before it starts.
 
-    What it asks of another rank would wait behind the data that it sends to it, so it asks first.
+    A request to a rank would queue behind data sent to that rank, so the request goes first.
     """
     asked = asked_after(receives)
     last = {(each.message.sender, each.round): at for each, at in zip(receives, asked, strict=True)}
@@ -201,7 +201,7 @@ def sent_after(sends: Sequence[Send], receives: Sequence[Receive]) -> list[int]:
 
 
 def _done_with(receives: Sequence[Receive], message: Message) -> int:
-    """How many receives come before a message that may follow the last of those that touch the same elements."""
+    """Number of receives up to and including the last one that touches the same elements."""
     return next((at + 1 for at in reversed(range(len(receives))) if _touch(receives[at].message, message)), 0)
 
 

@@ -25,12 +25,12 @@ ELEMENT_BYTES = 4
 DISTINCT = 1000  # numbers that a message is made of, small enough for sums to be exact
 MEASURE_FROM = 32 << 20  # bytes; from here on the links decide and are measured along with the operation
 
-CELL_SECONDS = 1.0  # what the repetitions of an operation and size should take, through one of the two doors
+CELL_SECONDS = 1.0  # what the repetitions of an operation and size should take, through one of the two variants
 MOST_REPETITIONS, ENOUGH_REPETITIONS, LEAST_REPETITIONS = 100, 8, 3  # enough for an interval
 LONGEST_SECONDS = 5.0  # operations that would take longer on these links are left out
 
 
-class CollectiveVariant(NamedTuple):
+class Variant(NamedTuple):
     """One way to carry out an operation."""
 
     prepare: Callable[[], None]  # done before each run, and not timed
@@ -42,16 +42,14 @@ class CollectiveVariant(NamedTuple):
 class Operation:
     """An operation to time. Sizes and bus bandwidth are those of nccl-tests."""
 
-    doors: Callable[
-        [Communicator, Settings, int], tuple[CollectiveVariant, CollectiveVariant]
-    ]  # ours and the straight one, for so many bytes
+    variants: Callable[[Communicator, Settings, int], tuple[Variant, Variant]]  # ours and plain torch, by size in bytes
     bus_factor: Callable[[int], float]  # bus bandwidth divided by algorithm bandwidth, for so many ranks
     seconds_at_least: Callable[[int, Sequence[LinkSpeed]], float]
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Repetitions through one door, each as long as its slowest rank took."""
+    """Repetitions through one variant, each as long as its slowest rank took."""
 
     seconds: Sequence[float]
     wrong: int  # on all ranks
@@ -107,7 +105,7 @@ class CollectiveBench:
         self.samples = {"seconds": None, "straight_seconds": None, "ratio": None, "seconds_at_least": least}
         if least is not None and least > LONGEST_SECONDS:
             return f"left out: each would take at least {least:.0f} s on these links"
-        ours, straight = self._time(operation.doors(self._communicator, self._settings, size), size)
+        ours, straight = self._time(operation.variants(self._communicator, self._settings, size), size)
         factor = operation.bus_factor(self._communicator.world_size)
         least = operation.seconds_at_least(size, self._links) if self._links else None
         ratio = Middle.of_ratios(ours.seconds, straight.seconds)
@@ -122,17 +120,17 @@ class CollectiveBench:
         columns = [timing.columns(size, factor, least) for timing in (ours, straight)]
         return f"{len(ours.seconds):>3} {'   '.join(columns)}   {ratio}"
 
-    def _time(self, doors: Sequence[CollectiveVariant], size: int) -> list[Timing]:
-        """Time the doors in turn, so that changes of the machine's speed hit both alike; measure the links, too."""
-        wrong = [_try(door, self._communicator) for door in doors] if self._taking_part else []
-        longest = max(_once(door, self._communicator) for door in doors) if self._taking_part else 0.0
+    def _time(self, variants: Sequence[Variant], size: int) -> list[Timing]:
+        """Time the variants in turn, so that changes of the machine's speed hit both alike; measure the links, too."""
+        wrong = [_try(variant, self._communicator) for variant in variants] if self._taking_part else []
+        longest = max(_once(variant, self._communicator) for variant in variants) if self._taking_part else 0.0
         repetitions = _repetitions(self._cluster.exchange("benchmark/longest", longest)[CENTRE])
-        seconds: list[list[float]] = [[] for _ in doors]
+        seconds: list[list[float]] = [[] for _ in variants]
         links = [self.measure()] if size >= MEASURE_FROM else [self._links]
         for part in (repetitions // 2, repetitions - repetitions // 2):
             for _ in range(part if self._taking_part else 0):
-                for door, taken in zip(doors, seconds, strict=True):
-                    taken.append(_once(door, self._communicator))
+                for variant, taken in zip(variants, seconds, strict=True):
+                    taken.append(_once(variant, self._communicator))
             if size >= MEASURE_FROM:
                 links.append(self.measure())
         self._links = [LinkSpeed(*np.median(each, axis=0).tolist()) for each in zip(*links, strict=True)]
@@ -140,10 +138,10 @@ class CollectiveBench:
         everyones_wrong = self._cluster.exchange("benchmark/wrong", wrong)[: self._communicator.world_size]
         return [
             Timing(
-                [max(each) for each in zip(*(taken[door] for taken in everyones_seconds), strict=True)],
-                sum(found[door] for found in everyones_wrong),
+                [max(each) for each in zip(*(taken[variant] for taken in everyones_seconds), strict=True)],
+                sum(found[variant] for found in everyones_wrong),
             )
-            for door in range(len(doors))
+            for variant in range(len(variants))
         ]
 
 
@@ -152,17 +150,17 @@ def _repetitions(longest: float) -> int:
     return int(min(max(CELL_SECONDS / longest, enough, LEAST_REPETITIONS), MOST_REPETITIONS))
 
 
-def _try(door: CollectiveVariant, communicator: Communicator) -> int:
+def _try(variant: Variant, communicator: Communicator) -> int:
     """Run once to warm up, and check the result."""
-    _once(door, communicator)
-    return door.wrong()
+    _once(variant, communicator)
+    return variant.wrong()
 
 
-def _once(door: CollectiveVariant, communicator: Communicator) -> float:
-    door.prepare()
+def _once(variant: Variant, communicator: Communicator) -> float:
+    variant.prepare()
     communicator.wait_for_peers()
     began = time.perf_counter()
-    door.run()
+    variant.run()
     return time.perf_counter() - began
 
 
@@ -189,9 +187,7 @@ def numbers(rank: int, elements: int) -> torch.Tensor:
     return torch.arange(elements, dtype=torch.float32).remainder_(DISTINCT).add_(rank)
 
 
-def _all_reduce(
-    communicator: Communicator, settings: Settings, size: int
-) -> tuple[CollectiveVariant, CollectiveVariant]:
+def _all_reduce(communicator: Communicator, settings: Settings, size: int) -> tuple[Variant, Variant]:
     ranks, given = communicator.world_size, numbers(communicator.rank, size // ELEMENT_BYTES)
     buffer = torch.empty_like(given)
 
@@ -203,14 +199,12 @@ def _all_reduce(
         return int((buffer != expected).sum())
 
     return (
-        CollectiveVariant(prepare, lambda: communicator.all_reduce(buffer), wrong),
-        CollectiveVariant(prepare, lambda: dist.all_reduce(buffer, group=communicator.group), wrong),
+        Variant(prepare, lambda: communicator.all_reduce(buffer), wrong),
+        Variant(prepare, lambda: dist.all_reduce(buffer, group=communicator.group), wrong),
     )
 
 
-def _ring_all_reduce(
-    communicator: Communicator, settings: Settings, size: int
-) -> tuple[CollectiveVariant, CollectiveVariant]:
+def _ring_all_reduce(communicator: Communicator, settings: Settings, size: int) -> tuple[Variant, Variant]:
     """The hand-written ring; and directly, the backend's all-reduce and the division that turns the sum into a mean."""
     ranks, given = communicator.world_size, numbers(communicator.rank, size // ELEMENT_BYTES)
     ring, buffer = RingAllReduce(communicator, settings), torch.empty_like(given)
@@ -226,12 +220,10 @@ def _ring_all_reduce(
         expected = numbers(0, len(given)).add_((ranks - 1) / 2)
         return int((~torch.isclose(buffer, expected, rtol=1e-6)).sum())
 
-    return CollectiveVariant(prepare, lambda: ring.average(buffer), wrong), CollectiveVariant(prepare, average, wrong)
+    return Variant(prepare, lambda: ring.average(buffer), wrong), Variant(prepare, average, wrong)
 
 
-def _all_gather(
-    communicator: Communicator, settings: Settings, size: int
-) -> tuple[CollectiveVariant, CollectiveVariant]:
+def _all_gather(communicator: Communicator, settings: Settings, size: int) -> tuple[Variant, Variant]:
     ranks, elements = communicator.world_size, _part(communicator, size)
     given = numbers(communicator.rank, elements)
     came: list[torch.Tensor] = []
@@ -246,10 +238,10 @@ def _all_gather(
     def wrong() -> int:
         return _wrong_parts(came, ranks, elements)
 
-    return CollectiveVariant(came.clear, run, wrong), CollectiveVariant(came.clear, run_straight, wrong)
+    return Variant(came.clear, run, wrong), Variant(came.clear, run_straight, wrong)
 
 
-def _gather(communicator: Communicator, settings: Settings, size: int) -> tuple[CollectiveVariant, CollectiveVariant]:
+def _gather(communicator: Communicator, settings: Settings, size: int) -> tuple[Variant, Variant]:
     ranks, elements = communicator.world_size, _part(communicator, size)
     given, central = numbers(communicator.rank, elements), communicator.rank == CENTRE
     came: list[torch.Tensor] = []
@@ -264,10 +256,10 @@ def _gather(communicator: Communicator, settings: Settings, size: int) -> tuple[
     def wrong() -> int:
         return _wrong_parts(came, ranks if central else 0, elements)
 
-    return CollectiveVariant(came.clear, run, wrong), CollectiveVariant(came.clear, run_straight, wrong)
+    return Variant(came.clear, run, wrong), Variant(came.clear, run_straight, wrong)
 
 
-def _scatter(communicator: Communicator, settings: Settings, size: int) -> tuple[CollectiveVariant, CollectiveVariant]:
+def _scatter(communicator: Communicator, settings: Settings, size: int) -> tuple[Variant, Variant]:
     ranks, elements = communicator.world_size, _part(communicator, size)
     central = communicator.rank == CENTRE
     parts = [numbers(rank, elements) for rank in range(ranks)] if central else []
@@ -280,14 +272,12 @@ def _scatter(communicator: Communicator, settings: Settings, size: int) -> tuple
         dist.scatter(came, parts if central else None, src=CENTRE, group=communicator.group)
 
     return (
-        CollectiveVariant(lambda: _clear(came), lambda: communicator.scatter(came, parts), wrong),
-        CollectiveVariant(lambda: _clear(came), run_straight, wrong),
+        Variant(lambda: _clear(came), lambda: communicator.scatter(came, parts), wrong),
+        Variant(lambda: _clear(came), run_straight, wrong),
     )
 
 
-def _send_receive(
-    communicator: Communicator, settings: Settings, size: int
-) -> tuple[CollectiveVariant, CollectiveVariant]:
+def _send_receive(communicator: Communicator, settings: Settings, size: int) -> tuple[Variant, Variant]:
     """Every rank to the next one, all at once."""
     rank, ranks = communicator.rank, communicator.world_size
     to, source = (rank + 1) % ranks, (rank - 1) % ranks
@@ -309,9 +299,7 @@ def _send_receive(
     def wrong() -> int:
         return int((came != numbers(source, len(came))).sum())
 
-    return CollectiveVariant(lambda: _clear(came), run, wrong), CollectiveVariant(
-        lambda: _clear(came), run_straight, wrong
-    )
+    return Variant(lambda: _clear(came), run, wrong), Variant(lambda: _clear(came), run_straight, wrong)
 
 
 def _part(communicator: Communicator, size: int) -> int:

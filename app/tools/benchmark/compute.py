@@ -31,7 +31,7 @@ HUGE_PAGES = "glibc.malloc.hugetlb=1"
 
 
 @dataclass(frozen=True)
-class Variant:
+class StepVariant:
     """The step with one thing done otherwise."""
 
     name: str
@@ -40,25 +40,25 @@ class Variant:
     change: Change = Change.NONE
 
 
-def variants(layout: MemoryFormat) -> list[Variant]:
+def variants(layout: MemoryFormat) -> list[StepVariant]:
     """All, ours first."""
     kept = os.environ.get("GLIBC_TUNABLES", "")
-    products = Variant("weight gradients as products", taken=True, change=Change.NO_PRODUCTS)
+    products = StepVariant("weight gradients as products", taken=True, change=Change.NO_PRODUCTS)
     others = [
-        Variant("memory kept", taken=True, environment={"GLIBC_TUNABLES": ""}),
-        Variant("fused SGD against foreach", taken=True, change=Change.FOREACH_SGD),
-        Variant("fused SGD against a loop", taken=True, change=Change.LOOP_SGD),
-        Variant("threads by quota against 4", taken=True, environment={"THREADS_PER_RANK": "4"}),
+        StepVariant("memory kept", taken=True, environment={"GLIBC_TUNABLES": ""}),
+        StepVariant("fused SGD against foreach", taken=True, change=Change.FOREACH_SGD),
+        StepVariant("fused SGD against a loop", taken=True, change=Change.LOOP_SGD),
+        StepVariant("threads by quota against 4", taken=True, environment={"THREADS_PER_RANK": "4"}),
         *(
-            Variant(f"layout {layout} against {each}", taken=True, environment={"MEMORY_FORMAT": each})
+            StepVariant(f"layout {layout} against {each}", taken=True, environment={"MEMORY_FORMAT": each})
             for each in ("mixed", "contiguous", "channels_last")
             if each != layout
         ),
         *([products] if layout == "mixed" else []),
-        Variant("huge pages", environment={"GLIBC_TUNABLES": f"{kept}:{HUGE_PAGES}".strip(":")}),
-        Variant("denormals as zero", change=Change.FLUSH_DENORMALS),
+        StepVariant("huge pages", environment={"GLIBC_TUNABLES": f"{kept}:{HUGE_PAGES}".strip(":")}),
+        StepVariant("denormals as zero", change=Change.FLUSH_DENORMALS),
     ]
-    return [Variant(OURS), *others]
+    return [StepVariant(OURS), *others]
 
 
 @dataclass
@@ -97,7 +97,7 @@ def _images(settings: Settings) -> int:
 
 @contextmanager
 def _children(
-    settings: Settings, layout: MemoryFormat, tried: Sequence[Variant], folder: Path, clean_ups: CleanUps
+    settings: Settings, layout: MemoryFormat, tried: Sequence[StepVariant], folder: Path, clean_ups: CleanUps
 ) -> Iterator[dict[str, Child]]:
     children: dict[str, Child] = {}
     machine = cpus.look()
@@ -132,7 +132,7 @@ def _take_turn(child: Child, steps: int) -> tuple[float, float]:
     return (child.cpu_seconds() - used) / steps, seconds / steps
 
 
-def _gain(variant: Variant, samples: dict[str, VariantSamples]) -> dict[str, Any]:
+def _gain(variant: StepVariant, samples: dict[str, VariantSamples]) -> dict[str, Any]:
     """With the choice / without it, of both kinds of seconds."""
     if variant.name == OURS:
         return {"taken": None}
