@@ -28,7 +28,7 @@ STEPS, RATE = 3, 0.1
 
 
 class Net(nn.Module):
-    """Tied weights, a frozen layer, a buffer of whole numbers."""
+    """Tied weights that lie transposed in memory, a frozen layer, a buffer of whole numbers."""
 
     count: torch.Tensor
 
@@ -36,7 +36,7 @@ class Net(nn.Module):
         super().__init__()
         torch.manual_seed(seed)
         self.first, self.second, self.frozen = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
-        self.second.weight = self.first.weight
+        self.first.weight = self.second.weight = nn.Parameter(torch.randn(6, 6).t())
         self.frozen.requires_grad_(requires_grad=False)
         self.register_buffer("count", torch.tensor(seed))
 
@@ -171,6 +171,24 @@ def test_two_backward_passes_before_a_synchronisation(group_of: GroupOf, name: s
             assert (name, zeroed) == ("flat_all_reduce", False), found
         else:
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def unattached(cluster: Cluster, name: str) -> list[torch.Tensor]:
+    """The gradients of a second step, whose places are those of the first."""
+    mode, model = from_settings(AveragingSettings(sync_mode=name), Communicator(cluster)), Net(seed=1)
+    for step in range(2):
+        model.zero_grad(set_to_none=False)
+        model(batch(cluster.rank, step)).square().mean().backward()
+        mode.synchronise(list(model.parameters()))
+    return [each.grad.clone() for each in learned(model) if each.grad is not None]
+
+
+@pytest.mark.parametrize("name", [name for name in SYNCHRONISING if name not in ("ddp", "bucketed_all_reduce")])
+def test_a_mode_that_is_not_attached_averages_all_the_same(group_of: GroupOf, name: str) -> None:
+    model = Net(seed=1)
+    model(torch.cat([batch(rank, 1) for rank in range(3)])).square().mean().backward()
+    for found in group_of(3).run(unattached, name):
+        torch.testing.assert_close(found, [each.grad for each in learned(model)], rtol=1e-4, atol=1e-6)
 
 
 def drawn(cluster: Cluster) -> list[set[int]]:
