@@ -104,7 +104,8 @@ def _other_settings(manifest: Manifest, settings: Settings) -> Iterator[str]:
     before, now = (_compared(each) for each in (environment.of(given), settings))
     for name in sorted(before):
         if before[name] != now[name]:
-            yield f"{name.upper()}={before[name]} there, {now[name]} here"
+            there, here = ("unset" if each[name] is None else each[name] for each in (before, now))
+            yield f"{name.upper()}={there} there, {here} here"
     # In `prepare`, WORKERS is unset under `--scale` alone; rank 0 has always counted.
     asked = settings.workers + 1 if "workers" in settings.model_fields_set else None
     world_size = settings.world_size or settings.ranks_started or asked

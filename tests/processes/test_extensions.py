@@ -47,7 +47,7 @@ def test_a_run_goes_on_with_the_same_files_alone(tmp_path: Path) -> None:
     (attempt,) = (tmp_path / "results/own/attempts.jsonl").read_text().splitlines()
     assert (json.loads(attempt)["exit_code"], json.loads(attempt)["comes_again"]) == (1, True)
     assert newest_commit(tmp_path / "results/own") == 2
-    changed = {**settings, "RESUME": "own", "LINK_CHECK": "off", "MEMORY_FORMAT": "contiguous"}
+    changed = {**settings, "RESUME": "own", "LINK_CHECK": "off"}
     code, output = wait(start("prepare", tmp_path, **changed))
     assert code == 0, output
     put(tmp_path)
