@@ -57,7 +57,6 @@ class Gloo(Backend):
         """It needs nothing."""
 
     def connect(self, store: dist.Store, rank: int, world_size: int, peer_timeout: float, interface: str) -> None:
-        """Connect through the store."""
         os.environ["GLOO_SOCKET_IFNAME"] = interface  # the only place where Gloo looks for it
         limit = timedelta(seconds=peer_timeout)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=limit)
@@ -76,7 +75,7 @@ class Gloo(Backend):
 
 
 class Mpi(Backend):
-    """OpenMPI, over TCP. It has no limits of time: the roll call alone ends a wait for a silent rank."""
+    """OpenMPI, over TCP. It has no limits of time: the failure detector alone ends a wait for a silent rank."""
 
     name = "mpi"
     bytes_in_order = 1 << 15  # sent without a request: half of OpenMPI's limit for TCP

@@ -41,7 +41,7 @@ class Identity:
     is_over: Callable[[], bool] = never  # whether there is nothing to join any more
 
     def title_of_seat(self, rank: int) -> str:
-        """A rank's name in messages, before it has handed in its card."""
+        """A rank's name in messages, before it has registered."""
         where = self.nodes[rank] if self.nodes else self.seats[rank]
         return f"rank {rank}" if where == str(rank) else f"rank {rank} ({where})"
 

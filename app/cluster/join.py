@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import torch.distributed as dist
 
-from app.cluster import roll_call
+from app.cluster import failure_detector
 from app.cluster.backends import BACKENDS
-from app.cluster.card import Card, RankTable, check_agreement, seat
 from app.cluster.compose import not_running, where_to_read
+from app.cluster.failure_detector import FailureDetector
 from app.cluster.identity import LOOPBACK, Identity, missing_error
 from app.cluster.members import Cluster, Member
+from app.cluster.registrant import Registrant
 from app.cluster.registrar import Registrar
-from app.cluster.registration import Registration
+from app.cluster.registration import RankTable, Registration, check_agreement, members_of
 from app.cluster.rendezvous import Rendezvous, Values, within
-from app.cluster.roll_call import RollCall
 from app.cluster.sharing import who_is_who
 from app.errors import JoinError, LockstepError
 from app.machine.interrupt import CleanUps, ask_on_signal, end_now
@@ -35,20 +35,20 @@ FAREWELL_SECONDS = 10.0  # after a refusal, for those who have not come yet
 def join(settings: Settings, identity: Identity, say: Say, clean_ups: CleanUps, attempt: int = 0) -> Cluster:
     """Form the group by the identity's deadline. Rank 0 prints the table of members, and tells the attempt's number.
 
-    The clean-ups are made if the roll call has to end the process, because the training does not notice a loss.
+    The clean-ups are made if the failure detector has to end the process, because the training does not notice a loss.
     """
     BACKENDS[settings.backend].check()
     try:
-        datagrams = roll_call.listen(identity.address)
+        datagrams = failure_detector.listen(identity.address)
     except OSError as error:
         raise JoinError(
             f"{title_of(identity)}: cannot listen at {identity.address}: {error.strerror}. "
             "Was the container disconnected from its network? Start the cluster again."
         ) from None
-    card = Card.of(settings, identity, datagrams.getsockname()[1])
+    registration = Registration.of(settings, identity, datagrams.getsockname()[1])
     values: Values | None = None
     if identity.rank != 0:
-        values = registration = Registration(
+        values = registrant = Registrant(
             title_of(identity),
             identity.master,
             settings.master_port,
@@ -56,14 +56,14 @@ def join(settings: Settings, identity: Identity, say: Say, clean_ups: CleanUps, 
             identity.deadline,
             identity.is_over,
         )
-        table = registration.hand_in(identity.seat, card, identity.deadline)
+        table = registrant.register(identity.seat, registration, identity.deadline)
         if identity.rank >= len(table.members):
             raise JoinError(f"{title_of(identity)}: rank 0's table has no place for it. Start all ranks again.")
     elif len(identity.seats) == 1:
-        table = _assign(settings, [card], attempt)
+        table = _assign(settings, [registration], attempt)
     else:
         values = registrar = _open(settings, identity, say)
-        table = _seat_all(registrar, settings, identity, card, attempt, say)
+        table = _seat_all(registrar, settings, identity, registration, attempt, say)
     if identity.rank == 0:
         say(who_is_who(table.members))
     return _form(settings, identity, table, datagrams, values, clean_ups)
@@ -77,16 +77,16 @@ def _form(
     values: Values | None,
     clean_ups: CleanUps,
 ) -> Cluster:
-    """Connect with all other ranks: by the backend for the training, and by datagrams for the roll call."""
+    """Connect with all other ranks: by the backend for the training, and by datagrams for the failure detector."""
     rank, members = identity.rank, table.members
     addresses = [(member.address, member.port) for member in members]
-    calls = RollCall(datagrams, rank, addresses, table.password, settings.peer_timeout)
+    detector = FailureDetector(datagrams, rank, addresses, table.password, settings.peer_timeout)
     store = Rendezvous(values, table.attempt) if values else dist.HashStore()
     backend = BACKENDS[settings.backend]
-    cluster = Cluster(rank, members, calls, settings.peer_timeout, store, backend, table.attempt)
-    calls.start(lambda loss: end_now(str(cluster.failure(loss)), clean_ups))
-    ask_on_signal(lambda: str(cluster.failure(calls.loss)) if calls.loss else None)
-    clean_ups.insert(0, lambda: calls.give_up("it was told to stop"))
+    cluster = Cluster(rank, members, detector, settings.peer_timeout, store, backend, table.attempt)
+    detector.start(lambda loss: end_now(str(cluster.failure(loss)), clean_ups))
+    ask_on_signal(lambda: str(cluster.failure(detector.loss)) if detector.loss else None)
+    clean_ups.insert(0, lambda: detector.give_up("it was told to stop"))
     deadline = max(identity.deadline, time.monotonic() + CONNECTING_SECONDS)
     try:
         within(
@@ -94,15 +94,15 @@ def _form(
             lambda: backend.connect(store, rank, len(members), settings.peer_timeout, cluster.me.interface),
         )
     except (RuntimeError, OSError) as error:
-        away = _named(members, calls.find_lost().lost or range(len(members)), rank)
-        calls.give_up("it could not connect to all others")
+        away = _named(members, detector.find_lost().lost or range(len(members)), rank)
+        detector.give_up("it could not connect to all others")
         raise JoinError(
             f"{members[rank].title}: all ranks joined, but this one could not connect to all others "
             f"({away}): {str(error).splitlines()[0]}\n"
             "Every rank must reach every other on any port above 1023. Look for a rank that has ended, or a firewall."
         ) from None
-    if unheard := calls.unheard(deadline):
-        calls.give_up("it does not hear all others")
+    if unheard := detector.unheard(deadline):
+        detector.give_up("it does not hear all others")
         raise JoinError(
             f"{members[rank].title}: all ranks joined, but no datagram (UDP) has come from "
             f"{_named(members, unheard, rank)}. "
@@ -127,12 +127,13 @@ def _open(settings: Settings, identity: Identity, say: Say) -> Registrar:
 
 
 def _seat_all(
-    registrar: Registrar, settings: Settings, identity: Identity, card: Card, attempt: int, say: Say
+    registrar: Registrar, settings: Settings, identity: Identity, registration: Registration, attempt: int, say: Say
 ) -> RankTable:
     """Rank 0: wait until all ranks have joined, check that all want the same run, tell them who is who."""
     try:
         _await_others(registrar, settings, identity, attempt, say)
-        table = _assign(settings, [card, *(registrar.cards[seat] for seat in identity.seats[1:])], attempt)
+        others = [registrar.registrations[seat] for seat in identity.seats[1:]]
+        table = _assign(settings, [registration, *others], attempt)
     except LockstepError as error:
         registrar.answer({"refused": str(error)})
         registrar.await_everyone(min(FAREWELL_SECONDS, identity.deadline - time.monotonic()))
@@ -142,15 +143,15 @@ def _seat_all(
     return table
 
 
-def _assign(settings: Settings, cards: Sequence[Card], attempt: int) -> RankTable:
-    settings.check_ranks(len(cards))
-    check_agreement(cards)
-    return RankTable(seat(cards), secrets.token_hex(16), attempt)
+def _assign(settings: Settings, registrations: Sequence[Registration], attempt: int) -> RankTable:
+    settings.check_ranks(len(registrations))
+    check_agreement(registrations)
+    return RankTable(members_of(registrations), secrets.token_hex(16), attempt)
 
 
 def _await_others(registrar: Registrar, settings: Settings, identity: Identity, attempt: int, say: Say) -> None:
     stopped = set(identity.absent)
-    while missing := registrar.await_cards(min(identity.deadline, time.monotonic() + REMINDER_SECONDS)):
+    while missing := registrar.await_registrations(min(identity.deadline, time.monotonic() + REMINDER_SECONDS)):
         _check_nobody_left(registrar, identity)
         # Docker restarts a container within a second. In later attempts it takes longer, the more often it failed.
         stopped_now = not_running(missing) if attempt == 0 else set()
@@ -172,10 +173,10 @@ def _await_others(registrar: Registrar, settings: Settings, identity: Identity, 
 
 def _check_nobody_left(registrar: Registrar, identity: Identity) -> None:
     if registrar.left:
-        names = {identity.seats.index(seat): registrar.cards[seat].name for seat in registrar.left}
+        names = {identity.seats.index(seat): registrar.registrations[seat].name for seat in registrar.left}
         everyone = ", ".join(f"rank {rank} ({name})" for rank, name in sorted(names.items()))
         raise JoinError(
-            f"{everyone} left during the join, after handing in a card. "
+            f"{everyone} left during the join, after registering. "
             f"The last lines of its output say why{where_to_read(names[min(names)])}"
         )
 

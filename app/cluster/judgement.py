@@ -1,9 +1,9 @@
-"""Who is lost, judged from what the other ranks have told, and when. It reads no clock and sends nothing."""
+"""Which ranks are lost, judged by the heartbeats received and their times. It reads no clock and sends nothing."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from app.cluster.words import LONGEST_REASON, Heartbeat
+from app.cluster.heartbeat import LONGEST_REASON, Heartbeat
 
 ANSWER_SECONDS = 5.0  # that ranks have to answer a call
 FRESH_SECONDS = 2.5  # at the end of a call, a rank that was heard so recently is not lost
@@ -22,7 +22,7 @@ class LossVerdict:
 @dataclass
 class _Other:
     heard_at: float
-    word: Heartbeat
+    heartbeat: Heartbeat
     known: bool = False
     answered: bool = False  # the present call
 
@@ -69,24 +69,23 @@ class Judgement:
     @property
     def present(self) -> list[int]:
         """Ranks that still take part."""
-        return [rank for rank, other in self._others.items() if not other.word.done]
+        return [rank for rank, other in self._others.items() if not other.heartbeat.done]
 
     def standstill(self, now: float) -> float:
         """The seconds for which this rank stood still not long ago."""
         return self._standstill if now - self._stood_until < self._peer_timeout + 2 * ANSWER_SECONDS else 0.0
 
-    def hear(self, word: Heartbeat, now: float) -> None:
-        """Another rank's word has arrived."""
-        if (other := self._others.get(word.rank)) is None:
+    def hear(self, heartbeat: Heartbeat, now: float) -> None:
+        if (other := self._others.get(heartbeat.rank)) is None:
             return
         other.heard_at, other.known = now, True
-        if self._call and word.answer == self._call.number:
+        if self._call and heartbeat.answer == self._call.number:
             other.answered = True
-        if not (other.word.ending or other.word.done):  # its last words; older ones may come later
-            other.word = word
-        lost = tuple(rank for rank in word.lost if rank == self._rank or rank in self._others)
+        if not (other.heartbeat.ending or other.heartbeat.done):  # its last heartbeat; older ones may arrive later
+            other.heartbeat = heartbeat
+        lost = tuple(rank for rank in heartbeat.lost if rank == self._rank or rank in self._others)
         if lost and self.verdict is None:
-            self.verdict = LossVerdict(lost, word.reason, word.comes_again)
+            self.verdict = LossVerdict(lost, heartbeat.reason, heartbeat.comes_again)
 
     def stand_still(self, seconds: float, now: float) -> None:
         """This rank did not run until now. It cannot blame others for what it did not hear meanwhile."""
@@ -112,7 +111,7 @@ class Judgement:
         if self._call is None:
             return
         unaccounted = [
-            rank for rank in self.present if not (self._others[rank].answered or self._others[rank].word.ending)
+            rank for rank in self.present if not (self._others[rank].answered or self._others[rank].heartbeat.ending)
         ]
         gone = [rank for rank in self.present if now - self._others[rank].heard_at > FRESH_SECONDS]
         over = now - self._call.since >= ANSWER_SECONDS and set(unaccounted) <= set(gone)
@@ -126,15 +125,15 @@ class Judgement:
             self.verdict = LossVerdict(tuple(sorted(stalled)), f"it did not run for {seconds:.0f} s")
         elif lost:
             # What will happen again explains the others' ends.
-            said = sorted((self._others[rank].word for rank in lost), key=lambda word: not word.comes_again)
-            why = [f"it ended: {word.ending}"[:LONGEST_REASON] for word in said if word.ending]
-            self.verdict = LossVerdict(tuple(lost), why[0] if why else "", any(word.comes_again for word in said))
+            last = sorted((self._others[rank].heartbeat for rank in lost), key=lambda each: not each.comes_again)
+            why = [f"it ended: {each.ending}"[:LONGEST_REASON] for each in last if each.ending]
+            self.verdict = LossVerdict(tuple(lost), why[0] if why else "", any(each.comes_again for each in last))
         elif call and call.must_end_in_a_verdict:
             self.verdict = LossVerdict(())
 
     def _stalled(self, now: float) -> dict[int, float]:
         """Ranks, this one included, that stood still for so long that the others gave up waiting, by seconds."""
-        everyones = {rank: other.word.standstill for rank, other in self._others.items()}
+        everyones = {rank: other.heartbeat.standstill for rank, other in self._others.items()}
         everyones[self._rank] = self.standstill(now)
         least = self._peer_timeout * STANDSTILL_PART
         return {rank: seconds for rank, seconds in everyones.items() if seconds >= least}
@@ -144,7 +143,7 @@ class Judgement:
         return [rank for rank in self.present if now - self._others[rank].heard_at > patience]
 
     def _ending(self) -> list[int]:
-        return [rank for rank, other in self._others.items() if other.word.ending]
+        return [rank for rank, other in self._others.items() if other.heartbeat.ending]
 
     def _begin_call(self, since: float, must_end_in_a_verdict: bool) -> None:
         self._calls += 1

@@ -5,7 +5,7 @@ import socket
 import time
 from typing import Any
 
-LONGEST_REQUEST = 1 << 18  # bytes: a card has about two thousand, Gloo's addresses a hundred for each rank
+LONGEST_REQUEST = 1 << 18  # bytes: a registration has about two thousand, Gloo's addresses a hundred for each rank
 LONGEST_ANSWER = 1 << 24  # the table of all ranks
 CHUNK = 1 << 16
 
@@ -15,7 +15,6 @@ class NoSuchMessageError(ValueError):
 
 
 def pack(message: dict[str, Any]) -> bytes:
-    """A message as it travels."""
     return json.dumps(message).encode() + b"\n"
 
 
@@ -38,7 +37,6 @@ class LineConnection:
         self._arrived = bytearray()
 
     def send(self, message: dict[str, Any], deadline: float) -> None:
-        """Hand a message to the kernel."""
         self._limit(deadline)
         self._connection.sendall(pack(message))
 

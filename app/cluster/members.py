@@ -10,8 +10,8 @@ import torch.distributed as dist
 
 from app.cluster.backends import Backend
 from app.cluster.compose import where_to_read
+from app.cluster.failure_detector import FailureDetector
 from app.cluster.judgement import LossVerdict
-from app.cluster.roll_call import RollCall
 from app.errors import LockstepError, PeerLostError
 from app.machine import interfaces
 from app.machine.cpus import Machine
@@ -25,14 +25,13 @@ class Member:
     rank: int
     name: str
     address: str
-    port: int  # where its roll call listens
+    port: int  # where its failure detector listens
     interface: str  # the network interface that has this address
     threads: int
     machine: Machine
 
     @property
     def title(self) -> str:
-        """This rank's name in messages."""
         return f"rank {self.rank} ({self.name}, {self.address})"
 
 
@@ -42,7 +41,7 @@ class Cluster:
 
     rank: int
     members: tuple[Member, ...]
-    roll_call: RollCall
+    detector: FailureDetector
     peer_timeout: float
     store: dist.Store  # PyTorch asks it for each further group, and does not keep it alive
     backend: Backend
@@ -54,7 +53,6 @@ class Cluster:
 
     @property
     def world_size(self) -> int:
-        """Number of ranks."""
         return len(self.members)
 
     @property
@@ -70,7 +68,6 @@ class Cluster:
 
     @property
     def me(self) -> Member:
-        """This rank."""
         return self.members[self.rank]
 
     def exchange[Value](self, subject: str, value: Value) -> list[Value]:
@@ -89,17 +86,17 @@ class Cluster:
             yield
             with self.watching("barrier", lambda: "at the end of the run"):
                 dist.barrier()
-            self.roll_call.leave()
+            self.detector.leave()
             self.backend.leave()
         except BaseException as error:
             ignore_further_signals()
             reason = [str(error).partition("\n")[0], *getattr(error, "__notes__", [])]
-            self.roll_call.give_up("\n".join(reason), comes_again=getattr(error, "comes_again", False))
+            self.detector.give_up("\n".join(reason), comes_again=getattr(error, "comes_again", False))
             raise
 
     def insist_on_all(self) -> None:
-        """Raise an error if the roll call has found that a rank was lost."""
-        if verdict := self.roll_call.loss:
+        """Raise an error if the failure detector has found that a rank was lost."""
+        if verdict := self.detector.loss:
             raise self.failure(verdict)
 
     @contextmanager
@@ -112,12 +109,12 @@ class Cluster:
             if not self.backend.is_failure(error):
                 raise
             cause = str(error).splitlines()[0].rpartition("RuntimeError: ")[2]  # without those that only pass it on
-            raise self.failure(self.roll_call.find_lost(), f" {cause}") from error
+            raise self.failure(self.detector.find_lost(), f" {cause}") from error
         finally:
             self._under_way.pop()
 
     def failure(self, verdict: LossVerdict, cause: str = "") -> LockstepError:
-        """The error with which this rank ends, given the roll call's verdict; any thread may ask."""
+        """The error with which this rank ends, given the failure detector's verdict; any thread may ask."""
         during = "".join(f" during {under_way()}" for under_way in self._under_way[-1:])
         if self.me.interface not in interfaces.names():
             return interfaces.cut_off(self.rank, self.me.interface)

@@ -1,4 +1,4 @@
-"""Rank 0's side of the join: it collects the ranks' cards, answers all at once, and keeps Gloo's addresses."""
+"""Rank 0's side of the join: it collects the ranks' registrations, answers all at once, and keeps Gloo's addresses."""
 
 import asyncio
 import base64
@@ -12,20 +12,20 @@ from contextlib import suppress
 from typing import Any
 
 from app.cluster import compose
-from app.cluster.card import Card
 from app.cluster.lines import LONGEST_REQUEST, NoSuchMessageError, pack, unpack
+from app.cluster.registration import Registration
 from app.machine.say import Say
 
-HELLO_SECONDS = 20.0  # from the connection to a whole card
+HELLO_SECONDS = 20.0  # from the connection to a whole registration
 STRANGERS_NAMED = 5
-SPARE_CONNECTIONS = 64  # that one address may have open, besides those that have handed in a card
+SPARE_CONNECTIONS = 64  # that one address may have open, besides those that have registered
 
 
 class Registrar:
     """A thread that serves the join's port.
 
-    Whoever sends anything else than a card of an expected rank is turned away, however slowly it does so, and holds
-    nobody up: every connection has its own coroutine, its own limit of time and its own limit of memory.
+    Whoever sends anything else than the registration of an expected rank is turned away, however slowly it does so, and
+    holds nobody up: every connection has its own coroutine, its own limit of time and its own limit of memory.
     """
 
     def __init__(self, address: str, port: int, seats: Sequence[str], say: Say) -> None:
@@ -33,20 +33,20 @@ class Registrar:
         listening = socket.create_server((address, port), backlog=128)
         self.port = int(listening.getsockname()[1])
         self._seats, self._say = seats, say
-        self.cards: dict[str, Card] = {}
+        self.registrations: dict[str, Registration] = {}
         self.left: list[str] = []  # seats whose process has gone again
         self._answer: bytes | None = None
         self._connections: dict[str, asyncio.StreamWriter] = {}
         self._strangers: list[str] = []
-        self._without_card: defaultdict[str, list[asyncio.StreamWriter]] = defaultdict(list)  # by address, oldest first
+        self._unregistered: defaultdict[str, list[asyncio.StreamWriter]] = defaultdict(list)  # by address, oldest first
         self._values: dict[str, asyncio.Future[str]] = {}
         self._loop = asyncio.new_event_loop()
         self._news = asyncio.Event()
         threading.Thread(target=self._loop.run_forever, name="registrar", daemon=True).start()
         self._server = self._call(asyncio.start_server(self._serve, sock=listening, limit=LONGEST_REQUEST)).result()
 
-    def await_cards(self, deadline: float) -> list[str]:
-        """Wait until all have handed in their cards, or one of them has gone; the seats that are still missing."""
+    def await_registrations(self, deadline: float) -> list[str]:
+        """Wait until all have registered, or one of them has gone; the seats that are still missing."""
         return self._await(lambda: bool(self.left), deadline)
 
     def await_everyone(self, seconds: float) -> None:
@@ -57,15 +57,15 @@ class Registrar:
         async def wait() -> None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(deadline - time.monotonic()):
-                    while len(self.cards) < len(self._seats) and not is_enough():
+                    while len(self.registrations) < len(self._seats) and not is_enough():
                         self._news.clear()
                         await self._news.wait()
 
         self._call(wait()).result()
-        return [seat for seat in self._seats if seat not in self.cards]
+        return [seat for seat in self._seats if seat not in self.registrations]
 
     def answer(self, message: dict[str, Any]) -> None:
-        """Send all who have handed in a card their answer; who comes later gets it at once."""
+        """Send all who have registered their answer; who comes later gets it at once."""
 
         async def send() -> None:
             self._answer = pack(message)
@@ -104,10 +104,10 @@ class Registrar:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         address, *_ = writer.get_extra_info("peername") or [""]  # nothing of one that has gone already
-        without_card = self._without_card[address]
-        without_card.append(writer)
-        if len(without_card) > SPARE_CONNECTIONS:
-            without_card.pop(0).transport.abort()  # the newest may be a rank, which hands in its card at once
+        unregistered = self._unregistered[address]
+        unregistered.append(writer)
+        if len(unregistered) > SPARE_CONNECTIONS:
+            unregistered.pop(0).transport.abort()  # the newest may be a rank, which registers at once
         try:
             await self._attend_to(address, reader, writer)
         except (OSError, NoSuchMessageError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -118,16 +118,16 @@ class Registrar:
 
     def _forget(self, address: str, writer: asyncio.StreamWriter) -> None:
         """It does not count any more among those that may have to go."""
-        if writer in (without_card := self._without_card[address]):
-            without_card.remove(writer)
+        if writer in (unregistered := self._unregistered[address]):
+            unregistered.remove(writer)
 
     async def _attend_to(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(HELLO_SECONDS):
                 hello = unpack(await reader.readuntil(b"\n"))
-            seat, card = str(hello.get("seat")), Card.read(hello.get("card"))
-            if card.address != address:
-                raise NoSuchMessageError("a card with another's address")
+            seat, registration = str(hello.get("seat")), Registration.read(hello.get("registration"))
+            if registration.address != address:
+                raise NoSuchMessageError("a registration with another's address")
         except (ValueError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             self._name_stranger(address)
             return
@@ -136,7 +136,7 @@ class Registrar:
             await writer.drain()
             return
         self._forget(address, writer)
-        self.cards[seat], self._connections[seat] = card, writer
+        self.registrations[seat], self._connections[seat] = registration, writer
         self._news.set()
         if self._answer:
             writer.write(self._answer)
@@ -176,7 +176,7 @@ class Registrar:
         """Say that somebody knocks who is no rank; an ill-meaning one may do so a million times."""
         if address not in self._strangers and len(self._strangers) < STRANGERS_NAMED:
             self._strangers.append(address)
-            self._say(f"turned away a connection from {address} during the join: it handed in no card of a rank")
+            self._say(f"turned away a connection from {address} during the join: it sent no registration of a rank")
 
     def _keep(self, key: str, value: str) -> None:
         if not (place := self._value(key)).done():

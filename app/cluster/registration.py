@@ -1,95 +1,130 @@
-"""The other ranks' side of the join: their connection to rank 0."""
+"""The registration of each rank at the join, the table that it gets, and the settings that all must share."""
 
-import base64
-import socket
-import time
-from collections.abc import Callable
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from ipaddress import IPv4Address
+from typing import Annotated, Any, Self
 
-from app.cluster.card import Card, RankTable, read_table
-from app.cluster.identity import OVER, address_of, never
-from app.cluster.lines import LineConnection, NoSuchMessageError
-from app.errors import JoinError, SettingError
+from pydantic import Field, TypeAdapter, ValidationError
 
-KNOCK_SECONDS = 5.0  # for one attempt to connect
-PAUSE_SECONDS = 0.1  # before the next one
-COURTESY_SECONDS = 5.0  # rank 0 has begun later, and knows better who is missing when the time is over
+from app.cluster.identity import Identity, interface_of
+from app.cluster.lines import NoSuchMessageError
+from app.cluster.members import Member
+from app.errors import SettingError
+from app.machine.cpus import Machine, look, threads
+from app.machine.say import shown
+from app.settings.averaging import MOST_RANKS
+from app.settings.fields import IDENTITY, MOST_THREADS, Settings
+
+Value = bool | int | Annotated[float, Field(allow_inf_nan=False)] | str | None
+Port = Annotated[int, Field(ge=1, le=65_535)]
 
 
+@dataclass(frozen=True)
 class Registration:
-    """One rank's connection to rank 0. Nothing that rank 0 does, or ceases to do, lengthens a wait beyond its limit."""
+    """One rank's details; they go to rank 0 as JSON."""
 
-    def __init__(
-        self,
-        title: str,
-        master: str,
-        port: int,
-        join_timeout: float,
-        deadline: float,
-        is_over: Callable[[], bool] = never,
-    ) -> None:
-        """Knock until rank 0 opens; `title` is this rank's name in messages, `master` rank 0's name or address."""
-        self._title, self._limit = title, f"JOIN_TIMEOUT={join_timeout:g} s"
-        self._where = f"{master}:{port}"
-        while True:
-            left = deadline - time.monotonic()
-            try:
-                # Looked up anew each time: rank 0 may be started again meanwhile, and get another address.
-                self._where = f"{(address := address_of(master))}:{port}"
-                connection = socket.create_connection((address, port), max(0.01, min(KNOCK_SECONDS, left)))
-                break
-            except OSError as error:
-                if is_over():
-                    raise JoinError(OVER) from None
-                if time.monotonic() + PAUSE_SECONDS > deadline:
-                    raise JoinError(
-                        f"{title}: rank 0 did not answer at {self._where} within {self._limit} ({error}). "
-                        "See what rank 0 printed."
-                    ) from None
-            time.sleep(PAUSE_SECONDS)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._connection, self._lines = connection, LineConnection(connection)
+    name: Annotated[str, Field(max_length=255)]
+    address: Annotated[str, Field(max_length=15)]
+    port: Port  # where its failure detector listens
+    interface: Annotated[str, Field(max_length=64)]
+    machine: Machine
+    threads: Annotated[int | None, Field(ge=1, le=MOST_THREADS)]  # None: as many as its share of the CPUs allows
+    world_size: Annotated[int | None, Field(ge=1, le=MOST_RANKS)]  # None: however many join
+    settings: dict[str, Value]  # those that all ranks must share
 
-    def hand_in(self, seat: str, card: Card, deadline: float) -> RankTable:
-        """Hand in this rank's card and wait for the table of all ranks."""
-        deadline += COURTESY_SECONDS
+    @classmethod
+    def of(cls, settings: Settings, identity: Identity, port: int) -> Self:
+        return cls(
+            name=identity.name,
+            address=identity.address,
+            port=port,
+            interface=interface_of(identity.address),
+            machine=look(),
+            threads=settings.threads_per_rank,
+            world_size=settings.world_size,
+            settings=settings.model_dump(mode="json", exclude=set(IDENTITY)),
+        )
 
-        def ask() -> dict[str, object]:
-            self._lines.send({"seat": seat, "card": card.content()}, deadline)
-            return self._lines.receive(deadline)
-
-        answer = self._asking(ask)
-        if "taken" in answer:
-            raise SettingError(f"{self._title}: another process has joined as this rank. Give each its own RANK.")
-        if "refused" in answer:
-            raise JoinError(f"{self._title}: rank 0 ended the join: {answer['refused']}")
-        return self._asking(lambda: read_table(answer.get("table")))
-
-    def put(self, key: str, value: bytes, deadline: float) -> None:
-        """Give rank 0 a value for all ranks."""
-        self._lines.send({"put": key, "value": base64.b64encode(value).decode()}, deadline)
-
-    def get(self, key: str, deadline: float) -> bytes:
-        """A value, once a rank has put it there; TimeoutError at the deadline."""
-        self._lines.send({"want": key}, deadline)
-        while (answer := self._lines.receive(deadline)).get("key") != key:
-            pass  # the answer to a question that was given up
-        return base64.b64decode(str(answer.get("value")))
-
-    def close(self) -> None:
-        """Leave."""
-        self._connection.close()
-
-    def _asking[Answer](self, ask: Callable[[], Answer]) -> Answer:
+    @classmethod
+    def read(cls, content: object) -> "Registration":
+        """Check another rank's registration, or what claims to be one."""
+        registration = _read(_REGISTRATION, content)
         try:
-            return ask()
-        except TimeoutError:
-            raise JoinError(
-                f"{self._title}: rank 0 assigned no ranks within {self._limit}. See what rank 0 printed."
-            ) from None
-        except OSError as error:
-            raise JoinError(f"{self._title}: rank 0 went away during the join: {error}") from None
-        except NoSuchMessageError:
-            raise JoinError(
-                f"{self._title}: what answers at {self._where} is not rank 0 of this version of Lockstep. "
-                "Choose another MASTER_PORT, or start all ranks from one image."
-            ) from None
+            IPv4Address(registration.address)
+        except ValueError:
+            raise NoSuchMessageError("no address") from None
+        if not (registration.name + registration.interface).isprintable():
+            raise NoSuchMessageError("a name that does not print")
+        return registration
+
+    def content(self) -> dict[str, Any]:
+        """The fields of the JSON message."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class RankTable:
+    """What rank 0 answers when all have joined: who is who, and the password of their heartbeats."""
+
+    members: tuple[Member, ...]
+    password: Annotated[str, Field(max_length=64)]
+    attempt: Annotated[int, Field(ge=0)]  # how often the run had begun before
+
+    def content(self) -> dict[str, Any]:
+        """The fields of the JSON message."""
+        return asdict(self)
+
+
+def read_table(content: object) -> RankTable:
+    """Check what claims to be rank 0's table."""
+    return _read(_TABLE, content)
+
+
+def check_agreement(registrations: Sequence[Registration]) -> None:
+    """Refuse ranks that were started for different runs: they would wait for each other, or average nonsense."""
+    first = registrations[0]
+    for rank, registration in enumerate(registrations):
+        if registration.settings.keys() != first.settings.keys():
+            names = registration.settings.keys() ^ first.settings.keys()
+            odd = ", ".join(sorted(shown(name.upper()) for name in names))
+            raise SettingError(
+                f"rank {rank} has other settings than rank 0 ({odd}), so it runs another version. "
+                "Start all ranks from one image."
+            )
+        if registration.world_size not in (None, len(registrations)):
+            raise SettingError(
+                f"rank {rank} has WORLD_SIZE={registration.world_size}, but {len(registrations)} ranks were found. "
+                "Unset WORLD_SIZE, or start that many ranks."
+            )
+        for name, value in registration.settings.items():
+            if value != first.settings[name]:
+                raise SettingError(
+                    f"rank {rank} has {name.upper()}={shown(str(value))}, rank 0 has {first.settings[name]}. "
+                    "Give all ranks the same settings."
+                )
+
+
+def members_of(registrations: Sequence[Registration]) -> tuple[Member, ...]:
+    """The ranks' registrations, in the order of the ranks, as the table of members."""
+    machines = [registration.machine for registration in registrations]
+    return tuple(
+        Member(
+            rank, own.name, own.address, own.port, own.interface, own.threads or threads(own.machine, machines),
+            own.machine,
+        )
+        for rank, own in enumerate(registrations)
+    )  # fmt: skip
+
+
+def _read[Kind](reader: TypeAdapter[Kind], content: object) -> Kind:
+    """By the rules for JSON, under which a text is no number."""
+    try:
+        return reader.validate_json(json.dumps(content), strict=True)
+    except ValidationError:
+        raise NoSuchMessageError("not of the right form") from None
+
+
+_REGISTRATION = TypeAdapter(Registration)
+_TABLE = TypeAdapter(RankTable)

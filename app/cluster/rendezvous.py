@@ -31,17 +31,14 @@ class Rendezvous(dist.Store):
         self._found: dict[str, bytes] = {}
 
     def set(self, key: str, value: str | bytes) -> None:
-        """Keep a value for all ranks."""
         content = value.encode() if isinstance(value, str) else value
         self._values.put(self._name(key), content, time.monotonic() + STORE_SECONDS)
 
     def get(self, key: str) -> bytes:
-        """A value, once it is there."""
         self.wait([key], timedelta(seconds=STORE_SECONDS))
         return self._found[key]
 
     def wait(self, keys: Sequence[str], timeout: timedelta = timedelta(seconds=STORE_SECONDS)) -> None:
-        """Return when all values are there."""
         deadline = time.monotonic() + timeout.total_seconds()
         for key in keys:
             if key not in self._found:

@@ -1,8 +1,8 @@
 """After which step all ranks stop, once one of them was asked to: agreed on by datagrams, any of which may be lost.
 
-Each rank names the highest step that it has heard of or, if it is beyond that one already, a later one. A rank that
-has taken the step it names waits there until all others name the same. No rank can have passed it: whoever names a
-step has not taken it yet, and names nothing lower afterwards.
+Each rank proposes the highest step that it has heard of, or a later one if it is already past it. A rank that has
+reached the step it proposes waits there until all others propose the same. No rank can have passed it: a rank that
+proposes a step has not taken it yet, and proposes nothing lower afterwards.
 """
 
 import threading
@@ -12,7 +12,7 @@ LATEST = 2**40  # far beyond any run: what names more is damaged
 
 
 class Stopping:
-    """One rank's part in it. The training and the roll call use it from threads of their own."""
+    """One rank's part in it. The training and the failure detector use it from threads of their own."""
 
     def __init__(self, others: Iterable[int], tell: Callable[[], None]) -> None:
         """`tell` lets the others know what this rank names."""

@@ -44,11 +44,9 @@ class OldNames(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Only what has moved."""
         return spec_from_loader(fullname, self) if fullname in MOVED else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module under its new name."""
         module = import_module(MOVED[spec.name])
         for old, new in MOVED.items():  # for `from app.costs import patterns`
             package, _, name = old.rpartition(".")

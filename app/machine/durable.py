@@ -47,5 +47,4 @@ def unseal(path: Path) -> Any:
 
 
 def sha256(content: bytes) -> str:
-    """A checksum in 64 digits."""
     return hashlib.sha256(content).hexdigest()

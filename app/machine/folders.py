@@ -38,20 +38,18 @@ class RunTicket:
     start: str = ""  # a word for this start, by which ranks that are started again know it
 
 
-def hand_over(told: RunTicket) -> None:
-    """Tell the ranks which run they belong to."""
-    RUN_FILE.write_text(json.dumps(asdict(told)))
+def write_ticket(ticket: RunTicket) -> None:
+    RUN_FILE.write_text(json.dumps(asdict(ticket)))
 
 
-def handed_over() -> RunTicket:
-    """What `prepare` has told."""
+def run_ticket() -> RunTicket:
     if not RUN_FILE.is_file():
         raise SettingError("no run has been prepared here. Give the name of one.")
     try:
-        told = json.loads(RUN_FILE.read_bytes())
-        # An earlier version told less.
-        run, goes_on = told["run"], told.get("goes_on", False)
-        neighbours, start = told.get("neighbours", ""), told.get("start", "")
+        ticket = json.loads(RUN_FILE.read_bytes())
+        # Earlier versions wrote fewer fields.
+        run, goes_on = ticket["run"], ticket.get("goes_on", False)
+        neighbours, start = ticket.get("neighbours", ""), ticket.get("start", "")
         if not RUN_NAME.fullmatch(run) or not isinstance(goes_on, bool):
             raise ValueError
         if not isinstance(neighbours, str) or not isinstance(start, str):
@@ -182,7 +180,6 @@ def held(folder: Path) -> Iterator[bool]:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a living process holds it."""
     with held(folder) as free:
         return not free
 

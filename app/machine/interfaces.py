@@ -18,7 +18,6 @@ LONGEST_NUMBER = 32  # bytes, more than any counter's digits
 
 
 def names() -> list[str]:
-    """All their names."""
     return sorted(path.name for path in INTERFACES.iterdir() if path.is_dir())
 
 
@@ -48,7 +47,6 @@ def carried() -> list[Carried]:
 
 
 def mtu_bytes(name: str) -> int:
-    """The largest packet that passes."""
     return int((INTERFACES / name / "mtu").read_text())
 
 

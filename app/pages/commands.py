@@ -18,7 +18,7 @@ from app.records import manifest
 def report(names: Sequence[str], say: Say, baseline: str | None = None) -> None:
     """Make one run's report and summary again, or one page of several runs; without a name, of the present run."""
     if not names and baseline is None:
-        present = folders.handed_over().run
+        present = folders.run_ticket().run
         if not (folders.RESULTS / present / manifest.FILE).is_file():
             return  # it ended before it had anything to report, and has said why
         names = [present]

@@ -96,7 +96,6 @@ def _blocks_backwards(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def path_of(run_folder: Path, rank: int) -> Path:
-    """The file of a rank's records."""
     return run_folder / f"rank-{rank}.jsonl"
 
 

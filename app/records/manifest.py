@@ -160,7 +160,6 @@ class Manifest:
         return manifest
 
     def write(self, run_folder: Path) -> None:
-        """Write it into the run's folder."""
         replace_file(run_folder / FILE, json.dumps(asdict(self), indent=2, allow_nan=False) + "\n")
 
 

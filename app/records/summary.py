@@ -264,7 +264,6 @@ class Summary:
     wall_clock: WallClock | None = None  # null where no rank left a record
 
     def write(self, run_folder: Path) -> None:
-        """Write it into the run's folder."""
         replace_file(run_folder / FILE, json.dumps(asdict(self), indent=2, allow_nan=False) + "\n")
 
 

@@ -61,23 +61,23 @@ class Beginning:
 
 def begun_before() -> Begun | None:
     """The run that this start has begun, if this is not the first time that its ranks run."""
-    told = folders.handed_over() if folders.RUN_FILE.is_file() else None
-    if not told or not told.start:
+    ticket = folders.run_ticket() if folders.RUN_FILE.is_file() else None
+    if not ticket or not ticket.start:
         return None
     # Rank 0 opens a run of its own if the one that `prepare` chose has another number of ranks.
     since = folders.RUN_FILE.stat().st_mtime
     for path in folders.RESULTS.glob(f"*/{ATTEMPTS}"):
         if path.parent.is_symlink() or path.stat().st_mtime < since:
             continue  # `latest`, or a run of an earlier start
-        if own := [each for each in _read(path.parent) if each.start == told.start]:
+        if own := [each for each in _read(path.parent) if each.start == ticket.start]:
             return Begun(path.parent.name, tuple(own[0].seats), own)
     return None
 
 
 def begin(run_folder: Path, seats: Sequence[str]) -> int:
     """Note that an attempt begins; its number."""
-    told = folders.handed_over() if folders.RUN_FILE.is_file() else None
-    start = told.start if told else ""
+    ticket = folders.run_ticket() if folders.RUN_FILE.is_file() else None
+    start = ticket.start if ticket else ""
     known = _lines(run_folder)
     attempt = Attempt(len(known), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), seats, start)
     _write(run_folder, [*known, json.dumps(asdict(attempt))])

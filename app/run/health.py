@@ -63,6 +63,6 @@ def told(cluster: Cluster, recorder: Recorder) -> Iterator[None]:
 def _line(cluster: Cluster, recorder: Recorder, stalled: float | None) -> str:
     if stalled is None:
         return f"training: {recorder.milestones} steps, evaluations and states recorded\n"
-    silent = [cluster.members[rank].title for rank in cluster.roll_call.silent()]
+    silent = [cluster.members[rank].title for rank in cluster.detector.silent()]
     whom = f"waiting for {', '.join(silent)}" if silent else "every rank answers, so one of them takes long"
     return f"stalled: nothing recorded for {stalled:.0f} s; {whom}\n"

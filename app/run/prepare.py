@@ -40,7 +40,7 @@ def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps, 
         return
     going_on = resume.choose(settings, say)
     run = going_on or open_run(settings.run_name)
-    folders.hand_over(RunTicket(run, going_on is not None, neighbours, secrets.token_hex(8)))
+    folders.write_ticket(RunTicket(run, going_on is not None, neighbours, secrets.token_hex(8)))
     also = f", COMPRESSION={settings.compression}" if settings.compression != "none" else ""
     also += f", SYNC_EVERY={settings.sync_every}" if settings.sync_every else ""
     goes_on = f" (it goes on at step {newest_commit(RESULTS / run)}; RESUME=never begins a new run)" if going_on else ""
@@ -103,12 +103,12 @@ def open_run(name: str | None) -> str:
 
 def find_or_open_run(settings: Settings, say: Say) -> str:
     """The run that rank 0 takes part in: the one that `prepare` has opened or chosen, or else one that it does."""
-    told = folders.handed_over() if folders.RUN_FILE.is_file() else None
-    name = settings.run_name or (told and told.run)
+    ticket = folders.run_ticket() if folders.RUN_FILE.is_file() else None
+    name = settings.run_name or (ticket and ticket.run)
     if name and _is_empty(RESULTS / name):
         return name
-    if told and told.goes_on and not resume.why_not(RESULTS / told.run, settings):
-        return told.run
+    if ticket and ticket.goes_on and not resume.why_not(RESULTS / ticket.run, settings):
+        return ticket.run
     if chosen := resume.choose(settings, say):
         return chosen
     folders.check_writable(RESULTS)

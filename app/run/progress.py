@@ -28,7 +28,7 @@ def follow(lines: TextIO) -> None:
         console=Console(force_terminal=True, highlight=False),
         transient=True,
     )
-    run_folder = folders.RESULTS / folders.handed_over().run
+    run_folder = folders.RESULTS / folders.run_ticket().run
     tail = _Tail(path_of(run_folder, 0))
     task: TaskID | None = None
     with bar:

@@ -142,7 +142,7 @@ def _go_through(
 
 def _leave_records(cluster: Cluster, run_folder: Path, opened: Opened) -> None:
     """Where another thread ends the process: on a signal, or after a loss that the training did not notice."""
-    if loss := cluster.roll_call.loss:
+    if loss := cluster.detector.loss:
         attempts.end(run_folder, opened.attempt, cluster.failure(loss))
     if not loss or loss.comes_again or opened.is_last:
         conclude(run_folder)

@@ -103,7 +103,7 @@ def _stopping_on_signal(cluster: Cluster, saving: Saving | None) -> Iterator[Non
 
     def stop(number: int) -> None:
         signals.append(number)
-        cluster.roll_call.stopping.ask()
+        cluster.detector.stopping.ask()
 
     if saving is None:
         yield
@@ -176,8 +176,8 @@ def _check_same(cluster: Cluster, what: str, sha256: str | None, remedy: str) ->
 
 def _neighbours(run: str) -> Sequence[str]:
     """What `prepare` has said of other clusters; nothing where something else started the ranks."""
-    told = folders.handed_over() if folders.RUN_FILE.is_file() else None
-    return [told.neighbours] if told and told.run == run and told.neighbours else []
+    ticket = folders.run_ticket() if folders.RUN_FILE.is_file() else None
+    return [ticket.neighbours] if ticket and ticket.run == run and ticket.neighbours else []
 
 
 def _warnings(job: Job) -> list[str]:

@@ -145,7 +145,6 @@ class AveragingSettings(BaseModel):
             )
 
     def group_size_of(self, world_size: int) -> int:
-        """Ranks in each group."""
         return self.group_size or max(size for size in range(1, math.isqrt(world_size) + 1) if world_size % size == 0)
 
     def shards_of(self, world_size: int) -> int:

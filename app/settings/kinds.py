@@ -25,7 +25,6 @@ class OneOf:
     choices: tuple[str, ...]
 
     def __call__[Value](self, value: Value) -> Value:
-        """Validate."""
         if value is not None and value not in self.known:
             raise ValueError("not registered")
         return value
@@ -54,7 +53,6 @@ class Form:
     words: str
 
     def __call__[Value](self, value: Value) -> Value:
-        """Validate."""
         if value is not None and not self.read(str(value)):
             raise ValueError("not of this form")
         return value

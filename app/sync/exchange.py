@@ -58,7 +58,6 @@ class GradientBuffer:
 
 
 def vector_for(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
-    """Zeros, one for each element."""
     return parameters[0].new_zeros(sum(map(torch.numel, parameters))) if parameters else torch.empty(0)
 
 

@@ -52,7 +52,7 @@ class Scheduled(Exchange):
 
     @classmethod
     def cost_of(cls, settings: AveragingSettings) -> Cost:
-        return costs.cost_of(lambda elements, ranks: cls.schedule(elements, ranks, settings), cls.piece_bytes)
+        return costs.schedule_cost(lambda elements, ranks: cls.schedule(elements, ranks, settings), cls.piece_bytes)
 
     def average(self, values: torch.Tensor) -> None:
         self._rounds.run(values)

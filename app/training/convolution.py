@@ -22,7 +22,6 @@ class Layout(NamedTuple):
     products: bool = False  # whether small images' weight gradients are computed as matrix products
 
     def of(self, images: torch.Tensor) -> torch.memory_format:
-        """The format of these images."""
         return self.small if _are_small(images) else self.large
 
 
@@ -102,7 +101,6 @@ class _ByProducts(torch.autograd.Function):
     @staticmethod
     @once_differentiable  # type: ignore[misc]
     def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Gradients of images, weight and bias."""
         images, weight = context.saved_tensors
         wants_images, wants_weight, wants_bias = context.needs_input_grad
         from_images = _gradient_of_images(gradient, images, weight) if wants_images else None

@@ -39,7 +39,6 @@ from app.training.straggler import Pace, pace_of
 
 
 def make_plan(settings: Settings, samples: int, world_size: int) -> TrainingPlan:
-    """Count the steps."""
     global_batch_size = settings.global_batch(world_size)
     steps_per_epoch = math.ceil(samples / global_batch_size)
     whole = settings.epochs * steps_per_epoch
@@ -150,7 +149,6 @@ def train(
 
 
 def batches_of(job: Job, epoch: int) -> Iterator[Indices]:
-    """An epoch's global batches."""
     settings = job.settings
     order = settings.order_of(epoch)
     return batches.global_batches(job.dataset, job.plan.global_batch_size, settings.seed, order)

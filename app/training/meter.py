@@ -40,7 +40,6 @@ class PhaseClock:
         return self._ends[phase]
 
     def seconds(self, phase: str) -> float:
-        """How long a phase took."""
         return self._seconds[phase]
 
     def measured(self, phase: str) -> float | None:
@@ -105,7 +104,6 @@ class StepMeter:
         self._threads, self._throttling = Threads(), Throttling(CGROUP)
 
     def begin(self, step: int) -> None:
-        """Set everything to zero."""
         self._step = step
         self._communicator.begin_step(step)
         self._before = Counters.read(self._interface)
@@ -113,7 +111,6 @@ class StepMeter:
         self._clock = PhaseClock()
 
     def mark(self, phase: str) -> None:
-        """A phase is over."""
         self._clock.mark(phase)
         self._processor.mark(phase)
 

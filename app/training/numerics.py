@@ -37,7 +37,6 @@ class Numerics:
         return LAYOUTS[self.memory_format]
 
     def forward(self, model: nn.Module, images: torch.Tensor) -> torch.Tensor:
-        """The model's logits."""
         with torch.autocast("cpu", torch.bfloat16, enabled=self.bfloat16):
             logits: torch.Tensor = model(images)
         return logits.to(self.dtype)

@@ -84,7 +84,6 @@ class Optimiser:
         self._sgd.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum)
 
     def zero_grad(self) -> None:
-        """Forget the last step's gradients."""
         self._sgd.zero_grad()
 
     def step(self, step: int) -> Update:

@@ -26,7 +26,7 @@ class Saving:
         self._cluster, self._keeper, self._recorder, self._clock = cluster, keeper, recorder, clock
         self._every, self._planned = every, planned
         self._began, self._taken = time.monotonic(), 0  # by this attempt
-        cluster.roll_call.stopping.begin(keeper.newest or 0)
+        cluster.detector.stopping.begin(keeper.newest or 0)
 
     def between(self, step: int, state: Callable[[], State]) -> None:
         """So many steps have been taken: save the state if it is time. Raises StoppedError if the run is to stop."""
@@ -50,7 +50,7 @@ class Saving:
         seconds = (time.monotonic() - self._began) / self._taken
         ahead = 1 + math.ceil(WORDS_SECONDS / seconds)
         try:
-            return self._cluster.roll_call.stopping.due(step, ahead, AGREE_SECONDS)
+            return self._cluster.detector.stopping.due(step, ahead, AGREE_SECONDS)
         except TimeoutError:
             raise LockstepError(
                 f"rank {self._cluster.rank}: was asked to stop after step {step - 1}, and the other ranks did not "

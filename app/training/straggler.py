@@ -45,7 +45,6 @@ class Slowed:
                 parameter.register_post_accumulate_grad_hook(self._behind_a_gradient)  # type: ignore[no-untyped-call]
 
     def begin(self) -> None:
-        """Start to count work here."""
         self._began, self._talked = time.monotonic(), self._talking()
 
     def keep(self) -> None:
@@ -62,7 +61,6 @@ class Slowed:
 
 
 def pace_of(settings: Settings, rank: int, model: nn.Module, statistics: Communicator | None) -> Pace:
-    """This rank's pace in a run."""
     if rank != settings.slow_rank or settings.slow_factor == 1:
         return FullSpeed()
     return Slowed(settings.slow_factor, model, statistics)

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from app.analysis import run_records
+from app.cluster.failure_detector import FailureDetector, listen
 from app.cluster.identity import identify
 from app.cluster.join import join
 from app.cluster.members import Cluster
-from app.cluster.roll_call import RollCall, listen
 from app.errors import PeerLostError
 from app.machine.interrupt import end_on_signal
 from app.modes import MODES
@@ -127,19 +127,19 @@ def test_a_silent_rank_is_lost_after_the_peer_timeout_and_says_so_when_it_wakes(
 
 
 def unheard_above_1023(cluster: Cluster) -> list[list[int]]:
-    """By two roll calls whose descriptors are beyond what select() takes."""
+    """By two failure detectors whose descriptors are beyond what select() takes."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     for _ in range(1024):
         os.open(os.devnull, os.O_RDONLY)
     sockets = [listen("127.0.0.1") for _ in range(2)]
     addresses = [each.getsockname() for each in sockets]
-    calls = [RollCall(each, rank, addresses, "password", 60) for rank, each in enumerate(sockets)]
+    calls = [FailureDetector(each, rank, addresses, "password", 60) for rank, each in enumerate(sockets)]
     for each in calls:
         each.start(lambda _: None)
     return [each.unheard(time.monotonic() + group.PATIENCE_SECONDS / 2) for each in calls]
 
 
-def test_a_roll_call_hears_others_in_a_process_with_a_thousand_open_files() -> None:
+def test_a_failure_detector_hears_others_in_a_process_with_a_thousand_open_files() -> None:
     assert run_group(1, unheard_above_1023) == [[[], []]]
 
 
@@ -147,7 +147,7 @@ def hang(cluster: Cluster, outputs: Path) -> None:
     """A training that never comes to an operation in which it could notice anything."""
     os.dup2(os.open(outputs / str(cluster.rank), os.O_WRONLY | os.O_CREAT), 2)
     if cluster.rank == 1:
-        cluster.roll_call.give_up("the disk is full")
+        cluster.detector.give_up("the disk is full")
         os._exit(1)
     with cluster.watching("a long wait", lambda: "at step 5"):
         time.sleep(group.PATIENCE_SECONDS)
@@ -161,15 +161,15 @@ def test_a_rank_that_hangs_for_another_reason_is_ended_after_a_loss_and_says_whe
 
 
 def be_stopped_after_a_loss(rank: int, port: int, output: Path) -> None:
-    """As long as nothing else ends it, this rank hangs, and would be ended by the roll call a little later."""
+    """As long as nothing else ends it, this rank hangs, and would be ended by the failure detector a little later."""
     os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT), 2)
     clean_ups = end_on_signal()
     settings = Settings(rank=rank, world_size=3, master_addr="127.0.0.1", master_port=port, join_timeout=60)
     cluster = join(settings, identify(settings), lambda _: None, clean_ups)
     if rank == 1:
-        cluster.roll_call.give_up("the disk is full")
+        cluster.detector.give_up("the disk is full")
         os._exit(1)
-    while cluster.roll_call.loss is None:
+    while cluster.detector.loss is None:
         time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(group.PATIENCE_SECONDS)

@@ -154,7 +154,7 @@ NAMES = st.sampled_from(["../outside", "/etc", "..", ".", "", "a/b", "a\0", "a\n
 def test_whatever_hands_a_run_over_names_a_folder_in_results_or_is_refused(place: Path, content: bytes) -> None:
     folders.RUN_FILE.write_bytes(content)
     try:
-        told = folders.handed_over()
+        told = folders.run_ticket()
     except DamagedError:
         return
     assert (folders.RESULTS / told.run).parent == folders.RESULTS

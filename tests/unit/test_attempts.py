@@ -22,7 +22,7 @@ LOST = JoinError("rank 0: lost rank 1 (p-worker-1, 10.77.1.3)\nThe last lines of
 def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prepared").mkdir()
-    folders.hand_over(RunTicket("mine", start="first"))
+    folders.write_ticket(RunTicket("mine", start="first"))
     folder = folders.RESULTS / "mine"
     folder.mkdir(parents=True)
     return folder
@@ -36,7 +36,7 @@ def test_a_start_knows_what_it_has_begun_and_nothing_of_another_start(run_folder
     assert begun
     assert (begun.run, begun.seats, len(begun.attempts)) == ("mine", SEATS, 1)
     assert attempts.begin(run_folder, SEATS) == 1
-    folders.hand_over(RunTicket("mine", goes_on=True, start="second"))
+    folders.write_ticket(RunTicket("mine", goes_on=True, start="second"))
     assert attempts.begun_before() is None
     others = ("p-rank0-1", "p-worker-2")
     assert attempts.begin(run_folder, others) == 2
@@ -56,7 +56,7 @@ def test_an_attempt_that_cannot_be_noted_ends_with_a_line(run_folder: Path) -> N
 def test_a_start_knows_a_run_that_rank_0_has_opened_in_place_of_the_chosen_one(run_folder: Path) -> None:
     """Where the chosen one has another number of ranks, which only rank 0 can count."""
     attempts.begin(folders.RESULTS / "mine", SEATS)
-    folders.hand_over(RunTicket("mine", goes_on=True, start="second"))
+    folders.write_ticket(RunTicket("mine", goes_on=True, start="second"))
     (folders.RESULTS / "other").mkdir()
     (folders.RESULTS / "latest").symlink_to("other")
     attempts.begin(folders.RESULTS / "other", SEATS[:1])

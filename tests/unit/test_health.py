@@ -2,8 +2,8 @@
 
 import pytest
 
+from app.cluster.heartbeat import Heartbeat
 from app.cluster.judgement import Judgement
-from app.cluster.words import Heartbeat
 from app.run.health import FIRST_SECONDS, LEAST_SECONDS, Progress
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.cluster.heartbeat import LONGEST_REASON, Heartbeat, pack, unpack
 from app.cluster.judgement import ANSWER_SECONDS, FRESH_SECONDS, Judgement, LossVerdict
-from app.cluster.words import LONGEST_REASON, Heartbeat, pack, unpack
 
-TURN = 0.2  # seconds, as in the roll call
+TURN = 0.2  # seconds, as in the failure detector
 
 
 @dataclass
@@ -45,17 +45,17 @@ class World:
                     self._take_turn(number, rank)
 
     def _take_turn(self, number: int, rank: Rank) -> None:
-        words, rank.inbox = rank.inbox, []
-        for word in words:
-            rank.judgement.hear(word, self.now)
-            if word.call:
-                self._send(self._word(number, answer=word.call), word.rank)
+        heartbeats, rank.inbox = rank.inbox, []
+        for heartbeat in heartbeats:
+            rank.judgement.hear(heartbeat, self.now)
+            if heartbeat.call:
+                self._send(self._heartbeat(number, answer=heartbeat.call), heartbeat.rank)
         rank.judgement.consider(self.now)
         for other in range(len(self.ranks)):
             if other != number:
-                self._send(self._word(number, call=rank.judgement.call), other)
+                self._send(self._heartbeat(number, call=rank.judgement.call), other)
 
-    def _word(self, number: int, call: int = 0, answer: int = 0) -> Heartbeat:
+    def _heartbeat(self, number: int, call: int = 0, answer: int = 0) -> Heartbeat:
         rank = self.ranks[number]
         verdict = rank.judgement.verdict
         still = rank.judgement.standstill(self.now)
@@ -70,9 +70,9 @@ class World:
             comes_again=verdict.comes_again if verdict else rank.comes_again,
         )
 
-    def _send(self, word: Heartbeat, to: int) -> None:
+    def _send(self, heartbeat: Heartbeat, to: int) -> None:
         if self.chance.random() >= self.loss:
-            self.ranks[to].inbox.append(word)
+            self.ranks[to].inbox.append(heartbeat)
 
     def verdicts(self) -> list[LossVerdict | None]:
         return [rank.judgement.verdict for rank in self.ranks]
@@ -177,7 +177,7 @@ def test_a_rank_that_is_done_is_not_missed() -> None:
     assert world.verdicts()[0] is world.verdicts()[2] is None
 
 
-WORDS = st.builds(
+HEARTBEATS = st.builds(
     Heartbeat,
     rank=st.integers(0, 70_000),
     call=st.integers(0, 2**31),
@@ -190,13 +190,13 @@ WORDS = st.builds(
 )
 
 
-@given(word=WORDS)
-def test_a_word_arrives_as_it_was_said_and_only_with_the_password(word: Heartbeat) -> None:
+@given(heartbeat=HEARTBEATS)
+def test_a_heartbeat_arrives_as_it_was_sent_and_only_with_the_password(heartbeat: Heartbeat) -> None:
     try:
-        datagram = pack(word, "the password")
+        datagram = pack(heartbeat, "the password")
     except UnicodeEncodeError:
         return
-    assert unpack(datagram, "the password") == word
+    assert unpack(datagram, "the password") == heartbeat
     assert unpack(datagram, "another one") is None
     assert unpack(datagram[:-1], "the password") is None
 
@@ -215,5 +215,5 @@ def test_whatever_else_arrives_is_a_word_or_nothing(said: object, password: obje
 
 
 @given(datagram=st.binary(max_size=300) | st.integers(1, 4000).map(lambda deep: b"[" * deep))
-def test_rubbish_is_no_word(datagram: bytes) -> None:
+def test_rubbish_is_no_heartbeat(datagram: bytes) -> None:
     assert unpack(datagram, "the password") is None

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cluster import registration
-from app.cluster.card import Card, RankTable, check_agreement, read_table, seat
+from app.cluster import registrant
 from app.cluster.identity import Identity
 from app.cluster.lines import LONGEST_REQUEST, LineConnection, NoSuchMessageError, unpack
+from app.cluster.registrant import Registrant
 from app.cluster.registrar import SPARE_CONNECTIONS, Registrar
-from app.cluster.registration import Registration
+from app.cluster.registration import RankTable, Registration, check_agreement, members_of, read_table
 from app.errors import JoinError, LockstepError, SettingError
 from app.machine.cpus import Machine
 from app.settings import environment
@@ -28,9 +28,9 @@ LOCAL = "127.0.0.1"
 PATIENCE = 20.0
 
 
-def card(rank: int = 1, **settings: str) -> Card:
+def registration(rank: int = 1, **settings: str) -> Registration:
     given = environment.of({"MODEL": "lenet5", **settings})
-    return Card.of(given, Identity(rank, (), str(rank), f"node-{rank}", LOCAL, LOCAL, LOCAL, 0.0), 7000 + rank)
+    return Registration.of(given, Identity(rank, (), str(rank), f"node-{rank}", LOCAL, LOCAL, LOCAL, 0.0), 7000 + rank)
 
 
 @pytest.fixture
@@ -48,10 +48,15 @@ def connect(registrar: Registrar) -> socket.socket:
     return connection
 
 
-def join(registrar: Registrar, own: Card, rank: int = 1) -> RankTable:
+def send(connection: socket.socket, rank: int) -> None:
+    message = {"seat": str(rank), "registration": registration(rank).content()}
+    LineConnection(connection).send(message, time.monotonic() + PATIENCE)
+
+
+def join(registrar: Registrar, own: Registration, rank: int = 1) -> RankTable:
     deadline = time.monotonic() + PATIENCE
-    with closing(Registration(own.name, LOCAL, registrar.port, PATIENCE, deadline)) as desk:
-        return desk.hand_in(str(rank), own, deadline)
+    with closing(Registrant(own.name, LOCAL, registrar.port, PATIENCE, deadline)) as desk:
+        return desk.register(str(rank), own, deadline)
 
 
 def everybody_joins(registrar: Registrar) -> None:
@@ -61,8 +66,8 @@ def everybody_joins(registrar: Registrar) -> None:
 
     def be(rank: int) -> None:
         deadline = time.monotonic() + PATIENCE
-        with closing(Registration(f"rank {rank}", LOCAL, registrar.port, PATIENCE, deadline)) as desk:
-            assert len(desk.hand_in(str(rank), card(rank), deadline).members) == 3
+        with closing(Registrant(f"rank {rank}", LOCAL, registrar.port, PATIENCE, deadline)) as desk:
+            assert len(desk.register(str(rank), registration(rank), deadline).members) == 3
             desk.put(f"place/{rank}", bytes([0, 10, 255, rank]), deadline)
             read[rank] = desk.get(f"place/{3 - rank}", deadline)
             both_have_read.wait(PATIENCE)
@@ -70,8 +75,8 @@ def everybody_joins(registrar: Registrar) -> None:
     ranks = [Thread(target=be, args=(rank,)) for rank in (1, 2)]
     for rank in ranks:
         rank.start()
-    assert registrar.await_cards(time.monotonic() + PATIENCE) == []
-    members = seat([card(0), registrar.cards["1"], registrar.cards["2"]])
+    assert registrar.await_registrations(time.monotonic() + PATIENCE) == []
+    members = members_of([registration(0), registrar.registrations["1"], registrar.registrations["2"]])
     registrar.answer({"table": RankTable(members, "word", 0).content()})
     for rank in ranks:
         rank.join(PATIENCE)
@@ -127,7 +132,7 @@ def test_rubbish_is_turned_away(said: bytes) -> None:
     with connect(registrar) as stranger:
         stranger.sendall(said + b"\n")
         assert stranger.recv(100) == b""
-    assert registrar.cards == {}
+    assert registrar.registrations == {}
 
 
 def opened_once(made: list[Registrar] = []) -> Registrar:  # noqa: B006  # one for all examples
@@ -145,14 +150,14 @@ ANYTHING = st.recursive(
     lambda each: st.lists(each, max_size=3) | st.dictionaries(st.text(max_size=5), each, max_size=3),
     max_leaves=8,
 )
-FIELDS = st.dictionaries(st.sampled_from([*asdict(card()), "other"]), ANYTHING, max_size=3)
-MACHINE = st.dictionaries(st.sampled_from([*asdict(card().machine), "other"]), ANYTHING, max_size=2)
-SETTINGS = st.dictionaries(st.sampled_from([*card().settings, "other"]), ANYTHING, max_size=3)
+FIELDS = st.dictionaries(st.sampled_from([*asdict(registration()), "other"]), ANYTHING, max_size=3)
+MACHINE = st.dictionaries(st.sampled_from([*asdict(registration().machine), "other"]), ANYTHING, max_size=2)
+SETTINGS = st.dictionaries(st.sampled_from([*registration().settings, "other"]), ANYTHING, max_size=3)
 
 
-def read_as_sent(content: object) -> Card | None:
+def read_as_sent(content: object) -> Registration | None:
     try:
-        return Card.read(json.loads(json.dumps(content, default=str)))
+        return Registration.read(json.loads(json.dumps(content, default=str)))
     except NoSuchMessageError:
         return None
 
@@ -161,16 +166,16 @@ def read_as_sent(content: object) -> Card | None:
 def test_a_card_is_refused_or_can_be_computed_with(
     fields: dict[str, Any], machine: dict[str, Any], settings: dict[str, Any]
 ) -> None:
-    content = card().content()
+    content = registration().content()
     for name, changes in (("machine", machine), ("settings", settings)):
         content[name] = changed(content[name], changes)
     theirs = read_as_sent(changed(content, fields))
     if theirs is None:
         return
-    cards = [card(0), theirs]
+    registrations = [registration(0), theirs]
     with suppress(SettingError):
-        check_agreement(cards)
-    members = seat(cards)
+        check_agreement(registrations)
+    members = members_of(registrations)
     again = read_table(json.loads(json.dumps(RankTable(members, "word", 0).content())))
     assert again.members == members
     assert all(1 <= member.threads <= 65_536 for member in members)
@@ -190,37 +195,37 @@ def test_a_line_is_an_object_or_refused(line: bytes) -> None:
 
 def test_cards_of_other_seats_addresses_and_versions_get_no_place(registrar: Registrar) -> None:
     with pytest.raises(JoinError, match="rank 0 had already counted the ranks"):
-        join(registrar, card(3), 3)
+        join(registrar, registration(3), 3)
     with pytest.raises(JoinError, match="rank 0 went away"):  # a stranger is not told why
-        join(registrar, replace(card(1), address="10.1.2.3"))
-    other = replace(card(1), settings=card(1).settings | {"another": 1})
+        join(registrar, replace(registration(1), address="10.1.2.3"))
+    other = replace(registration(1), settings=registration(1).settings | {"another": 1})
     with pytest.raises(SettingError, match=r"rank 1 has other settings than rank 0 \(ANOTHER\)"):
-        check_agreement([card(0), other])
-    assert registrar.cards == {}
+        check_agreement([registration(0), other])
+    assert registrar.registrations == {}
     everybody_joins(registrar)
 
 
 def test_a_second_rank_of_the_same_number_is_refused(registrar: Registrar) -> None:
     with connect(registrar) as first:
-        LineConnection(first).send({"seat": "1", "card": card(1).content()}, time.monotonic() + PATIENCE)
-        while "1" not in registrar.cards:
-            registrar.await_cards(time.monotonic() + 0.1)
+        send(first, 1)
+        while "1" not in registrar.registrations:
+            registrar.await_registrations(time.monotonic() + 0.1)
         with pytest.raises(SettingError, match="another process has joined as this rank"):
-            join(registrar, card(1))
+            join(registrar, registration(1))
 
 
 def test_a_rank_that_leaves_again_is_noticed_at_once(registrar: Registrar) -> None:
     with connect(registrar) as connection:
-        LineConnection(connection).send({"seat": "2", "card": card(2).content()}, time.monotonic() + PATIENCE)
+        send(connection, 2)
     began = time.monotonic()
-    assert registrar.await_cards(began + 10 * PATIENCE) != []
+    assert registrar.await_registrations(began + 10 * PATIENCE) != []
     assert registrar.left == ["2"]
 
 
 def test_those_who_come_after_a_refusal_hear_of_it(registrar: Registrar) -> None:
     registrar.answer({"refused": "rank 1 has SEED=5"})
     with pytest.raises(JoinError, match="rank 0 ended the join: rank 1 has SEED=5"):
-        join(registrar, card(1))
+        join(registrar, registration(1))
 
 
 def answering(said: bytes) -> int:
@@ -255,17 +260,17 @@ kept: list[socket.socket] = []
 def test_whatever_answers_in_rank_0_s_place_a_rank_ends_in_time_and_says_so(
     said: bytes, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registration, "COURTESY_SECONDS", 0)
+    monkeypatch.setattr(registrant, "COURTESY_SECONDS", 0)
     deadline = time.monotonic() + 1
     with (
-        closing(Registration("rank 1", LOCAL, answering(said), 1, deadline)) as desk,
+        closing(Registrant("rank 1", LOCAL, answering(said), 1, deadline)) as desk,
         pytest.raises(LockstepError, match=told),
     ):
-        desk.hand_in("1", card(1), deadline)
+        desk.register("1", registration(1), deadline)
 
 
 def test_a_machine_that_shares_no_core_is_still_a_machine() -> None:
     nowhere = replace(
-        card(1), machine=Machine("other", (), None, 0, "", bfloat16=False, kernel="6", congestion_control=None)
+        registration(1), machine=Machine("other", (), None, 0, "", bfloat16=False, kernel="6", congestion_control=None)
     )
-    assert [member.threads for member in seat([card(0), nowhere])][1] == 1
+    assert [member.threads for member in members_of([registration(0), nowhere])][1] == 1

@@ -36,7 +36,6 @@ class Star:
 
 
 def speed_of(link: Link) -> LinkSpeed:
-    """A link's measured speed."""
     return LinkSpeed(link.sent.measured_bytes_per_second, link.received.measured_bytes_per_second)
 
 
@@ -47,7 +46,6 @@ def links_of(
     asked: Sequence[RequestedLink],
     mtu_bytes: Sequence[int],
 ) -> list[Link]:
-    """Every rank's link, by rank."""
     carries = [payload_rate(each.bits_per_second, mtu) for each, mtu in zip(asked, mtu_bytes, strict=True)]
     links = []
     for rank, own in enumerate(asked):

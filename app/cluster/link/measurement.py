@@ -71,7 +71,6 @@ def insist_on(links: Sequence[Link] | None, settings: Settings, cluster: Cluster
 
 
 def describe(links: Sequence[Link]) -> str:
-    """One line about all links."""
     sent = [link.sent.measured_bytes_per_second / 1e6 for link in links]
     received = [link.received.measured_bytes_per_second / 1e6 for link in links]
     trips = [link.round_trip.measured_seconds * 1e3 for link in links]

@@ -59,7 +59,6 @@ def _check_own_network() -> None:
 
 
 def commands(asked: RequestedLink, interface: str) -> Iterator[Command]:
-    """All commands, in order."""
     if segment := largest_segment(asked):
         yield ["ip", "link", "set", "dev", interface, *segment]
     yield from _queue(asked, interface)
@@ -80,7 +79,6 @@ def undoing(interface: str) -> Iterator[Command]:
 
 
 def burst_bytes(bits_per_second: float) -> int:
-    """How much may pass at once."""
     return max(LEAST_BURST_BYTES, round(bits_per_second / 8 * BURST_SECONDS))
 
 

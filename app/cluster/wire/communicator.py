@@ -115,7 +115,6 @@ class PlainGroup:
         return self.process_group.size()
 
     def group(self, ranks: int | None) -> dist.ProcessGroup:
-        """The group as it is."""
         if ranks is not None:
             raise ValueError("a communicator over a given group has all ranks of the group")
         return self.process_group
@@ -164,7 +163,7 @@ class Communicator:
         return other
 
     def begin_step(self, step: int) -> None:
-        """Count from zero again, and name this step in errors; end here if the roll call has found a loss."""
+        """Count from zero again, and name this step in errors; end here if the failure detector has found a loss."""
         self._peers.insist_on_all()
         self._moment, self.step = f"at step {step}", step
         self.traffic = Traffic()
@@ -246,7 +245,6 @@ class Communicator:
         return Transfer(self, operation, work, tensor.nbytes, 0)
 
     def start_receive(self, tensor: torch.Tensor, source: int, tag: int = 0) -> "Transfer":
-        """Start to receive into the tensor."""
         operation = f"receive of {tensor.nbytes} bytes from rank {source}"
         with self.watching(operation):
             work = self.group.recv([tensor], source, tag)

@@ -67,7 +67,7 @@ class Sign(Compressor):
     ) -> Cost:
         """The messages of the exchange, each of another size."""
         elements = sum(map(torch.Size.numel, shapes))
-        return costs.cost_of_messages(
+        return costs.messages_cost(
             lambda ranks: ParameterServer.schedule(elements, ranks, settings), lambda each: bytes_of(len(each.piece))
         )
 

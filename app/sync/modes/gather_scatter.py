@@ -6,7 +6,7 @@ from app.cluster.wire.bandwidth import CENTRE
 from app.settings.averaging import AveragingSettings
 from app.sync.contract import mean_of
 from app.sync.exchange import OneByOne
-from app.sync.schedules.costs import cost_of
+from app.sync.schedules.costs import schedule_cost
 from app.sync.schedules.schedule import Message, Schedule
 
 
@@ -19,7 +19,7 @@ def star(elements: int, world_size: int) -> Schedule:
     )
 
 
-STAR = cost_of(star, piece_bytes=None)  # a parameter's mean leaves rank 0 once all gradients are in
+STAR = schedule_cost(star, piece_bytes=None)  # a parameter's mean leaves rank 0 once all gradients are in
 
 
 class GatherScatter(OneByOne):

@@ -38,7 +38,7 @@ class GatheredAllReduce(Exchange):
 
     @classmethod
     def cost_of(cls, settings: AveragingSettings) -> Cost:
-        return costs.cost_of(lambda elements, ranks: cls.schedule(elements, ranks, settings))
+        return costs.schedule_cost(lambda elements, ranks: cls.schedule(elements, ranks, settings))
 
     def average(self, values: torch.Tensor) -> None:
         values.copy_(mean_of(self.gather(values)))

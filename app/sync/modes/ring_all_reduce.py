@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from app.settings.averaging import AveragingSettings
 from app.sync.rounds import Scheduled
-from app.sync.schedules.costs import ALL_REDUCE, Cost, cost_of
+from app.sync.schedules.costs import ALL_REDUCE, Cost, schedule_cost
 from app.sync.schedules.schedule import Message, Round, Schedule, cut
 
 
@@ -40,7 +40,7 @@ def all_gather(ranks: Sequence[int], whole: range) -> Iterator[Round]:
 
 
 # A ring's links are busy all the time, so what counts is a rank's share, and not that chunks differ by one element.
-RING = Cost(cost_of(ring).bytes_sent, ALL_REDUCE.least_seconds)
+RING = Cost(schedule_cost(ring).bytes_sent, ALL_REDUCE.least_seconds)
 
 
 class RingAllReduce(Scheduled):

@@ -17,7 +17,6 @@ class Size(NamedTuple):
 
     @property
     def element_bytes(self) -> float:
-        """Bytes of one number."""
         return self.bytes / self.elements if self.elements else 0.0
 
 
@@ -57,7 +56,7 @@ def seconds_at_least(schedule: Schedule, bytes_of: Callable[[Message], float], l
     return max([0.0, *sent, *received])
 
 
-def cost_of(schedule: Callable[[int, int], Schedule], piece_bytes: int | None = PIECE_BYTES) -> Cost:
+def schedule_cost(schedule: Callable[[int, int], Schedule], piece_bytes: int | None = PIECE_BYTES) -> Cost:
     """The formulas of a collective, given its schedule by elements and ranks, and the size of its pieces."""
     scheduled = lru_cache(maxsize=8)(schedule)
 
@@ -72,7 +71,7 @@ def cost_of(schedule: Callable[[int, int], Schedule], piece_bytes: int | None = 
     return Cost(bytes_sent, least_seconds)
 
 
-def cost_of_messages(schedule: Callable[[int], Schedule], bytes_of: Callable[[Message], int]) -> Cost:
+def messages_cost(schedule: Callable[[int], Schedule], bytes_of: Callable[[Message], int]) -> Cost:
     """The formulas of a collective whose messages have sizes of their own, for gradients of a known size."""
 
     def bytes_sent(size: Size, rank: int, world_size: int) -> float:

@@ -186,7 +186,7 @@ class Course:
             listen()
         except LockstepError:
             if not self._child.killed:  # it may have failed only because another rank's has gone
-                verdict = self._cluster.roll_call.find_lost()
+                verdict = self._cluster.detector.find_lost()
                 if verdict.lost:
                     raise self._cluster.failure(verdict) from None
             raise

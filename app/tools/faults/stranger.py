@@ -20,7 +20,7 @@ RUBBISH: dict[str, Callable[[Random], bytes]] = {
     "length": lambda chance: bytes([chance.randrange(16)]) + struct.pack("<Q", 8 << 30),
     "random": lambda chance: chance.randbytes(chance.randint(1, 4096)),
     "line": lambda chance: b"x" * CHUNK_BYTES,
-    "json": lambda chance: json.dumps({"seat": "1", "card": {"rank": 1, "name": chance.random()}}).encode() + b"\n",
+    "json": lambda chance: json.dumps({"seat": "1", "registration": {"x": chance.random()}}).encode() + b"\n",
 }
 
 

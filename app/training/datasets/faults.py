@@ -68,7 +68,6 @@ class _Packed(gzip.GzipFile):
     """A packed tar, of which no more is read at once than fits into the memory, whatever length it announces."""
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read so many bytes."""
         if size is None or not 0 <= size <= MOST_READ_BYTES:
             raise tarfile.ReadError(f"it announces {size} bytes where a name should stand")
         return super().read(size)
@@ -76,7 +75,6 @@ class _Packed(gzip.GzipFile):
 
 @contextmanager
 def open_tar(path: Path) -> Iterator[tarfile.TarFile]:
-    """Open an archive to read it."""
     with _Packed(path) as packed, tarfile.TarFile(fileobj=packed) as archive:
         yield archive
 

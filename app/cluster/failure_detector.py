@@ -1,6 +1,6 @@
-"""Which ranks are lost: the one authority that every path to an early end asks.
+"""Which ranks are lost: the one authority that every early end consults.
 
-Each rank has a thread that talks to those of all other ranks by datagrams: without rank 0 in the middle, without the
+Each rank has a thread that exchanges heartbeats with all other ranks: without rank 0 in the middle, without the
 backend, and while the training waits or computes.
 """
 
@@ -12,38 +12,38 @@ from contextlib import suppress
 from dataclasses import replace
 from selectors import EVENT_READ, DefaultSelector
 
+from app.cluster.heartbeat import LARGEST, LONGEST_REASON, Heartbeat, pack, unpack
 from app.cluster.judgement import ANSWER_SECONDS, Judgement, LossVerdict
 from app.cluster.stopping import Stopping
-from app.cluster.words import LARGEST, LONGEST_REASON, Heartbeat, pack, unpack
 from app.machine.interrupt import ignore_further_signals
 
 REPEAT_SECONDS = 0.2  # between two calls
 BEATS = 8  # signs of life within PEER_TIMEOUT
 SLOWEST_BEAT_SECONDS = 5.0
-BEATS_MISSED = 2.5  # by a rank that counts as silent: any word may be lost
+BEATS_MISSED = 2.5  # by a rank that counts as silent: any heartbeat may be lost
 SLACK_SECONDS = 1.0  # a thread that wakes so much later than it wanted belongs to a process that did not run
 GRACE_SECONDS = 3.0  # for the training to notice a loss by itself, and to say in which operation
-FAREWELLS = 5  # each word may be lost
+FAREWELLS = 5  # each heartbeat may be lost
 
 Address = tuple[str, int]
 Abandon = Callable[[LossVerdict], None]
 
 
 def listen(address: str) -> socket.socket:
-    """The socket of a roll call, on a port that the kernel chooses."""
+    """The socket for heartbeats, on a port that the kernel chooses."""
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     datagrams.bind((address, 0))
     datagrams.setblocking(False)
     return datagrams
 
 
-class RollCall:
-    """This rank's part in the roll call."""
+class FailureDetector:
+    """One rank's failure detector."""
 
     def __init__(
         self, datagrams: socket.socket, rank: int, addresses: Sequence[Address], password: str, peer_timeout: float
     ) -> None:
-        """`addresses` are those of all ranks' roll calls, by rank."""
+        """`addresses` are those that all ranks listen on, by rank."""
         self._datagrams, self._addresses, self._password = datagrams, addresses, password
         self._own = Heartbeat(rank)
         others = [other for other in range(len(addresses)) if other != rank]
@@ -61,7 +61,7 @@ class RollCall:
 
     def start(self, abandon: Abandon) -> None:
         """Begin. `abandon` ends the process after a loss that the training does not notice."""
-        threading.Thread(target=self._take_turns, args=(abandon,), name="roll call", daemon=True).start()
+        threading.Thread(target=self._take_turns, args=(abandon,), name="failure detector", daemon=True).start()
 
     @property
     def loss(self) -> LossVerdict | None:
@@ -131,7 +131,7 @@ class RollCall:
             next_turn = now + REPEAT_SECONDS if urgent else next_beat
 
     def _listen(self, until: float) -> None:
-        """Hear words until then, or until the training rings."""
+        """Receive heartbeats until then, or until the training rings."""
         while True:
             events = self._selector.select(max(0.0, until - time.monotonic()))
             readable = [key.fileobj for key, _ in events]
@@ -144,15 +144,17 @@ class RollCall:
                 return
 
     def _hear(self) -> None:
-        with suppress(OSError):  # such as the news that an earlier word met a closed port
+        with suppress(OSError):  # such as the news that an earlier heartbeat met a closed port
             datagram, sender = self._datagrams.recvfrom(LARGEST)
-            word = unpack(datagram, self._password)
-            if word is None or not 0 <= word.rank < len(self._addresses) or sender != self._addresses[word.rank]:
-                return  # a stranger
-            self._judgement.hear(word, time.monotonic())
-            self.stopping.hear(word.rank, word.stop)
-            if word.call:
-                self._send(replace(self._present(), call=0, answer=word.call), word.rank)
+            heartbeat = unpack(datagram, self._password)
+            if heartbeat is None or not 0 <= heartbeat.rank < len(self._addresses):
+                return
+            if sender != self._addresses[heartbeat.rank]:
+                return  # an untrusted peer
+            self._judgement.hear(heartbeat, time.monotonic())
+            self.stopping.hear(heartbeat.rank, heartbeat.stop)
+            if heartbeat.call:
+                self._send(replace(self._present(), call=0, answer=heartbeat.call), heartbeat.rank)
 
     def _present(self) -> Heartbeat:
         verdict = self._judgement.verdict
@@ -167,15 +169,15 @@ class RollCall:
         )
 
     def _ring(self) -> None:
-        """Wake the thread up, so that it tells the others at once."""
+        """Wake the thread up, so that it sends a heartbeat at once."""
         self._bell.send(b"!")
 
     def _broadcast(self) -> None:
-        word = self._present()
+        heartbeat = self._present()
         for rank in range(len(self._addresses)):
-            if rank != word.rank:
-                self._send(word, rank)
+            if rank != heartbeat.rank:
+                self._send(heartbeat, rank)
 
-    def _send(self, word: Heartbeat, rank: int) -> None:
+    def _send(self, heartbeat: Heartbeat, rank: int) -> None:
         with suppress(OSError):  # no way there at the moment: the silence that follows is what counts
-            self._datagrams.sendto(pack(word, self._password), self._addresses[rank])
+            self._datagrams.sendto(pack(heartbeat, self._password), self._addresses[rank])

@@ -1,4 +1,4 @@
-"""What ranks tell each other in the roll call: one kind of datagram, which always holds all that its sender knows."""
+"""The heartbeat message of the failure detector: one kind of datagram that always holds everything its sender knows."""
 
 import hmac
 import json
@@ -14,7 +14,7 @@ _Reason = Annotated[str, Field(max_length=LONGEST_REASON)]
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """All that a rank has to tell. Any of its words may be lost, come twice or come late."""
+    """Everything that a rank reports. Any heartbeat may be lost, duplicated or delayed."""
 
     rank: int
     call: int = 0  # above 0: a question, to be answered with this number
@@ -28,22 +28,22 @@ class Heartbeat:
     stop: Annotated[int, Field(ge=0)] = 0  # the number of steps after which it would stop; 0 if nobody has asked
 
 
-def pack(word: Heartbeat, password: str) -> bytes:
-    """A word as it travels, without what it does not say."""
-    said = {name: value for name, value in asdict(word).items() if name == "rank" or value != _UNSAID[name]}
+def pack(heartbeat: Heartbeat, password: str) -> bytes:
+    """The datagram, without the fields that have their default."""
+    said = {name: value for name, value in asdict(heartbeat).items() if name == "rank" or value != _DEFAULTS[name]}
     return json.dumps([password, said]).encode()
 
 
 def unpack(datagram: bytes, password: str) -> Heartbeat | None:
-    """Read a word; None if it comes from somebody who does not know the password, or is no word at all."""
+    """None unless the datagram is a well-formed heartbeat with the right password."""
     try:
         theirs, said = json.loads(datagram)
         if not hmac.compare_digest(str(theirs).encode(), password.encode()):
             return None
-        return _WORD.validate_json(json.dumps(said), strict=True)
+        return _HEARTBEAT.validate_json(json.dumps(said), strict=True)
     except (ValueError, TypeError, RecursionError, ValidationError):
         return None
 
 
-_UNSAID = {each.name: each.default for each in fields(Heartbeat)}
-_WORD = TypeAdapter(Heartbeat)
+_DEFAULTS = {each.name: each.default for each in fields(Heartbeat)}
+_HEARTBEAT = TypeAdapter(Heartbeat)
