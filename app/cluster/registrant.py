@@ -27,13 +27,13 @@ class Registrant:
         deadline: float,
         is_over: Callable[[], bool] = never,
     ) -> None:
-        """Knock until rank 0 opens; `title` is this rank's name in messages, `master` rank 0's name or address."""
+        """Retry until rank 0 accepts; `title` is this rank's name in messages, `master` rank 0's name or address."""
         self._title, self._limit = title, f"JOIN_TIMEOUT={join_timeout:g} s"
         self._where = f"{master}:{port}"
         while True:
             left = deadline - time.monotonic()
             try:
-                # Looked up anew each time: rank 0 may be started again meanwhile, and get another address.
+                # Resolved again on each attempt: if rank 0 restarts, its address may change.
                 self._where = f"{(address := address_of(master))}:{port}"
                 connection = socket.create_connection((address, port), max(0.01, min(KNOCK_SECONDS, left)))
                 break
@@ -76,7 +76,6 @@ class Registrant:
         return base64.b64decode(str(answer.get("value")))
 
     def close(self) -> None:
-        """Leave."""
         self._connection.close()
 
     def _asking[Answer](self, ask: Callable[[], Answer]) -> Answer:

@@ -65,7 +65,7 @@ class Registrar:
         return [seat for seat in self._seats if seat not in self.registrations]
 
     def answer(self, message: dict[str, Any]) -> None:
-        """Send all who have registered their answer; who comes later gets it at once."""
+        """Send this to every registered rank; a rank that registers later receives it at once."""
 
         async def send() -> None:
             self._answer = pack(message)

@@ -119,7 +119,7 @@ def members_of(registrations: Sequence[Registration]) -> tuple[Member, ...]:
 
 
 def _read[Kind](reader: TypeAdapter[Kind], content: object) -> Kind:
-    """By the rules for JSON, under which a text is no number."""
+    """Validate strictly: the string "1" is not accepted as a number."""
     try:
         return reader.validate_json(json.dumps(content), strict=True)
     except ValidationError:
