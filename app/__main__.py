@@ -14,9 +14,9 @@ from app.machine.folders import unwritten
 from app.machine.interrupt import end_on_signal, ignore_further_signals
 from app.machine.quick_imports import quick_imports
 from app.machine.say import for_terminal, say, shown
-from app.settings import environment, explanations, texts
-from app.settings.fields import Settings
+from app.settings import environment, names, texts
 from app.settings.launchers import OPTIONS
+from app.settings.settings import Settings
 from app.tools.benchmark import commands as benchmarks
 
 COMMANDS = {
@@ -119,7 +119,7 @@ def _run(arguments: argparse.Namespace) -> int:
         case "mpi":
             from app.tools.launch.start import start
 
-            return start(environment.load(), arguments.command_line)
+            return start(environment.load().place, arguments.command_line)
         case "schedule":
             from app.run.schedule import show
 
@@ -133,7 +133,11 @@ def _run(arguments: argparse.Namespace) -> int:
         case "shape-link":
             from app.cluster.link import shaping
 
-            (shaping.rehearse if arguments.rehearse else shaping.shape_link)(environment.load())
+            settings = environment.load()
+            if arguments.rehearse:
+                shaping.rehearse(settings.links)
+            else:
+                shaping.shape_link(settings.links, settings.place)
         case "check":
             _warn_of_misspelt(arguments.variables)
             _neighbours(arguments.neighbours)
@@ -188,7 +192,7 @@ def _run(arguments: argparse.Namespace) -> int:
         case "benchmark":
             return benchmarks.run(arguments, _place(arguments), say)
         case "nearest":
-            if sentence := explanations.about_name(arguments.name):
+            if sentence := names.about_name(arguments.name):
                 print(sentence)
         case "env-example":
             print(texts.env_example(), end="")
@@ -278,10 +282,10 @@ def _faults(arguments: argparse.Namespace) -> int:
 
 def _make_key(settings: Settings) -> None:
     """For ranks that mpirun starts; others need none, and no wait for the library that makes it."""
-    if settings.backend == "mpi":
+    if settings.place.backend == "mpi":
         from app.tools.launch import key
 
-        key.make_for(settings)
+        key.make_for(settings.place)
 
 
 def _place(arguments: argparse.Namespace) -> dict[str, str]:
@@ -290,7 +294,7 @@ def _place(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _warn_of_misspelt(variables: str) -> None:
-    for warning in explanations.misspelt(variables.split(",")):
+    for warning in names.misspelt(variables.split(",")):
         print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 

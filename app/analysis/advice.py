@@ -8,8 +8,8 @@ from app.analysis.words import duration, percent
 from app.records.manifest import Manifest, Setting
 from app.records.summary import Advice, Summary
 from app.settings.averaging import OF_AVERAGING
-from app.settings.fields import Settings
 from app.settings.link_rates import read_rate_by_rank
+from app.settings.settings import FIELDS
 
 WORTH_TRYING = 0.8  # of the time now
 WORTH = 0.05  # of the step, to do something about it
@@ -52,7 +52,7 @@ def command(manifest: Manifest, *options: str, **changes: Setting) -> str | None
     wanted = (manifest.given or {}) | {"workers": manifest.world_size - 1} | changes
     if {"global_batch_size", "batch_size_per_rank"} <= wanted.keys():
         del wanted["batch_size_per_rank"]
-    if wanted["workers"] == Settings.model_fields["workers"].default:
+    if wanted["workers"] == FIELDS["workers"].default:
         del wanted["workers"]
     words = [f"{name.upper()}={value}" for name, value in wanted.items() if value is not None]
     return shlex.join(["scripts/up", *options, *words])

@@ -11,7 +11,7 @@ import psutil
 from app.cluster import compose
 from app.errors import JoinError, MissingError, SettingError
 from app.machine.say import shown
-from app.settings.fields import Settings
+from app.settings.place import PlaceSettings
 
 LOOPBACK = "127.0.0.1"
 OVER = "the run is over: there is nothing to join any more."
@@ -46,7 +46,7 @@ class Identity:
         return f"rank {rank}" if where == str(rank) else f"rank {rank} ({where})"
 
 
-def identify(settings: Settings, seats: tuple[str, ...] = (), is_over: Callable[[], bool] = never) -> Identity:
+def identify(place: PlaceSettings, seats: tuple[str, ...] = (), is_over: Callable[[], bool] = never) -> Identity:
     """Identify this process: by its rank or its node if they are set, else by its place in Compose, else as alone.
 
     In Compose rank 0 counts the workers, unless the first attempt has fixed their seats. There are as many seats as
@@ -54,25 +54,25 @@ def identify(settings: Settings, seats: tuple[str, ...] = (), is_over: Callable[
     This waits for rank 0's name, which Docker's DNS does not know until rank 0's container runs. That is
     part of the join, and JOIN_TIMEOUT counts from here. A JoinError ends it if there is nothing to join any more.
     """
-    deadline = time.monotonic() + settings.join_timeout
-    rank = _rank(settings)
-    if rank is None and settings.master_addr is not None:
+    deadline = time.monotonic() + place.join_timeout
+    rank = _rank(place)
+    if rank is None and place.master_addr is not None:
         compose.refuse_single_container(_own_addresses())
-    name_of_rank0 = _name_of_rank0(settings)
+    name_of_rank0 = _name_of_rank0(place)
     master = _await_address_of(name_of_rank0, deadline, is_over)
-    address = _own_address(master, settings.master_port)
+    address = _own_address(master, place.master_port)
     if rank is not None:
         if rank == 0:
-            _check_master_is_here(settings, master, address)
-        nodes = settings.all_nodes
-        _check_way(settings, nodes[rank] if nodes else "", address, master)
+            _check_master_is_here(place, master, address)
+        nodes = place.all_nodes
+        _check_way(place, nodes[rank] if nodes else "", address, master)
         seats = tuple(
             nodes[each] if nodes and _is_address(nodes[each]) else str(each)
-            for each in range(settings.world_size or len(nodes) or 1)
+            for each in range(place.world_size or len(nodes) or 1)
         )
         name = socket.gethostname()
         return Identity(rank, seats, seats[rank], name, address, name_of_rank0, master, deadline, nodes=nodes)
-    if settings.master_addr is None:
+    if place.master_addr is None:
         return Identity(0, ("0",), "0", socket.gethostname(), address, name_of_rank0, master, deadline)
 
     replica = compose.find_replica(address)
@@ -88,7 +88,7 @@ def identify(settings: Settings, seats: tuple[str, ...] = (), is_over: Callable[
         return Identity(0, seats, own, own, address, name_of_rank0, master, deadline)
     running = compose.find_workers()
     found = sorted(running.values())
-    most = max([(settings.world_size or settings.workers + 1) - 1, *(number for number, _ in found)])
+    most = max([(place.world_size or place.workers + 1) - 1, *(number for number, _ in found)])
     workers = [replica.worker(number) for number in range(1, most + 1)]
     return Identity(
         0,
@@ -115,13 +115,13 @@ def missing_error(identity: Identity, seats: Collection[str]) -> MissingError:
     )
 
 
-def place_of(settings: Settings) -> tuple[int, str]:
+def place_of(place: PlaceSettings) -> tuple[int, str]:
     """This process's rank and address as in its identity, but in Compose without a wait for rank 0."""
-    if settings.rank is None and not settings.all_nodes and settings.master_addr is not None:
+    if place.rank is None and not place.all_nodes and place.master_addr is not None:
         for address in _own_addresses():
             if replica := compose.find_replica(address):
                 return replica.rank, address
-    identity = identify(settings)
+    identity = identify(place)
     return identity.rank, identity.address
 
 
@@ -133,39 +133,39 @@ def interface_of(address: str) -> str:
     raise JoinError(f"no network interface has the address {address} any more.")
 
 
-def _rank(settings: Settings) -> int | None:
+def _rank(place: PlaceSettings) -> int | None:
     """The rank that the settings give this process, if they do: by its number, or by its node's place among all."""
-    if not settings.all_nodes:
-        return settings.rank
-    named = [settings.node] if settings.node else [*_own_addresses(), socket.gethostname()]
-    places = [place for place, node in enumerate(settings.all_nodes) if node in named]
+    if not place.all_nodes:
+        return place.rank
+    named = [place.node] if place.node else [*_own_addresses(), socket.gethostname()]
+    places = [rank for rank, node in enumerate(place.all_nodes) if node in named]
     if len(places) != 1:
         raise SettingError(
-            f"NODES={shown(settings.nodes or '')} has {len(places)} of this machine's names and addresses: "
+            f"NODES={shown(place.nodes or '')} has {len(places)} of this machine's names and addresses: "
             f"{', '.join(named)}. It must have one. Set NODE to this machine's entry."
         )
-    if settings.rank not in (None, places[0]):
+    if place.rank not in (None, places[0]):
         raise SettingError(
-            f"RANK={settings.rank}, but this machine is {settings.all_nodes[places[0]]}, which is rank {places[0]} in "
-            f"NODES={shown(settings.nodes or '')}: they contradict each other. Unset one of them."
+            f"RANK={place.rank}, but this machine is {place.all_nodes[places[0]]}, which is rank {places[0]} in "
+            f"NODES={shown(place.nodes or '')}: they contradict each other. Unset one of them."
         )
     return places[0]
 
 
-def _check_master_is_here(settings: Settings, master: str, address: str) -> None:
+def _check_master_is_here(place: PlaceSettings, master: str, address: str) -> None:
     """Refuse a rank 0 on a machine to which the others would not come."""
     if address not in (master, LOOPBACK):
         raise SettingError(
-            f"this process is rank 0, but MASTER_ADDR={_name_of_rank0(settings)} ({master}) is another machine. "
+            f"this process is rank 0, but MASTER_ADDR={_name_of_rank0(place)} ({master}) is another machine. "
             f"This one has: {', '.join(_own_addresses())}. Start rank 0 there, or set MASTER_ADDR to one of these."
         )
 
 
-def _check_way(settings: Settings, node: str, address: str, master: str) -> None:
+def _check_way(place: PlaceSettings, node: str, address: str, master: str) -> None:
     """Refuse a node that would reach rank 0 from another address than that by which the others expect it."""
     if _is_address(node) and node != address:
         raise SettingError(
-            f"this machine is {node} in NODES={shown(settings.nodes or '')}, but its way to rank 0 at {master} begins "
+            f"this machine is {node} in NODES={shown(place.nodes or '')}, but its way to rank 0 at {master} begins "
             f"at {address}. NODES and MASTER_ADDR must belong to one network."
         )
 
@@ -178,9 +178,9 @@ def _is_address(node: str) -> bool:
     return True
 
 
-def _name_of_rank0(settings: Settings) -> str:
-    first = settings.all_nodes[0] if settings.all_nodes else LOOPBACK
-    return settings.master_addr or first
+def _name_of_rank0(place: PlaceSettings) -> str:
+    first = place.all_nodes[0] if place.all_nodes else LOOPBACK
+    return place.master_addr or first
 
 
 def _own_addresses() -> list[str]:

@@ -21,7 +21,9 @@ from app.cluster.sharing import who_is_who
 from app.errors import JoinError, LockstepError
 from app.machine.interrupt import CleanUps, ask_on_signal, end_now
 from app.machine.say import Say
-from app.settings.fields import Settings
+from app.settings.concern import Mark
+from app.settings.place import PlaceSettings
+from app.settings.settings import Settings, marked
 
 REMINDER_SECONDS = 10.0
 CONNECTING_SECONDS = 4.0  # at least, even if the last rank came at the last moment
@@ -37,7 +39,7 @@ def join(settings: Settings, identity: Identity, say: Say, clean_ups: CleanUps, 
 
     The clean-ups are made if the failure detector has to end the process, because the training does not notice a loss.
     """
-    BACKENDS[settings.backend].check()
+    BACKENDS[settings.place.backend].check()
     try:
         datagrams = failure_detector.listen(identity.address)
     except OSError as error:
@@ -45,14 +47,15 @@ def join(settings: Settings, identity: Identity, say: Say, clean_ups: CleanUps, 
             f"{title_of(identity)}: cannot listen at {identity.address}: {error.strerror}. "
             "Was the container disconnected from its network? Start the cluster again."
         ) from None
-    registration = Registration.of(settings, identity, datagrams.getsockname()[1])
+    shared = settings.values(but=marked(Mark.RANKS_MAY_DIFFER))
+    registration = Registration.of(settings.place, shared, identity, datagrams.getsockname()[1])
     values: Values | None = None
     if identity.rank != 0:
         values = registrant = Registrant(
             title_of(identity),
             identity.master,
-            settings.master_port,
-            settings.join_timeout,
+            settings.place.master_port,
+            settings.place.join_timeout,
             identity.deadline,
             identity.is_over,
         )
@@ -62,15 +65,15 @@ def join(settings: Settings, identity: Identity, say: Say, clean_ups: CleanUps, 
     elif len(identity.seats) == 1:
         table = _assign(settings, [registration], attempt)
     else:
-        values = registrar = _open(settings, identity, say)
+        values = registrar = _open(settings.place, identity, say)
         table = _seat_all(registrar, settings, identity, registration, attempt, say)
     if identity.rank == 0:
         say(who_is_who(table.members))
-    return _form(settings, identity, table, datagrams, values, clean_ups)
+    return _form(settings.place, identity, table, datagrams, values, clean_ups)
 
 
 def _form(
-    settings: Settings,
+    place: PlaceSettings,
     identity: Identity,
     table: RankTable,
     datagrams: socket.socket,
@@ -80,10 +83,10 @@ def _form(
     """Connect with all other ranks: by the backend for the training, and by datagrams for the failure detector."""
     rank, members = identity.rank, table.members
     addresses = [(member.address, member.port) for member in members]
-    detector = FailureDetector(datagrams, rank, addresses, table.password, settings.peer_timeout)
+    detector = FailureDetector(datagrams, rank, addresses, table.password, place.peer_timeout)
     store = Rendezvous(values, table.attempt) if values else dist.HashStore()
-    backend = BACKENDS[settings.backend]
-    cluster = Cluster(rank, members, detector, settings.peer_timeout, store, backend, table.attempt)
+    backend = BACKENDS[place.backend]
+    cluster = Cluster(rank, members, detector, place.peer_timeout, store, backend, table.attempt)
     detector.start(lambda loss: end_now(str(cluster.failure(loss)), clean_ups))
     ask_on_signal(lambda: str(cluster.failure(detector.loss)) if detector.loss else None)
     clean_ups.insert(0, lambda: detector.give_up("it was told to stop"))
@@ -91,7 +94,7 @@ def _form(
     try:
         within(
             deadline - time.monotonic(),
-            lambda: backend.connect(store, rank, len(members), settings.peer_timeout, cluster.me.interface),
+            lambda: backend.connect(store, rank, len(members), place.peer_timeout, cluster.me.interface),
         )
     except (RuntimeError, OSError) as error:
         away = _named(members, detector.find_lost().lost or range(len(members)), rank)
@@ -115,9 +118,9 @@ def _named(members: Sequence[Member], ranks: Sequence[int], own: int) -> str:
     return ", ".join(members[rank].title for rank in ranks if rank != own)
 
 
-def _open(settings: Settings, identity: Identity, say: Say) -> Registrar:
+def _open(place: PlaceSettings, identity: Identity, say: Say) -> Registrar:
     """Rank 0: let the others come."""
-    port = settings.master_port
+    port = place.master_port
     try:
         return Registrar(identity.address, port, identity.seats[1:], say)
     except OSError as error:
@@ -164,7 +167,7 @@ def _await_others(registrar: Registrar, settings: Settings, identity: Identity, 
             continue
         came = [identity.title_of_seat(rank) for rank, seat in enumerate(identity.seats) if seat not in missing]
         raise JoinError(
-            f"the group is not complete after JOIN_TIMEOUT={settings.join_timeout:g} s. "
+            f"the group is not complete after JOIN_TIMEOUT={settings.place.join_timeout:g} s. "
             f"Joined: {', '.join(came)}. Missing: {', '.join(absent)}. The output of the missing ranks says why."
             f"{ONLY_HERE if identity.address == LOOPBACK else ''}"
         )

@@ -14,8 +14,9 @@ from app.cluster.members import Member
 from app.errors import SettingError
 from app.machine.cpus import Machine, look, threads
 from app.machine.say import shown
-from app.settings.averaging import MOST_RANKS
-from app.settings.fields import IDENTITY, MOST_THREADS, Settings
+from app.settings.concern import MOST_RANKS
+from app.settings.place import MOST_THREADS, PlaceSettings
+from app.settings.settings import Value as SettingValue
 
 Value = bool | int | Annotated[float, Field(allow_inf_nan=False)] | str | None
 Port = Annotated[int, Field(ge=1, le=65_535)]
@@ -35,16 +36,16 @@ class Registration:
     settings: dict[str, Value]  # those that all ranks must share
 
     @classmethod
-    def of(cls, settings: Settings, identity: Identity, port: int) -> Self:
+    def of(cls, place: PlaceSettings, shared: dict[str, SettingValue], identity: Identity, port: int) -> Self:
         return cls(
             name=identity.name,
             address=identity.address,
             port=port,
             interface=interface_of(identity.address),
             machine=look(),
-            threads=settings.threads_per_rank,
-            world_size=settings.world_size,
-            settings=settings.model_dump(mode="json", exclude=set(IDENTITY)),
+            threads=place.threads_per_rank,
+            world_size=place.world_size,
+            settings=shared,
         )
 
     @classmethod

@@ -10,6 +10,8 @@ from app.pages.table import COUNT, DIGITS, MEGABYTES, PERCENT, TEXT, Column, Tab
 from app.pages.time_tables import spread_column
 from app.records.manifest import Setting
 from app.records.summary import Figures
+from app.settings.concern import Mark
+from app.settings.settings import marked
 
 PHASES = ("forward", "backward", "wait", "sync", "hidden_sync", "optimiser")
 
@@ -80,7 +82,7 @@ def _of_figures(column: Column[Figures]) -> Column[Run]:
 
 def differences(runs: Sequence[Run]) -> list[str]:
     """In what else than the mode the runs differ, so that nobody takes one thing's effect for another's."""
-    own = {"run_name", "sync_mode", "trace_steps", "nodes", "node", "master_addr", "master_port"}  # change no figure
+    own = {"sync_mode", *marked(Mark.OF_ONE_START, Mark.CHANGES_NO_FIGURE)} - {"world_size"}
     found = []
     for name in dict.fromkeys(name for run in runs for name in run.manifest.settings if name not in own):
         values = [_setting(run.manifest.settings.get(name)) for run in runs]

@@ -15,7 +15,7 @@ from app.machine.folders import replace_file
 from app.pages.pieces import buffers_given
 from app.pages.trace_events import TICKS, Event, RankTrace
 from app.records.lines import Usage
-from app.settings.fields import DEFAULT_TRACE_STEPS
+from app.settings.measuring import DEFAULT_TRACE_STEPS
 
 FILE = "trace.json"
 

@@ -8,16 +8,11 @@ from app.analysis.run import Run
 from app.analysis.words import duration
 from app.modes import MODES
 from app.settings import environment
-from app.settings.fields import DEFAULT_DATASETS
-from app.settings.forms import MOST_WORKERS
+from app.settings.concern import Mark
+from app.settings.place import MOST_WORKERS
+from app.settings.settings import FIELDS, marked
+from app.settings.training import DEFAULT_DATASETS
 
-# What changes how long a step takes; the run's number of ranks and its mode come by themselves.
-OF_A_STEP = (
-    "model", "global_batch_size", "batch_size_per_rank", "compression", "compression_ratio", "compression_rank",
-    "sync_every", "bucket_bytes", "group_size", "shards", "precision", "wire_precision", "batch_norm", "backend",
-    "threads_per_rank", "link_rate", "link_rate_by_rank", "link_delay", "link_loss", "slow_rank", "slow_factor",
-    "rank_cpus",
-)  # fmt: skip
 OTHERS = ("ring_all_reduce", "ddp", "flat_all_reduce", "halving_doubling")
 MOST_OTHERS = 2
 MORE = (2, 4)  # times as many ranks
@@ -37,7 +32,8 @@ def what_if(run: Run) -> WhatIf | None:
     given, mode, ranks = run.manifest.given, run.mode, run.manifest.world_size
     if step is None or given is None or mode not in MODES or settings["model"] not in DEFAULT_DATASETS:
         return None
-    words = {name.upper(): f"{given[name]}" for name in OF_A_STEP if given.get(name) is not None}
+    of_a_step = marked(Mark.CHANGES_STEP_TIME)
+    words = {name.upper(): f"{given[name]}" for name in FIELDS if name in of_a_step and given.get(name) is not None}
     if not _accepted(words, mode, ranks):
         return None
     numbers = [ranks, *(each for each in (times * ranks for times in MORE) if _accepted(words, mode, each))]

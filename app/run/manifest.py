@@ -18,14 +18,13 @@ from app.machine.interfaces import Carried
 from app.machine.source import git_revision, package_versions, packages_sha256, source_sha256
 from app.modes import MODES
 from app.records.manifest import Image, Link, Manifest, ModeCost, Participant, Versions
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
+from app.settings.concern import Mark
+from app.settings.settings import marked
 from app.sync.contract import size_of
 from app.sync.modes import mode_class
 from app.sync.schedules.costs import NOTHING, Cost, Size
 from app.training.loop import Job
-
-# Given to the ranks of one run alone: another run with the same settings has its own.
-OF_ONE_START = frozenset({"rank", "world_size", "master_addr", "master_port", "node", "nodes", "run_name", "resume"})
 
 
 def gather(
@@ -33,24 +32,25 @@ def gather(
 ) -> Manifest:
     """The manifest of a run that is about to begin; links and interfaces are by rank."""
     settings, cluster, dataset = job.settings, job.cluster, job.dataset
+    averaging = settings.averaging
     parameters = list(job.model.parameters())
-    size = size_of(parameters, settings.wire_precision)
+    size = size_of(parameters, averaging.wire_precision)
     speeds = [speed_of(link) for link in links or []]
     cost = job.sync.cost_for(parameters)
-    plain = settings.compression == "none" and settings.sync_every is None
+    plain = averaging.compression == "none" and averaging.sync_every is None
     return Manifest(
         run=run,
         started_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         world_size=cluster.world_size,
-        settings=settings.model_dump(mode="json")
+        settings=settings.values()
         | {
-            "dataset": settings.dataset_name,
+            "dataset": settings.training.dataset_name,
             "train_samples": len(dataset.train),
             "test_samples": len(dataset.test),
             "memory_format": job.numerics.memory_format,
             "global_batch_size": job.plan.global_batch_size,
             "world_size": cluster.world_size,
-            "network": settings.network if settings.all_nodes else None,  # Compose has one of its own
+            "network": settings.place.network if settings.place.all_nodes else None,  # Compose has one of its own
             "rank": None,
             "run_name": run,
         },
@@ -76,19 +76,19 @@ def gather(
             packages_sha256=packages_sha256(),
             package_versions=package_versions(),
         ),
-        given=settings.model_dump(mode="json", include=settings.model_fields_set - OF_ONE_START),
-        modes=_modes(settings, size, speeds) if speeds and plain else None,
+        given=settings.values(only=settings.given - marked(Mark.OF_ONE_START)),
+        modes=_modes(averaging, size, speeds) if speeds and plain else None,
         dataset_sha256=dataset.sha256,
     )
 
 
-def _modes(settings: Settings, size: Size, speeds: Sequence[LinkSpeed]) -> dict[str, ModeCost]:
+def _modes(averaging: AveragingSettings, size: Size, speeds: Sequence[LinkSpeed]) -> dict[str, ModeCost]:
     """Every mode that synchronises, as a choice for the same gradients on the same links."""
-    classes = {name: mode_class(name) for name in dict.fromkeys([*MODES, settings.sync_mode])}
+    classes = {name: mode_class(name) for name in dict.fromkeys([*MODES, averaging.sync_mode])}
     return {
         name: ModeCost(cost.seconds_at_least(size, speeds), hides=not mode.explicit)
         for name, mode in classes.items()
-        if (cost := mode.cost_of(settings)) is not NOTHING
+        if (cost := mode.cost_of(averaging)) is not NOTHING
     }
 
 

@@ -23,14 +23,14 @@ from app.run.attempts import Begun
 from app.run.homecoming import bring_home
 from app.run.prepare import find_or_open_run
 from app.run.take_part import take_part
-from app.settings.fields import Settings
+from app.settings.settings import Settings
 from app.training.datasets import prepared
 from app.training.datasets.prepared import DataSet
 
 
 def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
     """Take part in a run, as one of its ranks; or find that it is over."""
-    begun = attempts.begun_before() if settings.restarts else None
+    begun = attempts.begun_before() if settings.recovery.restarts else None
     try:
         if not (begun and is_complete(begun.folder)):
             if begun:
@@ -45,10 +45,12 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
 
 
 def _take_part_or_finish(settings: Settings, begun: Begun | None, say: Say, clean_ups: CleanUps) -> None:
-    prepared.check_fit(settings.model, settings.dataset_name)
-    prepared.make_if_missing(settings.dataset_name, say, clean_ups)
-    dataset = prepared.load_for(settings)
-    identity = identify(settings, begun.seats, lambda: is_complete(begun.folder)) if begun else identify(settings)
+    prepared.check_fit(settings.training.model, settings.training.dataset_name)
+    prepared.make_if_missing(settings.training.dataset_name, say, clean_ups)
+    dataset = prepared.load_for(settings.training)
+    identity = (
+        identify(settings.place, begun.seats, lambda: is_complete(begun.folder)) if begun else identify(settings.place)
+    )
     if identity.rank != 0:
         _go_through(settings, identity, dataset, say, clean_ups)
         return
@@ -59,7 +61,7 @@ def _take_part_or_finish(settings: Settings, begun: Begun | None, say: Say, clea
             _tell_the_end(begun.folder, summary, say)
             return
     run = begun.run if begun else find_or_open_run(settings, say)
-    is_last = (len(begun.attempts) if begun else 0) >= settings.restarts
+    is_last = (len(begun.attempts) if begun else 0) >= settings.recovery.restarts
     with _at_the_head(settings, run, identity, clean_ups) as attempt:
         try:
             _go_through(settings, identity, dataset, say, clean_ups, Opened(run, attempt, is_last))
@@ -67,7 +69,7 @@ def _take_part_or_finish(settings: Settings, begun: Begun | None, say: Say, clea
             attempts.end(folders.RESULTS / run, attempt, error)
             if begun and is_last and not isinstance(error, StoppedError):
                 error.add_note(
-                    f"MAX_RESTARTS={settings.restarts} is used up. What became of each attempt:\n"
+                    f"MAX_RESTARTS={settings.recovery.restarts} is used up. What became of each attempt:\n"
                     f"{attempts.diagnosis(begun.folder)}"
                 )
             raise
@@ -87,7 +89,7 @@ def _at_the_head(settings: Settings, run: str, identity: Identity, clean_ups: Cl
     """Rank 0: while it holds the run's folder, no other command goes on with this run. Gives the attempt's number."""
     folder = folders.RESULTS / run
     with ExitStack() as until_the_end:
-        if not settings.restarts:
+        if not settings.recovery.restarts:
             # Only rank 0 removes the folder of a run that did not begin: others may fail while it writes a file.
             until_the_end.enter_context(folders.gone_if_empty(folder, clean_ups, ATTEMPTS))
         with _saying_what_cannot_be_written(0):

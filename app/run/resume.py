@@ -13,30 +13,27 @@ from app.machine.folders import RESULTS
 from app.machine.say import Say
 from app.machine.source import source_sha256
 from app.records.manifest import FILE, Manifest, Setting
-from app.run.manifest import OF_ONE_START
 from app.settings import environment
-from app.settings.fields import Settings
+from app.settings.concern import Mark
+from app.settings.recovery import AUTO, NEVER
+from app.settings.settings import Settings, marked
 from app.training.checkpoint.keeper import is_unfinished, newest_commit
 from app.training.datasets import prepared
-
-AUTO, NEVER = "auto", "never"
-# These change neither the training nor what its records mean.
-FREE = OF_ONE_START | {"resume", "checkpoint_every", "join_timeout", "peer_timeout"}
 
 
 def choose(settings: Settings, say: Say) -> str | None:
     """The run to go on with; None to begin a new one. Refuses a run that was named and cannot go on."""
-    if settings.resume == NEVER:
+    if settings.recovery.resume == NEVER:
         return None
-    if settings.resume != AUTO:
-        folder = (RESULTS / settings.resume).resolve()
+    if settings.recovery.resume != AUTO:
+        folder = (RESULTS / settings.recovery.resume).resolve()
         if reason := why_not(folder, settings):
-            raise SettingError(f"RESUME={settings.resume}: {reason} RESUME=never begins a new run.")
+            raise SettingError(f"RESUME={settings.recovery.resume}: {reason} RESUME=never begins a new run.")
         return folder.name
-    asked = [settings.run_name] if settings.run_name else _newest_first()
+    asked = [settings.recovery.run_name] if settings.recovery.run_name else _newest_first()
     for name in asked:
         if not why_not(RESULTS / name, settings):
-            data = prepared.sha256_of(settings.dataset_name)
+            data = prepared.sha256_of(settings.training.dataset_name)
             differences = platform_differences(Manifest.read(RESULTS / name), [look().cpu_model], data)
             if not differences:
                 return name
@@ -107,12 +104,12 @@ def _other_settings(manifest: Manifest, settings: Settings) -> Iterator[str]:
             there, here = ("unset" if each[name] is None else each[name] for each in (before, now))
             yield f"{name.upper()}={there} there, {here} here"
     # In `prepare`, WORKERS is unset under `--scale` alone; rank 0 has always counted.
-    asked = settings.workers + 1 if "workers" in settings.model_fields_set else None
-    world_size = settings.world_size or settings.ranks_started or asked
+    asked = settings.place.workers + 1 if "workers" in settings.given else None
+    world_size = settings.place.world_size or settings.place.ranks_started or asked
     if world_size not in (None, manifest.world_size):
         yield f"{manifest.world_size} ranks there, {world_size} here"
 
 
 def _compared(settings: Settings) -> dict[str, Setting]:
-    own = settings.model_dump(mode="json", exclude=set(FREE))
-    return own | {"dataset": settings.dataset_name}
+    own = settings.values(but=marked(Mark.OF_ONE_START, Mark.FREE_ON_RESUME))
+    return own | {"dataset": settings.training.dataset_name}

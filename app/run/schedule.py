@@ -6,8 +6,7 @@ from app import sync
 from app.cluster.wire.bandwidth import LinkSpeed
 from app.errors import SettingError
 from app.machine.say import Say
-from app.settings.fields import Settings
-from app.settings.link_rates import read_rate, read_rate_by_rank
+from app.settings.settings import Settings
 from app.sync.contract import size_of
 from app.sync.exchange import Exchange
 from app.sync.modes import mode_class
@@ -27,15 +26,20 @@ def show(settings: Settings, say: Say) -> None:
 
 
 def _lines(settings: Settings) -> Iterator[str]:
-    ranks = settings.world_size or settings.workers + 1
+    ranks = settings.place.world_size or settings.place.workers + 1
     if ranks > MOST_DRAWN_RANKS:
-        raise SettingError(f"WORKERS={settings.workers}: too many to draw. Allowed: at most {MOST_DRAWN_RANKS - 1}.")
+        raise SettingError(
+            f"WORKERS={settings.place.workers}: too many to draw. Allowed: at most {MOST_DRAWN_RANKS - 1}."
+        )
     settings.check_ranks(ranks)
-    mode = mode_class(settings.sync_mode)
-    schedule = mode.schedule(DRAWN_ELEMENTS, ranks, settings) if issubclass(mode, Exchange) else None
-    yield f"{settings.sync_mode} on {ranks} rank(s)"
+    averaging = settings.averaging
+    mode = mode_class(averaging.sync_mode)
+    schedule = mode.schedule(DRAWN_ELEMENTS, ranks, averaging) if issubclass(mode, Exchange) else None
+    yield f"{averaging.sync_mode} on {ranks} rank(s)"
     if schedule is None:
-        yield "The backend does not tell the messages of this mode." if settings.sync_mode != "none" else "No messages."
+        yield (
+            "The backend does not tell the messages of this mode." if averaging.sync_mode != "none" else "No messages."
+        )
     elif ranks > 1:
         yield from drawing.draw(schedule, ranks)
         yield drawing.legend(schedule)
@@ -43,20 +47,16 @@ def _lines(settings: Settings) -> Iterator[str]:
 
 
 def _costs(settings: Settings, ranks: int) -> Iterator[str]:
-    dtype = DTYPES[settings.precision]
-    parameters = list(models.build(settings.model, settings.seed, dtype, LocalBatchNorm2d).parameters())
-    size, cost = size_of(parameters, settings.wire_precision), sync.cost_of(settings, parameters)
+    averaging, training = settings.averaging, settings.training
+    dtype = DTYPES[training.precision]
+    parameters = list(models.build(training.model, averaging.seed, dtype, LocalBatchNorm2d).parameters())
+    size, cost = size_of(parameters, averaging.wire_precision), sync.cost_of(averaging, parameters)
     sent = [cost.bytes_sent(size, rank, ranks) for rank in range(ranks)]
-    when = f"each {settings.sync_every} steps" if settings.sync_every else "a step"
-    compressed = f", {settings.compression}" if settings.compression != "none" else ""
+    when = f"each {averaging.sync_every} steps" if averaging.sync_every else "a step"
+    compressed = f", {averaging.compression}" if averaging.compression != "none" else ""
     megabytes = ", ".join(f"{each / MEGA:.3f}" for each in sent)
-    yield f"{settings.model}{compressed}, {size.bytes / MEGA:.3f} MB of gradients: MB sent {when} by rank: {megabytes}"
-    if settings.link_rate is not None and ranks > 1:
-        links = [LinkSpeed(rate, rate) for rate in _rates(settings, ranks)]
-        yield f"At {settings.link_rate} they need at least {1e3 * cost.seconds_at_least(size, links):.3g} ms."
-
-
-def _rates(settings: Settings, ranks: int) -> list[float]:
-    """In bytes a second, by rank."""
-    single = read_rate_by_rank(settings.link_rate_by_rank) if settings.link_rate_by_rank else {}
-    return [single.get(rank, read_rate(settings.link_rate or "")) / 8 for rank in range(ranks)]
+    yield f"{training.model}{compressed}, {size.bytes / MEGA:.3f} MB of gradients: MB sent {when} by rank: {megabytes}"
+    if settings.links.link_rate is not None and ranks > 1:
+        rates = [(settings.links.of(rank).bits_per_second or 0.0) / 8 for rank in range(ranks)]
+        links = [LinkSpeed(rate, rate) for rate in rates]
+        yield f"At {settings.links.link_rate} they need at least {1e3 * cost.seconds_at_least(size, links):.3g} ms."

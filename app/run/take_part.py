@@ -26,7 +26,7 @@ from app.records.journal import Recorder
 from app.records.lines import Finished, Step
 from app.records.manifest import FILE, Link, TrainingPlan
 from app.run import attempts, health, manifest, resume
-from app.settings.fields import Settings
+from app.settings.settings import Settings
 from app.training import models
 from app.training.checkpoint.keeper import Found, Keeper
 from app.training.datasets.prepared import DataSet
@@ -43,7 +43,7 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
     torch.set_num_threads(cluster.me.threads)
     began = time.monotonic()
     _check_same(cluster, "data set", dataset.sha256, "A make() that draws numbers needs a seed of its own.")
-    links = measure_links(settings, cluster, Communicator(cluster, "while the links were measured"))
+    links = measure_links(settings.links, cluster, Communicator(cluster, "while the links were measured"))
     measured = time.monotonic()
     run_folder.mkdir(parents=True, exist_ok=True)
     keeper = Keeper(cluster, run_folder, attempt)
@@ -60,11 +60,11 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
     everyones = cluster.exchange("interfaces", [asdict(each) for each in interfaces.carried()])
     if cluster.rank == 0:
         _open_books(job, run_folder, links, [[Carried(**each) for each in own] for own in everyones])
-    insist_on(links, settings, cluster)
+    insist_on(links, settings.links, cluster)
 
     epoch_so_far = _epoch_so_far(run_folder, cluster.rank, found.step if found else 0, job.plan)
     # This watches what a mode sends past the communicator, such as DistributedDataParallel's first broadcast.
-    own = f"training with {settings.sync_mode}"
+    own = f"training with {settings.averaging.sync_mode}"
     with Recorder(run_folder, cluster.rank, attempt) as recorder, job.communicator.watching(own):
         comparing = Communicator(cluster, "while clocks were compared")
         zero = attempts.clock_began(run_folder) if cluster.rank == 0 and attempt else None
@@ -80,9 +80,9 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
             )
         )
         saving = None
-        if settings.checkpoint_every:
-            saving = Saving(cluster, keeper, settings.checkpoint_every, job.plan.steps, recorder, clock)
-        usage = UsageSampler(cluster, clock, recorder, settings.usage_interval)
+        if settings.recovery.checkpoint_every:
+            saving = Saving(cluster, keeper, settings.recovery.checkpoint_every, job.plan.steps, recorder, clock)
+        usage = UsageSampler(cluster, clock, recorder, settings.measuring.usage_interval)
         with health.told(cluster, recorder), _stopping_on_signal(cluster, saving), usage:
             finished = train(job, recorder, clock, saving, ResumePoint(found, epoch_so_far))
         recorder.write(clock.compare(comparing))
@@ -184,9 +184,9 @@ def _warnings(job: Job) -> list[str]:
     """What readers of the figures must know, besides what the join has said."""
     members = job.cluster.members
     possible = (
-        too_few_epochs(job.settings, job.plan),
-        slow_bfloat16(job.settings.precision, members),
-        slowed_on_purpose(job.settings),
+        too_few_epochs(job.settings.training, job.plan),
+        slow_bfloat16(job.settings.training.precision, members),
+        slowed_on_purpose(job.settings.place),
         unlike(members),
     )
     return [each for each in possible if each]

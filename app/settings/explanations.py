@@ -1,27 +1,20 @@
 """Explanations of settings in words: their defaults, what is allowed, what is wrong, which name was probably meant."""
 
 import difflib
-import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from app.extensions.files import FOLDER
 from app.machine.say import LONGEST_SHOWN, shown
-from app.settings.fields import OUTSIDE_COMPOSE, Settings
 from app.settings.kinds import Form, OneOf, OneOfOrOwn, types_of
 
 LIKENESS = 0.5  # of two words, from which on one is suggested for the other
 SHORTEST_PART = 3  # letters of a word that counts as a part of another
-
-
-def names() -> list[str]:
-    """The settings that Compose takes, or passes on, as their variables."""
-    return [name.upper() for name in Settings.model_fields if name not in OUTSIDE_COMPOSE]
 
 
 def default_text(field: FieldInfo) -> str:
@@ -43,7 +36,7 @@ def allowed_values(field: FieldInfo) -> str:
 
 def rule_of[Rule](field: FieldInfo, kind: type[Rule]) -> Rule | None:
     """The validator of this kind that a setting has."""
-    functions = [rule.func for rule in field.metadata if isinstance(rule, AfterValidator | BeforeValidator)]
+    functions = [rule.func for rule in field.metadata if isinstance(rule, AfterValidator)]
     return next((function for function in functions if isinstance(function, kind)), None)
 
 
@@ -57,10 +50,10 @@ def bounds_of(field: FieldInfo) -> dict[str, float]:
     }
 
 
-def explain(detail: ErrorDetails) -> str:
+def explain(detail: ErrorDetails, fields: Mapping[str, FieldInfo]) -> str:
     """What is wrong with a value, what is allowed, and the nearest allowed word."""
     name, got = str(detail["loc"][0]), str(detail["input"])
-    field = Settings.model_fields[name]
+    field = fields[name]
     message = f"{name.upper()}={shown(got)}: not allowed. Allowed: {allowed_values(field)}."
     near = nearest(got, list(one_of.known) if (one_of := rule_of(field, OneOf)) else _choices(field))
     return f"{message} Did you mean {near}?" if near else message
@@ -78,16 +71,6 @@ def nearest(word: str, known: Sequence[str]) -> str | None:
     return by_letters[found[0]] if found else None
 
 
-def about_name(name: str) -> str:
-    """A sentence about a name that is not a setting of the cluster; empty where there is nothing to say."""
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        return "A name has letters, digits and '_' only, and no spaces."
-    if name.lower() in OUTSIDE_COMPOSE:
-        return "The cluster assigns ranks and finds rank 0 itself; WORKERS is the number of other ranks."
-    near = nearest(name, names())
-    return f"Nearest: {near}." if near else ""
-
-
 def hint(word: str, known: Sequence[str]) -> str:
     """A sentence for an unknown word: the nearest known one, else all of them."""
     near = nearest(word, known)
@@ -97,23 +80,6 @@ def hint(word: str, known: Sequence[str]) -> str:
 def _letters(word: str) -> str:
     """A word without what people leave out or write otherwise."""
     return re.sub(r"[\W_]", "", word.lower())
-
-
-def misspelt(variables: Iterable[str]) -> Iterator[str]:
-    """A warning for each variable that is no setting, but would be one after a single correction."""
-    known = names()
-    for variable in variables:
-        if variable not in known:
-            meant = [name for name in known if _is_one_edit_away(variable.upper(), name)]
-            yield from (f"{variable} is set, and is not a setting. Was {name} meant?" for name in meant[:1])
-
-
-def _is_one_edit_away(one: str, other: str) -> bool:
-    """Whether two words differ by one letter added, left out or changed, by two that swapped places, or not at all."""
-    same = len(os.path.commonprefix([one, other]))
-    one, other = one[same:], other[same:]
-    swapped = one[:2] == other[1::-1] and one[2:] == other[2:]
-    return swapped or one[1:] == other[1:] or one[1:] == other or one == other[1:]
 
 
 def _choices(field: FieldInfo) -> list[str]:

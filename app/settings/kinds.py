@@ -1,4 +1,4 @@
-"""The kinds of text that a setting can take, each with the words that explain it."""
+"""The kinds of values that a setting can take, each with the words that explain it."""
 
 import re
 from collections.abc import Callable
@@ -9,18 +9,19 @@ from pydantic.fields import FieldInfo
 
 from app.extensions import files
 
-WHOLE = re.compile(r"-?[0-9]+").fullmatch
-DECIMAL = re.compile(r"-?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][-+]?[0-9]+)?").fullmatch
+# In the syntax that Python and POSIX shells share, as no setting takes a negative number.
+WHOLE = re.compile(r"[0-9]+")
+DECIMAL = re.compile(r"([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][-+]?[0-9]+)?")
+BYTES_OF = {"k": 2**10, "m": 2**20, "g": 2**30}
 
 
 def types_of(field: FieldInfo) -> set[object]:
-    """The types that a setting can have."""
     return {field.annotation, *get_args(field.annotation)}
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """A name from a table that lies elsewhere."""
+    """A name from a table that is defined elsewhere."""
 
     choices: tuple[str, ...]
 
@@ -31,7 +32,6 @@ class OneOf:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """All of them."""
         return self.choices
 
 
@@ -41,13 +41,13 @@ class OneOfOrOwn(OneOf):
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The table's first: they win."""
+        """The table's first: they take precedence."""
         return (*self.choices, *(name for name in files.names() if name not in self.choices))
 
 
 @dataclass(frozen=True)
 class Form:
-    """A text that `read` understands; `words` say what it understands."""
+    """Text that `read` accepts; `words` describes it to users."""
 
     read: Callable[[str], object]
     words: str
@@ -60,14 +60,29 @@ class Form:
 
 @dataclass(frozen=True)
 class Pattern(Form):
-    """A form that a regular expression describes, in the syntax that Python and POSIX shells share.
-
-    It also describes numbers, which it reads before they become numbers.
-    """
+    """A form that a regular expression describes, in the syntax that Python and POSIX shells share."""
 
     pattern: str
 
     @classmethod
     def of(cls, pattern: str, words: str) -> "Pattern":
-        """A setting that the scripts check too, before the program is built."""
         return cls(re.compile(pattern).fullmatch, words, pattern)
+
+
+@dataclass(frozen=True)
+class Memory(Form):
+    """A number of bytes with the unit that Docker has for it, within bounds in bytes."""
+
+    least: int
+    most: int
+    pattern: str = "[0-9]+[kKmMgG][bB]?"
+
+    @classmethod
+    def between(cls, least: int, most: int, words: str) -> "Memory":
+        def read(text: str) -> bool:
+            if not re.fullmatch(cls.pattern, text):
+                return False
+            number, unit = re.split("(?<=[0-9])(?=[a-z])", text.lower())
+            return least <= int(number) * BYTES_OF[unit[0]] <= most
+
+        return cls(read, words, least, most)

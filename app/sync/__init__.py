@@ -41,7 +41,9 @@ def create(mode: str | type[GradientSync], communicator: Communicator, **options
     try:
         settings = AveragingSettings.model_validate(given)
     except ValidationError as error:
-        raise SettingError("\n".join(explain(detail) for detail in error.errors())) from None
+        raise SettingError(
+            "\n".join(explain(detail, AveragingSettings.model_fields) for detail in error.errors())
+        ) from None
     settings.check_ranks(communicator.world_size)
     kind = mode_class(mode) if isinstance(mode, str) else mode
     return Synchroniser(_assemble(kind, communicator, settings), communicator)

@@ -7,7 +7,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import conv2d
 
-from app.settings.fields import MemoryFormat
+from app.settings.training import MemoryFormat
 
 # oneDNN, which computes convolutions, is quickest on large images of few channels if an image's channels lie together,
 # and on small images of many channels if they do not. These are the sizes of VGG-11's and ResNet-18's last layers.

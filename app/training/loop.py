@@ -18,7 +18,8 @@ from app.machine.say import Say
 from app.records.journal import Recorder
 from app.records.lines import Finished, Step, training_score
 from app.records.manifest import TrainingPlan
-from app.settings.fields import MOST_EPOCHS, MemoryFormat, Settings
+from app.settings.settings import Settings
+from app.settings.training import MOST_EPOCHS, MemoryFormat, TrainingSettings
 from app.sync import from_settings
 from app.sync.contract import GradientSync
 from app.sync.periodic import Periodic
@@ -38,22 +39,22 @@ from app.training.saving import Saving
 from app.training.straggler import Pace, pace_of
 
 
-def make_plan(settings: Settings, samples: int, world_size: int) -> TrainingPlan:
-    global_batch_size = settings.global_batch(world_size)
+def make_plan(training: TrainingSettings, samples: int, world_size: int) -> TrainingPlan:
+    global_batch_size = training.global_batch(world_size)
     steps_per_epoch = math.ceil(samples / global_batch_size)
-    whole = settings.epochs * steps_per_epoch
-    steps = min(whole, settings.max_steps or whole)
+    whole = training.epochs * steps_per_epoch
+    steps = min(whole, training.max_steps or whole)
     return TrainingPlan(math.ceil(steps / steps_per_epoch), steps, steps_per_epoch, global_batch_size)
 
 
-def too_few_epochs(settings: Settings, plan: TrainingPlan) -> str | None:
+def too_few_epochs(training: TrainingSettings, plan: TrainingPlan) -> str | None:
     """A warning if a run ends before it has taken as many steps as it asks for."""
-    asked = settings.max_steps
+    asked = training.max_steps
     if asked is None or asked <= plan.steps:
         return None
     enough = min(math.ceil(asked / plan.steps_per_epoch), MOST_EPOCHS)
     return (
-        f"MAX_STEPS={asked} is more than the run has: EPOCHS={settings.epochs} ends it after {plan.steps} steps, "
+        f"MAX_STEPS={asked} is more than the run has: EPOCHS={training.epochs} ends it after {plan.steps} steps, "
         f"{plan.steps_per_epoch} in an epoch. For more, set EPOCHS={enough}."
     )
 
@@ -94,19 +95,19 @@ def make_job(
 ) -> Job:
     """Build the model, and all that trains it; all ranks call this together."""
     communicator = Communicator(cluster)
-    statistics = communicator.apart() if settings.batch_norm == "synchronised" else None
+    statistics = communicator.apart() if settings.training.batch_norm == "synchronised" else None
     batch_norm = LocalBatchNorm2d if statistics is None else partial(SynchronisedBatchNorm2d, communicator=statistics)
-    numerics = Numerics.of(settings, memory_format)
-    model = models.build(settings.model, settings.seed, numerics.dtype, batch_norm)
+    numerics = Numerics.of(settings.training, memory_format)
+    model = models.build(settings.training.model, settings.averaging.seed, numerics.dtype, batch_norm)
     arrange(model, numerics.layout)
     return Job(
         settings,
-        make_plan(settings, len(dataset.train), cluster.world_size),
+        make_plan(settings.training, len(dataset.train), cluster.world_size),
         cluster,
         communicator,
         statistics,
-        from_settings(settings, communicator),
-        pace_of(settings, cluster.rank, model, statistics),
+        from_settings(settings.averaging, communicator),
+        pace_of(settings.place, cluster.rank, model, statistics),
         model,
         numerics,
         dataset,
@@ -123,7 +124,7 @@ def train(
     plan = job.plan
     steps = Steps(job)
     meter = StepMeter(job.cluster, clock, job.communicator, job.statistics, job.sync)
-    console = Console(job.settings.log_every, job.say, resume_point.epoch_so_far)
+    console = Console(job.settings.averaging.log_every, job.say, resume_point.epoch_so_far)
     began, step = time.monotonic(), 0
     if resume_point.found:
         step = resume_point.found.step
@@ -132,7 +133,7 @@ def train(
     while step < plan.steps:
         epoch, taken = divmod(step, plan.steps_per_epoch)
         last = min((epoch + 1) * plan.steps_per_epoch, plan.steps)
-        augmentation = batches.draw_augmentation(job.dataset, job.settings.seed, epoch)
+        augmentation = batches.draw_augmentation(job.dataset, job.settings.averaging.seed, epoch)
         for global_batch in islice(batches_of(job, epoch), taken, last - epoch * plan.steps_per_epoch):
             outcome = steps.take(step, global_batch, augmentation, meter)
             record = meter.record(epoch, outcome, job.sync.overlap())
@@ -150,8 +151,8 @@ def train(
 
 def batches_of(job: Job, epoch: int) -> Iterator[Indices]:
     settings = job.settings
-    order = settings.order_of(epoch)
-    return batches.global_batches(job.dataset, job.plan.global_batch_size, settings.seed, order)
+    order = settings.training.order_of(epoch)
+    return batches.global_batches(job.dataset, job.plan.global_batch_size, settings.averaging.seed, order)
 
 
 class Steps:
@@ -160,8 +161,8 @@ class Steps:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._parameters = list(job.model.parameters())
-        schedule = LearningRateSchedule.of(job.settings, job.plan.global_batch_size, job.plan.steps)
-        self._optimiser = Optimiser(self._parameters, job.settings, schedule)
+        schedule = LearningRateSchedule.of(job.settings.training, job.plan.global_batch_size, job.plan.steps)
+        self._optimiser = Optimiser(self._parameters, job.settings.training, schedule)
         self.replica = job.sync.attach(job.model)
 
     def state(self) -> State:
@@ -238,7 +239,7 @@ class Steps:
 
 
 def _evaluate(job: Job, recorder: Recorder, clock: RunClock, replica: nn.Module, epoch: int) -> None:
-    if evaluate := EVALUATIONS[job.settings.evaluate]:
+    if evaluate := EVALUATIONS[job.settings.training.evaluate]:
         began = time.monotonic()
         evaluation = evaluate(replica, job.numerics, job.dataset, job.cluster, job.communicator, epoch)
         taken = time.monotonic() - began

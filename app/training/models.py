@@ -12,7 +12,7 @@ from torch import nn
 from app.errors import ExtensionError
 from app.extensions.files import path_of
 from app.extensions.loading import load
-from app.settings.fields import ModelName
+from app.settings.training import ModelName
 from app.training.batch_norm import BatchNorm, LocalBatchNorm2d
 from app.training.datasets import CLASSES
 

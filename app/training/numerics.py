@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from app.cluster.members import Member
-from app.settings.fields import MemoryFormat, Precision, Settings
+from app.settings.training import BUILT_IN_MODELS, MemoryFormat, Precision, TrainingSettings
 from app.training.convolution import LAYOUTS, Layout
 from app.training.datasets.prepared import channels_of
 
@@ -25,10 +25,10 @@ class Numerics:
     bfloat16: bool = False  # inside the layers
 
     @classmethod
-    def of(cls, settings: Settings, memory_format: MemoryFormat | None = None) -> Self:
+    def of(cls, training: TrainingSettings, memory_format: MemoryFormat | None = None) -> Self:
         """As the settings request; a resumed run keeps the layout that it began with."""
         return cls(
-            DTYPES[settings.precision], memory_format or memory_format_of(settings), settings.precision == "bf16"
+            DTYPES[training.precision], memory_format or memory_format_of(training), training.precision == "bf16"
         )
 
     @property
@@ -45,13 +45,17 @@ class Numerics:
 FP32 = Numerics()
 
 
-def memory_format_of(settings: Settings) -> MemoryFormat:
+def memory_format_of(training: TrainingSettings) -> MemoryFormat:
     """The layout that is requested, or the one that was the fastest wherever layouts were compared.
 
     With one channel all are the same order, but PyTorch warns of the strides. oneDNN has no fp64.
     """
-    plain = settings.precision == "fp64" or "MODEL" in settings.own or channels_of(settings.model) == 1
-    return settings.memory_format or ("contiguous" if plain else "mixed")
+    plain = (
+        training.precision == "fp64"
+        or training.model not in BUILT_IN_MODELS.choices
+        or channels_of(training.model) == 1
+    )
+    return training.memory_format or ("contiguous" if plain else "mixed")
 
 
 def slow_bfloat16(precision: Precision, members: Sequence[Member]) -> str | None:

@@ -8,7 +8,7 @@ from typing import Self
 import torch
 from torch import nn
 
-from app.settings.fields import ScheduleName, Settings
+from app.settings.training import ScheduleName, TrainingSettings
 from app.sync.contract import align_gradients
 
 
@@ -40,10 +40,10 @@ class LearningRateSchedule:
     shape: Callable[[float], float]
 
     @classmethod
-    def of(cls, settings: Settings, global_batch_size: int, steps: int) -> Self:
+    def of(cls, training: TrainingSettings, global_batch_size: int, steps: int) -> Self:
         """The schedule that the settings request, for a run of this many steps."""
-        peak = settings.full_learning_rate(global_batch_size)
-        return cls(peak, settings.warmup_steps, steps, SHAPES[settings.schedule])
+        peak = training.full_learning_rate(global_batch_size)
+        return cls(peak, training.warmup_steps, steps, SHAPES[training.schedule])
 
     def rate(self, step: int) -> float:
         """The learning rate of a step, counted from 0."""
@@ -63,13 +63,15 @@ class Update:
 class Optimiser:
     """SGD on averaged gradients: it does the same on every rank."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], settings: Settings, schedule: LearningRateSchedule) -> None:
-        self._parameters, self._schedule, self._clip = parameters, schedule, settings.gradient_clip
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], training: TrainingSettings, schedule: LearningRateSchedule
+    ) -> None:
+        self._parameters, self._schedule, self._clip = parameters, schedule, training.gradient_clip
         self._sgd = torch.optim.SGD(
             parameters,
             lr=schedule.rate(0),
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
+            momentum=training.momentum,
+            weight_decay=training.weight_decay,
             fused=True,  # one pass over parameters, gradients and momenta, not four
         )
 

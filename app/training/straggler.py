@@ -6,7 +6,7 @@ from typing import Protocol
 from torch import nn
 
 from app.cluster.wire.communicator import Communicator
-from app.settings.fields import Settings
+from app.settings.place import PlaceSettings
 
 
 class Pace(Protocol):
@@ -60,17 +60,17 @@ class Slowed:
         return 0.0 if self._statistics is None else self._statistics.traffic.seconds
 
 
-def pace_of(settings: Settings, rank: int, model: nn.Module, statistics: Communicator | None) -> Pace:
-    if rank != settings.slow_rank or settings.slow_factor == 1:
+def pace_of(place: PlaceSettings, rank: int, model: nn.Module, statistics: Communicator | None) -> Pace:
+    if rank != place.slow_rank or place.slow_factor == 1:
         return FullSpeed()
-    return Slowed(settings.slow_factor, model, statistics)
+    return Slowed(place.slow_factor, model, statistics)
 
 
-def slowed_on_purpose(settings: Settings) -> str | None:
+def slowed_on_purpose(place: PlaceSettings) -> str | None:
     """A warning for everyone who reads the figures."""
-    if settings.slow_rank is None or settings.slow_factor == 1:
+    if place.slow_rank is None or place.slow_factor == 1:
         return None
     return (
-        f"rank {settings.slow_rank} is slowed down on purpose: its computation takes {settings.slow_factor:g} times as "
+        f"rank {place.slow_rank} is slowed down on purpose: its computation takes {place.slow_factor:g} times as "
         "long (SLOW_RANK, SLOW_FACTOR)."
     )

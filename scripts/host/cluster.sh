@@ -73,9 +73,8 @@ run_with_floor() {
 
 run_floor() {
     local -x RUN_NAME=$1 SYNC_MODE=none
-    # What says how ranks average has no meaning where they do not.
-    local -x GROUP_SIZE='' SHARDS='' COMPRESSION='' COMPRESSION_RATIO='' COMPRESSION_RANK='' ERROR_FEEDBACK=''
-    local -x SYNC_EVERY='' OUTER_LEARNING_RATE='' OUTER_MOMENTUM=''
+    local name
+    for name in $(settings_of_averaging); do local -x "$name="; done
     run_ranks "prepare --neighbours=$(neighbours)" train
 }
 

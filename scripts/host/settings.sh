@@ -10,12 +10,14 @@ READ_BY_COMPOSE=''       # the settings in .env, as JSON, once Compose has read 
 # All names.
 known_settings() { awk -F '\t' '/^[A-Z]/ { print $1 }' scripts/host/settings.table; }
 
-# Those that Compose itself or a script reads.
-settings_of_compose() { awk -F '\t' '/^[A-Z]/ && NF > 1 { print $1 }' scripts/host/settings.table; }
+# Those that Compose or a script consumes.
+settings_of_compose() { awk -F '\t' '/^[A-Z]/ && NF > 2 { print $1 }' scripts/host/settings.table; }
 
-default_of() { column 2 "$1"; }
-pattern_of() { column 3 "$1"; }
-allowed_words_of() { column 4 "$1"; }
+# Those without meaning where ranks do not average.
+settings_of_averaging() { awk -F '\t' '$2 == "averaging" { print $1 }' scripts/host/settings.table; }
+
+default_of() { column 3 "$1"; }
+allowed_words_of() { column 7 "$1"; }
 column() { awk -F '\t' -v column="$1" -v name="$2" '$1 == name { print $column }' scripts/host/settings.table; }
 
 # All settings with their meanings and defaults, for --help.
@@ -90,17 +92,29 @@ setting() {
 
 # Compose would fail on wrong values in its own words, or worse.
 check_compose_settings() {
-    local name value pattern world_size ranks
+    local name value world_size ranks
     for name in $(settings_of_compose); do
         value=$(setting "$name")
-        pattern=$(pattern_of "$name")
-        [[ -z $value || $value =~ ^($pattern)$ ]] ||
+        [[ -z $value ]] || allows "$name" "$value" ||
             refuse "$name=$(shown "$value"): not allowed. Allowed: $(allowed_words_of "$name")."
     done
     world_size=$(given WORLD_SIZE)
     ranks=$(number_of_ranks)
     [[ ! $world_size =~ ^[0-9]{1,9}$ ]] || ((10#$world_size == ranks)) ||
         refuse "WORLD_SIZE=$world_size with WORKERS=$(setting WORKERS): that makes $ranks ranks. WORKERS alone is enough."
+}
+
+# Whether a value has the pattern of its setting and, where it is a number or an amount of memory, lies within the bounds.
+allows() {
+    local name=$1 value=$2 pattern least
+    pattern=$(column 4 "$name")
+    [[ $value =~ ^($pattern)$ ]] || return
+    least=$(column 5 "$name")
+    [[ -z $least ]] || awk -v value="$value" -v least="$least" -v most="$(column 6 "$name")" 'BEGIN {
+        unit = match(value, /[kmgKMG]/) ? index("kmg", tolower(substr(value, RSTART, 1))) : 0
+        number = value * 1024 ^ unit
+        exit !(least + 0 <= number && number <= most + 0)
+    }'
 }
 
 # Rank 0 and the workers.

@@ -163,9 +163,9 @@ def test_settings_come_from_arguments_else_the_environment_else_dotenv_and_near_
     assert "Report: results/comparisons/mine--against-mine-floor/report.html" in output
     assert clone.containers("--all") == []
     assert output.count("SYNC_MODES is set") == 1
-    assert "warning: SYNC_MODES is set, and is not a setting. Was SYNC_MODE meant?" in output
-    assert "warning: LEARNING_RAET is set, and is not a setting. Was LEARNING_RATE meant?" in output
-    assert "warning: SEEDS is set, and is not a setting. Was SEED meant?" in output
+    assert "warning: SYNC_MODES is set, but is not a setting. Did you mean SYNC_MODE?" in output
+    assert "warning: LEARNING_RAET is set, but is not a setting. Did you mean LEARNING_RATE?" in output
+    assert "warning: SEEDS is set, but is not a setting. Did you mean SEED?" in output
 
 
 def test_while_a_run_goes_on_its_project_and_its_network_are_taken_and_ctrl_c_ends_it(make_clone: MakeClone) -> None:

@@ -12,7 +12,8 @@ from torch import nn
 
 from app.cluster.members import Cluster
 from app.cluster.wire.communicator import Communicator
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
+from app.settings.settings import Settings
 from app.sync.compressors.compressed import RESIDUAL, Compressed
 from app.sync.compressors.contract import Compressor
 from app.sync.contract import size_of
@@ -55,18 +56,18 @@ def steps(
     elsewhere: type[Compressed] = Compressed,
 ) -> Outcome:
     """So many steps with these settings; at a step, perhaps, with a new one that is given the old one's state."""
-    settings = Settings(**values)  # type: ignore[arg-type]
+    settings = Settings.of(**values)
     communicator = Communicator(cluster)
-    dtype = torch.float64 if settings.precision == "fp64" else torch.float32
+    dtype = torch.float64 if settings.training.precision == "fp64" else torch.float32
     parameters = [nn.Parameter(torch.zeros(shape, dtype=dtype)) for shape in SHAPES]
-    exchange = _make(settings, communicator, parameters, kind, elsewhere)
+    exchange = _make(settings.averaging, communicator, parameters, kind, elsewhere)
     before = _random_states()
     given, taken = [], []
     for step in range(count):
         communicator.begin_step(step)
         if step == resumed_at:
             state = {name: tensor.clone() for name, tensor in exchange.state().items()}
-            exchange = _make(settings, communicator, parameters, kind, elsewhere)
+            exchange = _make(settings.averaging, communicator, parameters, kind, elsewhere)
             exchange.load_state(state)
         vector = torch.from_numpy(vectors(cluster.rank, step)).to(dtype)
         given.append(vector.double().numpy().copy())
@@ -88,7 +89,7 @@ def steps(
 
 
 def _make(
-    settings: Settings,
+    settings: AveragingSettings,
     communicator: Communicator,
     parameters: Sequence[nn.Parameter],
     kind: type[Compressor] | None,

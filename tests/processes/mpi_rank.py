@@ -13,7 +13,7 @@ from app.cluster.join import join
 from app.cluster.members import Cluster
 from app.cluster.wire.communicator import Communicator
 from app.modes import MODES
-from app.settings.fields import Settings
+from app.settings.settings import Settings
 from app.sync.modes import mode_class
 from app.tools.conformance.cases import MODELS
 from app.tools.conformance.outcomes import TrialOutcome
@@ -50,7 +50,7 @@ def see(cluster: Cluster) -> Seen:
 def main() -> None:
     folder, port = Path(sys.argv[1]), int(sys.argv[2])
     rank, world_size = (int(os.environ[f"OMPI_COMM_WORLD_{name}"]) for name in ("RANK", "SIZE"))
-    settings = Settings(
+    settings = Settings.of(
         backend="mpi",
         rank=rank,
         world_size=world_size,
@@ -60,7 +60,7 @@ def main() -> None:
         peer_timeout=60,
     )
     torch.set_num_threads(1)
-    cluster = join(settings, identify(settings), lambda _: None, [])
+    cluster = join(settings, identify(settings.place), lambda _: None, [])
     with cluster.until_the_end():
         seen = see(cluster)
     (folder / str(rank)).write_bytes(pickle.dumps(seen))

@@ -11,7 +11,7 @@ from signal import SIGKILL, SIGTERM
 from threading import Thread
 from typing import IO, Protocol
 
-from app.settings.fields import Settings
+from app.settings.settings import FIELDS
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 90
@@ -128,7 +128,7 @@ def _be_the_program(
 
 def environment_with(settings: dict[str, Value]) -> dict[str, str]:
     """These settings and no others."""
-    others = {name: value for name, value in os.environ.items() if name.lower() not in Settings.model_fields}
+    others = {name: value for name, value in os.environ.items() if name.lower() not in FIELDS}
     return others | {"PYTHONPATH": str(ROOT)} | {name: str(value) for name, value in settings.items()}
 
 

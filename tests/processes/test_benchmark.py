@@ -16,7 +16,7 @@ import torch
 from app.cluster.members import Cluster
 from app.cluster.wire.communicator import Communicator
 from app.modes import MODES
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
 from app.tools.benchmark import child, course
 from app.tools.benchmark.choice import OPERATION_NAMES
 from app.tools.benchmark.collectives import OPERATIONS
@@ -103,7 +103,7 @@ def wrong_numbers(cluster: Cluster, name: str) -> list[list[int]]:
     """Of each variant: before anything came, and after."""
     found = []
     communicator = Communicator(cluster)
-    for variant in OPERATIONS[name].variants(communicator, Settings(), 4096):
+    for variant in OPERATIONS[name].variants(communicator, AveragingSettings(), 4096):
         variant.prepare()
         before = variant.wrong()
         communicator.wait_for_peers()

@@ -10,7 +10,7 @@ from torch import nn
 from app.cluster.members import Cluster
 from app.cluster.wire.communicator import Communicator
 from app.modes import MODES
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
 from app.sync.contract import GradientSync, gradients_of
 from app.sync.modes import mode_class
 from app.sync.modes.all_reduce import AllReduce
@@ -141,7 +141,7 @@ class TouchesTheLoner(AllReduce):
 class WorksOnce(AllReduce):
     """Keeps the first means, and adds them to the second ones."""
 
-    def __init__(self, communicator: Communicator, settings: Settings) -> None:
+    def __init__(self, communicator: Communicator, settings: AveragingSettings) -> None:
         super().__init__(communicator, settings)
         self.kept: dict[int, torch.Tensor] = {}
 
@@ -167,7 +167,7 @@ class NeverTheSame(AllReduce):
 class Forgets(AllReduce):
     """Which rank's values come first follows from a counter, which its state leaves out: other bits after a resume."""
 
-    def __init__(self, communicator: Communicator, settings: Settings) -> None:
+    def __init__(self, communicator: Communicator, settings: AveragingSettings) -> None:
         super().__init__(communicator, settings)
         self.counter = 0
 
@@ -251,7 +251,7 @@ class Counts(AllReduce):
 
     law = "contraction"
 
-    def __init__(self, communicator: Communicator, settings: Settings) -> None:
+    def __init__(self, communicator: Communicator, settings: AveragingSettings) -> None:
         super().__init__(communicator, settings)
         self.counter = torch.zeros(1, dtype=torch.float64)
 

@@ -15,7 +15,8 @@ from app.analysis import numbers, run_records
 from app.cluster.members import Cluster
 from app.cluster.wire.communicator import Communicator
 from app.modes import EXCHANGES
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
+from app.settings.settings import Settings
 from app.sync import from_settings
 from app.sync.contract import size_of
 from app.sync.exchange import Exchange
@@ -62,16 +63,16 @@ def steps(
     decay: float = 0.01,
 ) -> Outcome:
     """SGD on given gradients, with parameters averaged; or, with `every_step`, the gradients."""
-    settings = Settings(precision="fp64", **values)  # type: ignore[arg-type]
+    settings = Settings.of(precision="fp64", **values)
     communicator = Communicator(cluster)
     net = Net()
     learned = [net.matrix, net.bias]
     sgd = torch.optim.SGD(learned, lr=RATE, momentum=MOMENTUM, weight_decay=decay)
 
     def make() -> Periodic:
-        sync = from_settings(settings, communicator)
+        sync = from_settings(settings.averaging, communicator)
         assert isinstance(sync, Periodic)
-        made = kind(sync._exchange, communicator, settings)
+        made = kind(sync._exchange, communicator, settings.averaging)
         made.attach(net)
         return made
 
@@ -192,7 +193,7 @@ class AveragesACopy(Periodic):
 class TakesTheOtherWay(Periodic):
     """A sign error: away from the average."""
 
-    def __init__(self, exchange: Exchange, communicator: Communicator, settings: Settings) -> None:
+    def __init__(self, exchange: Exchange, communicator: Communicator, settings: AveragingSettings) -> None:
         super().__init__(exchange, communicator, settings)
         self._rate = -self._rate
 

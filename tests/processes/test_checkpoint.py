@@ -26,7 +26,9 @@ from app.machine.durable import write_durably
 from app.modes import MODES
 from app.records import places
 from app.run.take_part import take_part
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
+from app.settings.settings import Settings
+from app.settings.training import TrainingSettings
 from app.sync.modes.none import NoSync
 from app.training import models, state
 from app.training.batch_norm import BatchNorm
@@ -79,12 +81,12 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 def train(cluster: Cluster, folder: Path, values: dict[str, Any], attempt: int, threads: int = 1) -> None:
-    settings = Settings(**values)
+    settings = Settings.of(**values)
     members = tuple(replace(each, threads=threads) for each in cluster.members)
     own = replace(cluster, members=members, attempt=attempt)
     random.seed(attempt)  # whatever happened before in this process
     torch.manual_seed(attempt)
-    take_part(settings, own, few_images(settings.model, IMAGES), folder, lambda _: None)
+    take_part(settings, own, few_images(settings.training.model, IMAGES), folder, lambda _: None)
 
 
 def train_without_an_end(cluster: Cluster, folder: Path, values: dict[str, Any]) -> None:
@@ -305,9 +307,9 @@ def test_random_numbers_go_on_where_they_were() -> None:
     def draw() -> tuple[float, float, float]:
         return torch.rand(1).item(), np.random.rand(), random.random()  # noqa: S311
 
-    sync = NoSync(cast("Communicator", None), Settings())
+    sync = NoSync(cast("Communicator", None), AveragingSettings())
     model = nn.Linear(2, 2)
-    optimiser = Optimiser(list(model.parameters()), Settings(), LearningRateSchedule(0.1, 0, 1, cosine))
+    optimiser = Optimiser(list(model.parameters()), TrainingSettings(), LearningRateSchedule(0.1, 0, 1, cosine))
     random.gauss(0, 1)  # leaves half a pair behind
     taken = state.take(model, optimiser, sync)
     kept = State(
@@ -423,10 +425,10 @@ class Odd(nn.Module):
 
 
 def test_tensors_of_every_kind_are_saved_and_restored(tmp_path: Path) -> None:
-    sync = NoSync(cast("Communicator", None), Settings())
+    sync = NoSync(cast("Communicator", None), AveragingSettings())
     saved, restored = Odd(3.0), Odd(5.0)
     optimisers = [
-        Optimiser(list(each.parameters()), Settings(), LearningRateSchedule(0.1, 0, 1, cosine))
+        Optimiser(list(each.parameters()), TrainingSettings(), LearningRateSchedule(0.1, 0, 1, cosine))
         for each in (saved, restored)
     ]
     taken = state.take(saved, optimisers[0], sync)
@@ -473,7 +475,7 @@ def test_nothing_is_saved_where_nothing_is_asked(group_of: GroupOf, tmp_path: Pa
 def train_on_different_data(cluster: Cluster, folder: Path) -> None:
     images = replace(few_images("lenet5", IMAGES), sha256=f"{cluster.rank // 2}")
     with pytest.raises(UnequalRanksError, match=r"ranks \[2\] differ from rank 0 in their data set"):
-        take_part(Settings(**BASE), cluster, images, folder, lambda _: None)
+        take_part(Settings.of(**BASE), cluster, images, folder, lambda _: None)
 
 
 def test_ranks_whose_data_sets_differ_do_not_train(group_of: GroupOf, tmp_path: Path) -> None:

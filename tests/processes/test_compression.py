@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from app.cluster.members import Cluster
 from app.cluster.wire.communicator import Communicator
 from app.modes import COMPRESSORS, EXCHANGES, FITS
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
 from app.sync.compressors import compressor_class
 from app.sync.compressors.bits import Bits, pack, unpack
 from app.sync.compressors.compressed import Compressed
@@ -164,7 +164,7 @@ def pytorchs_and_ours(cluster: Cluster) -> tuple[list[Vector], list[Vector]]:
         split = dict(zip(order, torch.split(vector, [sizes[shape] for shape in order]), strict=True))
         return torch.cat([split[shape].reshape(-1) for shape in shapes])
 
-    settings = Settings(compression="power_sgd", compression_rank=2, sync_mode="all_reduce")
+    settings = AveragingSettings(compression="power_sgd", compression_rank=2, sync_mode="all_reduce")
     communicator = Communicator(cluster)
     ours = Compressed(AllReduce(communicator, settings), communicator, settings)
     ours.expect(parameters)
@@ -449,7 +449,7 @@ class SixteenBits(TopK):
 
 def sent_and_meant(cluster: Cluster, kind: type[TopK]) -> tuple[float, float]:
     """How far one rank's message is from 70,000 numbers, of which the last ones are large, and how far zero is."""
-    settings = Settings(compression="top_k")
+    settings = AveragingSettings(compression="top_k")
     compressor = kind(Communicator(cluster), settings, [torch.Size([70_000])], torch.float32)
     values = torch.arange(70_000, dtype=torch.float32)
     return float((values - compressor.decode(compressor.encode(values))).norm()), float(values.norm())

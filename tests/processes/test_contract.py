@@ -15,8 +15,8 @@ from app.cluster.members import Cluster
 from app.cluster.wire.bandwidth import all_reduce_share
 from app.cluster.wire.communicator import Communicator
 from app.modes import ANY_WIRE_PRECISION, MODES
-from app.settings.averaging import WirePrecision
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings, WirePrecision
+from app.settings.settings import Settings
 from app.sync import from_settings, modes
 from app.sync.contract import GradientSync, gradients_of
 from app.sync.modes import mode_class
@@ -108,9 +108,9 @@ def parameters_after_a_step(
     cluster: Cluster, values: dict[str, object], mode: type[GradientSync] | None = None
 ) -> Gradients:
     """From zeros, of a kernel in channels_last and a matrix that lies transposed in memory."""
-    settings = Settings(precision="fp64", momentum=0, weight_decay=0, **values)  # type: ignore[arg-type]
+    settings = Settings.of(precision="fp64", momentum=0, weight_decay=0, **values)
     communicator = Communicator(cluster)
-    sync = mode(communicator, settings) if mode else from_settings(settings, communicator)
+    sync = mode(communicator, settings.averaging) if mode else from_settings(settings.averaging, communicator)
     model = Weighted(STRIDED)
     model.register_buffer("statistics", torch.zeros(2, 3, 5, 7))  # which ddp sends
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -119,7 +119,7 @@ def parameters_after_a_step(
     replica = sync.attach(model)
     replica(*coefficients(STRIDED, cluster.rank, 0)).backward()
     sync.synchronise(parameters)
-    Optimiser(parameters, settings, LearningRateSchedule(RATE, 0, 1, cosine)).step(0)
+    Optimiser(parameters, settings.training, LearningRateSchedule(RATE, 0, 1, cosine)).step(0)
     if isinstance(sync, Periodic):
         sync.move_parameters()
     return [parameter.detach().numpy().copy() for parameter in parameters]
@@ -161,7 +161,7 @@ def second_step(
     cluster: Cluster, values: dict[str, object], weight: float | None
 ) -> tuple[npt.NDArray[np.float32], bool, float | None]:
     """In which the second parameter has this weight: the first one's gradient, whether the second one has any."""
-    settings = Settings(bucket_bytes=1, log_every=1, **values)  # type: ignore[arg-type]
+    settings = AveragingSettings.model_validate({"bucket_bytes": 1, "log_every": 1, **values})
     communicator = Communicator(cluster)
     sync = from_settings(settings, communicator)
     model = Conditional()
@@ -269,7 +269,7 @@ class CountsAllReduces(Communicator):
 
 def count_buckets(cluster: Cluster, mode: str, model: Model) -> int:
     communicator = CountsAllReduces(cluster)
-    replica = mode_class(mode)(communicator, Settings(bucket_bytes=model.bucket_bytes)).attach(Weighted(model))
+    replica = mode_class(mode)(communicator, AveragingSettings(bucket_bytes=model.bucket_bytes)).attach(Weighted(model))
     for step in range(STEPS):
         replica.zero_grad()
         communicator.all_reduces = 0

@@ -17,7 +17,7 @@ from app.analysis import numbers, run_records
 from app.cluster.members import Cluster
 from app.modes import MODES
 from app.run.take_part import take_part
-from app.settings.fields import Settings
+from app.settings.settings import Settings
 from app.training import models
 from app.training.batch_norm import BatchNorm
 from app.training.datasets import SOURCES, shapes
@@ -66,8 +66,8 @@ def dataset_for(model: str) -> DataSet:
 
 
 def train(cluster: Cluster, folder: Path, values: dict[str, Any]) -> None:
-    settings = Settings(**values)
-    take_part(settings, cluster, dataset_for(settings.model), folder, lambda _: None)
+    settings = Settings.of(**values)
+    take_part(settings, cluster, dataset_for(settings.training.model), folder, lambda _: None)
 
 
 def strided(batch_norm: BatchNorm) -> nn.Module:

@@ -20,7 +20,7 @@ from app.cluster.members import Cluster
 from app.errors import PeerLostError
 from app.machine.interrupt import end_on_signal
 from app.modes import MODES
-from app.settings.fields import Settings
+from app.settings.settings import Settings
 from tests.processes import group
 from tests.processes.group import Ranks, run_group
 from tests.processes.program import processes
@@ -164,8 +164,8 @@ def be_stopped_after_a_loss(rank: int, port: int, output: Path) -> None:
     """As long as nothing else ends it, this rank hangs, and would be ended by the failure detector a little later."""
     os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT), 2)
     clean_ups = end_on_signal()
-    settings = Settings(rank=rank, world_size=3, master_addr="127.0.0.1", master_port=port, join_timeout=60)
-    cluster = join(settings, identify(settings), lambda _: None, clean_ups)
+    settings = Settings.of(rank=rank, world_size=3, master_addr="127.0.0.1", master_port=port, join_timeout=60)
+    cluster = join(settings, identify(settings.place), lambda _: None, clean_ups)
     if rank == 1:
         cluster.detector.give_up("the disk is full")
         os._exit(1)

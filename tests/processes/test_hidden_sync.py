@@ -16,7 +16,7 @@ from app.analysis.run_records import read
 from app.cluster.members import Cluster
 from app.cluster.wire.communicator import Communicator
 from app.records.lines import Step
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
 from app.sync.modes.ddp import Ddp
 from app.training import models
 from app.training.numerics import DTYPES
@@ -47,7 +47,7 @@ def both(cluster: Cluster, bucket_bytes: int | None) -> tuple[State, State]:
     plain = models.build("vgg11", 1, DTYPES["fp32"], nn.BatchNorm2d)
     watched = copy.deepcopy(plain)
     mebibytes = None if bucket_bytes is None else bucket_bytes / 2**20
-    sync = Ddp(Communicator(cluster), Settings(bucket_bytes=bucket_bytes))
+    sync = Ddp(Communicator(cluster), AveragingSettings(bucket_bytes=bucket_bytes))
     return (
         train(cluster, DistributedDataParallel(plain, bucket_cap_mb=mebibytes), plain),
         train(cluster, sync.attach(watched), watched),

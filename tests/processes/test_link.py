@@ -10,7 +10,7 @@ import pytest
 from app.cluster.link import flows, measurement
 from app.cluster.members import Cluster
 from app.cluster.wire.communicator import Communicator
-from app.settings.fields import Settings
+from app.settings.links import LinkSettings
 from tests.processes import group
 from tests.processes.conftest import GroupOf
 from tests.processes.group import Ranks, Value
@@ -94,7 +94,7 @@ def test_alone_there_is_no_link(tmp_path: Path) -> None:
 def distances_measured(cluster: Cluster) -> list[int]:
     """How far before this rank the one was that it measured a flow from, round by round."""
     with patch.object(flows, "_flow", wraps=flows._flow) as flow:
-        measurement.measure_links(Settings(), cluster, Communicator(cluster))
+        measurement.measure_links(LinkSettings(), cluster, Communicator(cluster))
     return [call.args[1] for call in flow.call_args_list]
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from app.cluster.wire.communicator import Communicator
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
 from app.sync.compressors.compressed import Compressed
 from app.sync.compressors.contract import Aggregate
 from app.sync.compressors.random_k import RandomK
@@ -35,8 +35,8 @@ class Mode(Compressed):
     inside: ClassVar[type[Exchange]]
     values: ClassVar[dict[str, object]]
 
-    def __init__(self, communicator: Communicator, settings: Settings) -> None:
-        own = Settings(**self.values)  # type: ignore[arg-type]
+    def __init__(self, communicator: Communicator, settings: AveragingSettings) -> None:
+        own = AveragingSettings.model_validate(self.values)
         super().__init__(self.inside(communicator, own), communicator, own)
 
 
@@ -99,7 +99,7 @@ def test_a_biased_mode_is_caught_with_more_draws_if_not_at_once(elements: int, f
 
 
 class Unscaled(RandomMode):
-    def __init__(self, communicator: Communicator, settings: Settings) -> None:
+    def __init__(self, communicator: Communicator, settings: AveragingSettings) -> None:
         super().__init__(communicator, settings)
         self._kind = UnscaledRandomK
 
@@ -114,7 +114,7 @@ class Forgetful(TopMode):
 
 
 class Doubled(TopMode):
-    def __init__(self, communicator: Communicator, settings: Settings) -> None:
+    def __init__(self, communicator: Communicator, settings: AveragingSettings) -> None:
         super().__init__(communicator, settings)
         self._kind = SummedTopK
 
@@ -128,7 +128,7 @@ class SummedTopK(TopK):
 
 
 class FirstRankDecides(SignMode):
-    def __init__(self, communicator: Communicator, settings: Settings) -> None:
+    def __init__(self, communicator: Communicator, settings: AveragingSettings) -> None:
         super().__init__(communicator, settings)
         self._kind = FirstVote
 

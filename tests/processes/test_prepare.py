@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from torchvision.datasets import CIFAR10
 
-from app.settings.fields import DatasetName, ModelName
+from app.settings.training import DatasetName, ModelName
 from tests.processes import group
 
 SETS: list[tuple[ModelName, DatasetName]] = [("vgg11", "cifar10"), ("lenet5", "mnist")]

@@ -16,7 +16,8 @@ from app.cluster.members import Cluster
 from app.machine.folders import DATA, PREPARED
 from app.modes import MODES
 from app.run.take_part import take_part
-from app.settings.fields import DatasetName, ModelName, Settings
+from app.settings.settings import Settings
+from app.settings.training import DatasetName, ModelName
 from app.training import batches
 from app.training.convolution import LAYOUTS
 from app.training.datasets import SOURCES, prepared, shapes
@@ -55,8 +56,8 @@ def read_rank(folder: Path, rank: int) -> Records:
 
 
 def train(cluster: Cluster, folder: Path, samples: int, values: dict[str, Any]) -> None:
-    settings = Settings(**values)
-    take_part(settings, cluster, few_images(settings.model, samples), folder, lambda _: None)
+    settings = Settings.of(**values)
+    take_part(settings, cluster, few_images(settings.training.model, samples), folder, lambda _: None)
 
 
 def train_and_look(cluster: Cluster, folder: Path, samples: int, values: dict[str, Any]) -> Batches:

@@ -9,7 +9,7 @@ from app.analysis import verdict
 from app.modes import MODES
 from app.records.manifest import Manifest
 from app.records.summary import Advice, Summary
-from app.settings.fields import Settings
+from app.settings import environment
 from tests import runs
 from tests.unit.test_verdict import bandwidth, on_cpus
 
@@ -131,7 +131,7 @@ def test_the_command_changes_one_thing(run: dict[str, Any], command: str | None)
     assert found.command == command, found.sentence
     if command and command.startswith("scripts/up"):
         words = dict(word.split("=", 1) for word in shlex.split(command)[1:] if "=" in word)
-        Settings.model_validate({name.lower(): value for name, value in words.items()})
+        environment.of(words)
 
 
 def test_ranks_on_several_machines_get_the_command_for_those() -> None:

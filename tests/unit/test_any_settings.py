@@ -8,29 +8,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 from app.cluster.link import shaping
 from app.errors import SettingError
-from app.settings import environment, explanations, kinds
+from app.settings import environment, explanations
 from app.settings.averaging import SEED_LIMIT
-from app.settings.fields import CONSUMED_BY_COMPOSE, Settings
-from app.settings.links import RequestedLink
+from app.settings.concern import Mark
+from app.settings.settings import FIELDS, Settings, marked
 from app.training.loop import make_plan
 from app.training.optimiser import LearningRateSchedule, Optimiser
 
 ROOT = Path(__file__).parents[2]
 LONGEST_LINE = 400
-NAMES = sorted(name.upper() for name in Settings.model_fields)
-TABLE = [row.split("\t") for row in (ROOT / "scripts/host/settings.table").read_text().splitlines() if row[0] != "#"]
-PATTERNS = {name: pattern for name, _, pattern, _ in (row for row in TABLE if len(row) > 1)}
-CONTROLS = r"\x00-\x1f\x7f"  # what POSIX calls [:cntrl:]
+NAMES = sorted(name.upper() for name in FIELDS)
+CHECKED = sorted(name.upper() for name in marked(Mark.READ_BY_COMPOSE, Mark.READ_BY_CLOUDLAB))
 
 BOUNDS = sorted(
     {0, 1, 0.01, 320, 1024, 16_384, 2**31, 2**32, 2**63, SEED_LIMIT, 10**20, 10**30, 1e-30, 1e300, 5e-324}
-    | {bound for field in Settings.model_fields.values() for bound in explanations.bounds_of(field).values()}
+    | {bound for field in FIELDS.values() for bound in explanations.bounds_of(field).values()}
 )
 
 
@@ -41,9 +39,7 @@ def written(number: float) -> st.SearchStrategy[str]:
     return st.sampled_from(sorted(texts))
 
 
-WORDS = sorted(
-    {word for field in Settings.model_fields.values() for word in explanations.allowed_values(field).split(", ")}
-)
+WORDS = sorted({word for field in FIELDS.values() for word in explanations.allowed_values(field).split(", ")})
 VALUES = st.one_of(
     st.sampled_from(BOUNDS).flatmap(written),
     st.integers().map(str),
@@ -70,24 +66,24 @@ def check_lines(lines: list[str]) -> None:
 
 def compute_with(accepted: Settings) -> None:
     """Everything that follows from settings before the first image is touched."""
-    world_size = accepted.world_size or 4
-    json.dumps(accepted.model_dump(mode="json"), allow_nan=False)
+    world_size = accepted.place.world_size or 4
+    json.dumps(accepted.values(), allow_nan=False)
     try:
         accepted.check_ranks(world_size)
-        accepted.check_machine(64)
+        accepted.place.check_machine(64)
     except SettingError as error:
         check_lines(str(error).splitlines())
         return
-    plan = make_plan(accepted, 50_000, world_size)
-    schedule = LearningRateSchedule.of(accepted, plan.global_batch_size, plan.steps)
+    plan = make_plan(accepted.training, 50_000, world_size)
+    schedule = LearningRateSchedule.of(accepted.training, plan.global_batch_size, plan.steps)
     parameter = nn.Parameter(torch.tensor([1.0, -1e-30, 0.0]))
-    optimiser = Optimiser([parameter], accepted, schedule)
+    optimiser = Optimiser([parameter], accepted.training, schedule)
     for step in (0, plan.steps // 2, plan.steps - 1):
         parameter.grad = torch.tensor([1e30, -1.0, 0.0])
         assert optimiser.step(step).learning_rate <= 1e30
-    np.random.default_rng((accepted.seed, plan.epochs, 1)).permutation(3)
-    torch.Generator().manual_seed(accepted.seed)
-    assert all(all(command) for command in shaping.commands(RequestedLink.of(accepted, 0), "eth0"))
+    np.random.default_rng((accepted.averaging.seed, plan.epochs, 1)).permutation(3)
+    torch.Generator().manual_seed(accepted.averaging.seed)
+    assert all(all(command) for command in shaping.commands(accepted.links.of(0), "eth0"))
 
 
 @settings(max_examples=max(300, settings().max_examples))
@@ -105,7 +101,7 @@ def test_any_text_is_refused_in_a_line_or_computed_with(variables: dict[str, str
     if not told:
         compute_with(environment.of(variables))
     if all(can_be_in_an_environment(value) for value in variables.values()):
-        assert loaded(variables) == (environment.of(variables).model_dump() if not told else sorted(told.values()))
+        assert loaded(variables) == (environment.of(variables) if not told else sorted(told.values()))
 
 
 def can_be_in_an_environment(value: str) -> bool:
@@ -123,24 +119,17 @@ def loaded(variables: dict[str, str]) -> object:
         for name, value in variables.items():
             patch.setenv(name, value)
         try:
-            return environment.load().model_dump()
+            return environment.load()
         except SettingError as error:
             return sorted(str(error).splitlines())
 
 
-@given(st.sampled_from(CONSUMED_BY_COMPOSE), VALUES)
-def test_the_table_of_the_scripts_accepts_what_the_program_accepts(name: str, value: str) -> None:
-    assume(name != "data_folder" or value.isprintable() or value.isascii())  # of others the scripts know nothing
-    accepted = not environment.problems({name.upper(): value})
-    pattern = PATTERNS[name.upper()].replace("[:cntrl:]", CONTROLS)
-    assert bool(kinds.Pattern.of(pattern, "").read(value)) is accepted
-
-
-@given(st.sampled_from(CONSUMED_BY_COMPOSE), st.lists(VALUES.filter(lambda value: "\0" not in value), max_size=20))
-def test_bash_reads_the_patterns_as_the_program_does(name: str, values: list[str]) -> None:
+@given(st.sampled_from(CHECKED), st.lists(VALUES.filter(lambda value: "\0" not in value), max_size=20))
+def test_the_scripts_accept_what_the_program_accepts(name: str, values: list[str]) -> None:
     values = [value for value in values if value.isascii()]
-    loop = "pattern=$1; shift; for value; do [[ $value =~ ^($pattern)$ ]] && echo yes || echo no; done"
+    source = ". scripts/host/settings.sh; name=$1; shift; "
+    loop = 'for value; do allows "$name" "$value" && echo yes || echo no; done'
     told = subprocess.run(
-        ["bash", "-c", loop, "bash", PATTERNS[name.upper()], *values], capture_output=True, text=True, check=True
+        ["bash", "-c", source + loop, "bash", name, *values], capture_output=True, text=True, check=True, cwd=ROOT
     ).stdout.split()
-    assert told == ["no" if environment.problems({name.upper(): value}) else "yes" for value in values]
+    assert told == ["no" if environment.problems({name: value}) else "yes" for value in values]

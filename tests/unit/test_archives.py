@@ -17,7 +17,7 @@ from torchvision.datasets import CIFAR10, MNIST
 
 from app.errors import LockstepError, SettingError
 from app.machine.folders import DATA, PREPARED
-from app.settings.fields import DatasetName
+from app.settings.training import DatasetName
 from app.training.datasets import archives, prepared
 from tests import published
 from tests.published import TEST, TRAIN

@@ -11,7 +11,7 @@ from app.machine import folders
 from app.machine.folders import RunTicket
 from app.records.places import ATTEMPTS
 from app.run import attempts, rank
-from app.settings.fields import Settings
+from app.settings.settings import Settings
 from tests.unit.test_records import FINISHED, steps, write_run
 
 SEATS = ("p-rank0-1", "p-worker-1")
@@ -50,7 +50,7 @@ def test_an_attempt_that_cannot_be_noted_ends_with_a_line(run_folder: Path) -> N
     (run_folder / f".{ATTEMPTS}.new").mkdir()
     identity = Identity(0, SEATS, SEATS[0], SEATS[0], "127.0.0.1", "127.0.0.1", "127.0.0.1", 0.0)
     with pytest.raises(WriteError, match=r"rank 0: results/mine/.attempts.jsonl.new cannot be written: "):
-        rank._at_the_head(Settings(), "mine", identity, []).__enter__()
+        rank._at_the_head(Settings.of(), "mine", identity, []).__enter__()
 
 
 def test_a_start_knows_a_run_that_rank_0_has_opened_in_place_of_the_chosen_one(run_folder: Path) -> None:

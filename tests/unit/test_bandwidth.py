@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from app.cluster.wire.bandwidth import LinkSpeed, all_reduce_seconds, all_reduce_share, gather_seconds, scatter_seconds
 from app.modes import MODES
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
 from app.sync.modes import mode_class
 from app.sync.schedules.costs import Cost, Size
 
@@ -17,7 +17,7 @@ LINKS = st.lists(st.builds(LinkSpeed, SPEED, SPEED), min_size=1, max_size=8)
 
 
 def cost_of(mode: str) -> Cost:
-    return mode_class(mode).cost_of(Settings())
+    return mode_class(mode).cost_of(AveragingSettings())
 
 
 def alike(ranks: int, speed: float = 1e6) -> list[LinkSpeed]:

@@ -10,7 +10,7 @@ import pytest
 
 from app.errors import SettingError
 from app.modes import MODES
-from app.settings.fields import Settings
+from app.settings.settings import Settings
 from app.tools.benchmark import kept, setups, table
 from app.tools.benchmark.ratios import CONFIDENCE, Middle, values_outside
 from app.tools.benchmark.setups import BenchmarkSetup
@@ -46,7 +46,7 @@ def outcome(
     found = {
         name: {
             "seconds": [factor * (1 + number / 100) for number in range(rounds)],
-            "exact": BenchmarkSetup(name).of_the_house and BenchmarkSetup(name).exact(Settings()),
+            "exact": BenchmarkSetup(name).of_the_house and BenchmarkSetup(name).exact(Settings.of()),
         }
         for name, factor in factors.items()
     }
@@ -153,8 +153,12 @@ def test_by_default_every_mode_takes_part_once() -> None:
 
 
 def test_a_setup_is_its_mode_with_its_settings() -> None:
-    settings = setups.setup("ring_all_reduce+PRECISION=bf16").settings(Settings(seed=7, precision="fp64"))
-    assert (settings.sync_mode, settings.precision, settings.seed) == ("ring_all_reduce", "bf16", 7)
+    settings = setups.setup("ring_all_reduce+PRECISION=bf16").settings(Settings.of(seed=7, precision="fp64"))
+    assert (settings.averaging.sync_mode, settings.training.precision, settings.averaging.seed) == (
+        "ring_all_reduce",
+        "bf16",
+        7,
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from app.settings.fields import MemoryFormat, ModelName
+from app.settings.training import MemoryFormat, ModelName
 from app.training import models
 from app.training.convolution import LAYOUTS, Convolution, arrange
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.errors import LockstepError, SettingError
 from app.machine.folders import PREPARED
-from app.settings.fields import DatasetName, MemoryFormat, ModelName, Settings
+from app.settings.training import DatasetName, MemoryFormat, ModelName, TrainingSettings
 from app.training import batches
 from app.training.batches import Augmentation
 from app.training.convolution import LAYOUTS
@@ -155,15 +155,15 @@ def test_a_run_takes_the_first_images_of_a_set_and_never_more_than_there_are(
     monkeypatch.chdir(tmp_path)
     PREPARED.mkdir()
     prepared.make("digits", print, [])
-    few = prepared.load_for(Settings(model="lenet5", train_samples=100, test_samples=7))
+    few = prepared.load_for(TrainingSettings(model="lenet5", train_samples=100, test_samples=7))
     whole = prepared.load("digits")
     assert (len(few.train), len(few.test)) == (100, 7)
     assert np.array_equal(few.train.images, whole.train.images[:100])
     assert np.array_equal(few.test.labels, whole.test.labels[:7])
     with pytest.raises(SettingError, match=r"TRAIN_SAMPLES=1438: not allowed.*1 to 1437"):
-        prepared.load_for(Settings(model="lenet5", train_samples=1438))
+        prepared.load_for(TrainingSettings(model="lenet5", train_samples=1438))
     with pytest.raises(SettingError, match=r"TEST_SAMPLES=361: not allowed.*1 to 360"):
-        prepared.load_for(Settings(model="lenet5", test_samples=361))
+        prepared.load_for(TrainingSettings(model="lenet5", test_samples=361))
 
 
 def test_an_unprepared_set_says_how_to_prepare_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,8 +214,8 @@ def test_the_projects_own_runs_have_as_many_steps_as_they_ask_for(
     for path in grid.GRIDS.glob("*.toml"):
         for cell in grid.read(path.stem, quick=quick).cells:
             asked = environment.of(cell.settings)
-            plan = make_plan(asked, source_of(asked.dataset_name).train_samples, cell.world_size)
-            if asked.train_samples is None and (warning := too_few_epochs(asked, plan)):
+            plan = make_plan(asked.training, source_of(asked.training.dataset_name).train_samples, cell.world_size)
+            if asked.training.train_samples is None and (warning := too_few_epochs(asked.training, plan)):
                 short[f"{path.stem}: {cell.name}"] = warning
     assert short == {}
 

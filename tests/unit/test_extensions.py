@@ -37,7 +37,7 @@ def test_a_name_is_valid_if_there_is_such_a_file_which_is_not_opened(folder: Pat
         (folder / f"{name}.py").write_text(BOMB)
     settings = environment.of({"SYNC_MODE": "my_mode", "MODEL": "my_model", "DATASET": "my_set"})
     assert settings.own == {"SYNC_MODE": "my_mode", "MODEL": "my_model", "DATASET": "my_set"}
-    assert environment.of({"MODEL": "my_model"}).dataset_name == "shapes"
+    assert environment.of({"MODEL": "my_model"}).training.dataset_name == "shapes"
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_name_is_valid_if_there_is_such_a_file_which_is_not_opened(folder: Pat
         ("MODEL", "mymode", "Did you mean my_mode?"),
         ("SYNC_MODE", "../extensions/my_mode", "not allowed"),
         ("SYNC_MODE", "no-module", "not allowed"),
-        ("SYNC_MODE", "tree", "SYNC_MODE=tree: extensions/tree.py has the name of what is built in, which wins"),
+        ("SYNC_MODE", "tree", "SYNC_MODE=tree: extensions/tree.py is shadowed by the built-in one"),
         ("DATASET", "nowhere", "not allowed"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 
 from app.cluster.identity import Identity
 from app.errors import JoinError, SettingError
-from app.settings.fields import Settings
+from app.settings.place import PlaceSettings
 from app.tools.launch import key, program, start
 from app.tools.launch.door import open_door
 from app.tools.launch.program import Program
@@ -28,7 +28,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[asyncssh.SS
     """The key of this start."""
     monkeypatch.setattr(key, "FOLDER", tmp_path)
     monkeypatch.setattr(key, "FILE", tmp_path / "of_this_start")
-    key.make_for(Settings.model_validate(COMPOSE))
+    key.make_for(PlaceSettings.model_validate(COMPOSE))
     yield key.read()
     key.remove()
     assert list(tmp_path.iterdir()) == []
@@ -56,22 +56,22 @@ def test_nobody_else_is_let_in(own: asyncssh.SSHKey) -> None:
 def test_the_key_is_its_owners_alone(own: asyncssh.SSHKey) -> None:
     assert key.FILE.stat().st_mode & 0o777 == 0o600
     before = key.read().export_public_key()
-    key.make_for(Settings.model_validate(COMPOSE))
+    key.make_for(PlaceSettings.model_validate(COMPOSE))
     assert key.read().export_public_key() != before
 
 
 def test_a_compose_without_mpirun_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key, "FOLDER", tmp_path / "none")
     with pytest.raises(SettingError, match=r"docker/compose\.mpi\.yaml"):
-        key.make_for(Settings.model_validate(COMPOSE))
-    key.make_for(Settings(backend="gloo", master_addr="rank0"))
-    key.make_for(Settings(backend="mpi", rank=0, world_size=1, master_addr=HERE))
+        key.make_for(PlaceSettings.model_validate(COMPOSE))
+    key.make_for(PlaceSettings(backend="gloo", master_addr="rank0"))
+    key.make_for(PlaceSettings(backend="mpi", rank=0, world_size=1, master_addr=HERE))
 
 
 def test_a_worker_whose_server_never_comes_is_named() -> None:
     identity = Identity(0, (), HERE, "rank0", HERE, HERE, HERE, time.monotonic() + 0.3, addresses=(HERE, "127.0.0.9"))
     with pytest.raises(JoinError, match=r"rank 1 \(127.0.0.9\).* within JOIN_TIMEOUT=1 s"):
-        asyncio.run(start._insist_on_doors(identity, Settings(join_timeout=1)))
+        asyncio.run(start._insist_on_doors(identity, PlaceSettings(join_timeout=1)))
 
 
 async def take_the_place(folder: Path, environment: dict[str, str]) -> tuple[int, int | None]:

@@ -13,8 +13,8 @@ from app.cluster.link.measurement import describe
 from app.errors import SettingError
 from app.records.manifest import Link
 from app.settings import environment, link_rates
-from app.settings.fields import Settings
-from app.settings.links import RequestedLink
+from app.settings.links import LinkSettings, RequestedLink
+from app.settings.settings import Settings
 
 MTU = 1500
 PAYLOAD = 1448 / 1514 / 8  # bytes of payload in a bit on the wire
@@ -82,20 +82,20 @@ def test_a_wrong_setting_is_refused_with_examples(
     [
         ({"link_rate_by_rank": "1=1gbit,4=100mbit"}, "there is no rank 4. Allowed with 4 rank"),
         ({"slow_rank": 4}, "SLOW_RANK=4: there is no rank 4"),
-        ({"slow_factor": 2.0}, "SLOW_FACTOR=2 without SLOW_RANK"),
+        ({"slow_factor": 2.0}, "SLOW_FACTOR=2 has no effect without SLOW_RANK"),
     ],
 )
 def test_ranks_that_there_are_not_are_refused(wrong: dict[str, object], told: str) -> None:
     with pytest.raises(SettingError, match=told):
-        Settings(world_size=4, **wrong)  # type: ignore[arg-type]
+        Settings.of(world_size=4, **wrong)
 
 
 def test_a_rank_of_its_own_rate_keeps_the_others_delay() -> None:
-    settings = Settings(link_rate="1gbit", link_rate_by_rank="2=100mbit", link_delay="200us", link_loss="0.1%")
+    settings = LinkSettings(link_rate="1gbit", link_rate_by_rank="2=100mbit", link_delay="200us", link_loss="0.1%")
     usual = RequestedLink(1e9, link_rates.read_delay("200us"), link_rates.read_loss("0.1%"))
     assert usual.delay_seconds == pytest.approx(2e-4)
     assert usual.loss == pytest.approx(1e-3)
-    assert [RequestedLink.of(settings, rank) for rank in range(4)] == [
+    assert [settings.of(rank) for rank in range(4)] == [
         usual,
         usual,
         replace(usual, bits_per_second=1e8),
@@ -104,9 +104,9 @@ def test_a_rank_of_its_own_rate_keeps_the_others_delay() -> None:
 
 
 def test_without_settings_nothing_is_asked() -> None:
-    assert not RequestedLink.of(Settings(), 0)
-    assert not RequestedLink.of(Settings(link_rate_by_rank="2=100mbit"), 0)
-    assert RequestedLink.somewhere(Settings(link_rate_by_rank="2=100mbit")) == RequestedLink(1e8)
+    assert not LinkSettings().of(0)
+    assert not LinkSettings(link_rate_by_rank="2=100mbit").of(0)
+    assert LinkSettings(link_rate_by_rank="2=100mbit").of_any_rank == RequestedLink(1e8)
 
 
 def words(wanted: RequestedLink) -> str:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from app.settings.fields import ModelName
+from app.settings.training import ModelName
 from app.training import models
 
 

@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy
 
 from app.cluster.members import Member
 from app.machine.cpus import Machine, has_bfloat16
-from app.settings.fields import MemoryFormat, ModelName, Precision, Settings
+from app.settings.training import MemoryFormat, ModelName, Precision, TrainingSettings
 from app.training import models
 from app.training.convolution import arrange
 from app.training.numerics import Numerics, slow_bfloat16
@@ -19,7 +19,7 @@ from app.training.numerics import Numerics, slow_bfloat16
 def test_parameters_gradients_and_losses_have_one_type(
     name: ModelName, precision: Precision, kept: torch.dtype
 ) -> None:
-    numerics = Numerics.of(Settings(model=name, precision=precision))
+    numerics = Numerics.of(TrainingSettings(model=name, precision=precision))
     model = models.build(name, 1, numerics.dtype)
     arrange(model, numerics.layout)
     inside = set()
@@ -84,4 +84,4 @@ def test_bfloat16_without_instructions_for_it_is_warned_of_with_the_ranks() -> N
 def test_the_layout_follows_from_the_settings_alone(
     model: ModelName, precision: Precision, asked: MemoryFormat | None, layout: MemoryFormat
 ) -> None:
-    assert Numerics.of(Settings(model=model, precision=precision, memory_format=asked)).memory_format == layout
+    assert Numerics.of(TrainingSettings(model=model, precision=precision, memory_format=asked)).memory_format == layout

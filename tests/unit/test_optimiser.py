@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from app.settings.fields import Settings
+from app.settings.training import TrainingSettings
 from app.training import models
 from app.training.optimiser import LearningRateSchedule, Optimiser
 
 
 def schedule(steps: int = 100, global_batch_size: int = 256, **settings: Any) -> LearningRateSchedule:
-    return LearningRateSchedule.of(Settings(**{"warmup_steps": 0, **settings}), global_batch_size, steps)
+    return LearningRateSchedule.of(TrainingSettings(**{"warmup_steps": 0, **settings}), global_batch_size, steps)
 
 
 def test_without_a_warm_up_the_course_s_learning_rate_never_changes() -> None:
@@ -63,7 +63,7 @@ def parameters(*gradients: list[float]) -> list[nn.Parameter]:
 def test_the_norm_is_that_of_all_gradients_together_and_only_a_greater_one_is_cut() -> None:
     def move(clip: float | None) -> tuple[list[float], float | None]:
         moved = parameters([3.0, 0.0], [4.0])
-        settings = Settings(gradient_clip=clip, learning_rate=1, warmup_steps=0, momentum=0, weight_decay=0)
+        settings = TrainingSettings(gradient_clip=clip, learning_rate=1, warmup_steps=0, momentum=0, weight_decay=0)
         update = Optimiser(moved, settings, LearningRateSchedule.of(settings, 256, 10)).step(0)
         return [-float(value) for parameter in moved for value in parameter.detach()], update.gradient_norm
 
@@ -77,7 +77,7 @@ def test_the_norm_is_that_of_all_gradients_together_and_only_a_greater_one_is_cu
 def test_the_norm_is_the_same_to_the_bit_whatever_the_threads() -> None:
     """Ranks may have different numbers of threads, and their replicas must stay the same."""
     norms = set()
-    settings = Settings(gradient_clip=1)
+    settings = TrainingSettings(gradient_clip=1)
     before = torch.get_num_threads()
     try:
         for threads in (1, 2, 3, 4):
@@ -92,7 +92,7 @@ def test_the_norm_is_the_same_to_the_bit_whatever_the_threads() -> None:
 
 
 def test_each_step_is_made_with_its_own_rate() -> None:
-    settings = Settings(warmup_steps=4, momentum=0, weight_decay=0)
+    settings = TrainingSettings(warmup_steps=4, momentum=0, weight_decay=0)
     moved = parameters([1.0])
     optimiser = Optimiser(moved, settings, LearningRateSchedule.of(settings, 256, 10))
     assert [optimiser.step(step).learning_rate for step in range(3)] == pytest.approx([0.025, 0.05, 0.075])

@@ -36,7 +36,7 @@ KNOWN = calibration.parse((ROOT / "tests/calibrations/known.json").read_bytes())
 def forecast(model: Calibration = KNOWN, one_host: bool | None = False, /, **given: str) -> Forecast:
     batch = {} if "BATCH_SIZE_PER_RANK" in given else {"GLOBAL_BATCH_SIZE": "64"}
     settings = environment.of({"MODEL": "vgg11"} | batch | given)
-    return Forecast("cell", setup_of(settings, settings.workers + 1, cores=CORES, one_host=one_host), model)
+    return Forecast("cell", setup_of(settings, settings.place.workers + 1, cores=CORES, one_host=one_host), model)
 
 
 def test_without_costs_a_step_is_computation_and_the_least_time_of_its_messages() -> None:
@@ -117,7 +117,7 @@ def test_the_processors_time_for_what_backward_hides_makes_backward_longer() -> 
     busy = replace(KNOWN, passing=dict.fromkeys(KNOWN.passing, Passing(call=0.0, message=0.0, byte=2e-9, latency=0.0)))
     behind, after = (forecast(busy, SYNC_MODE=mode, **cell) for mode in ("bucketed_all_reduce", "flat_all_reduce"))
     free = forecast(SYNC_MODE="bucketed_all_reduce", **cell)
-    (part,) = traffic(after.setup.settings, after.setup.shapes, 4)
+    (part,) = traffic(after.setup.settings.averaging, after.setup.shapes, 4)
     most = 2e-9 * part.passed(4)[1].max()
     longer = behind.simulated.mean("computing") - free.simulated.mean("computing")
     assert most / 2 < longer < 1.01 * most
@@ -222,13 +222,12 @@ def test_the_interval_is_as_wide_as_the_calibrations_own_errors() -> None:
     low, high = cell.interval
     assert high / cell.seconds == pytest.approx(cell.seconds / low) == pytest.approx(math.exp(3.3 * spread), rel=0.01)
     many = replace(KNOWN, fits=KNOWN.fits * 100)
-    assert many.margin(cell.setup.settings) == pytest.approx(math.exp(1.2816 * spread), rel=0.01)
+    assert many.margin(cell.setup.settings.training.model) == pytest.approx(math.exp(1.2816 * spread), rel=0.01)
     settings = KNOWN.fits[0].settings | {"MODEL": "lenet5"}
     far_off = [replace(KNOWN.fits[0], settings=settings, foreseen=foreseen) for foreseen in (0.5, 2.0, 0.6, 1.6)]
-    vgg11, lenet5 = (forecast(MACHINE, MODEL=model).setup.settings for model in ("vgg11", "lenet5"))
     few, enough = (replace(KNOWN, fits=[*KNOWN.fits * 10, *far_off[:count]]) for count in (3, 4))
-    assert few.margin(lenet5) < 1.5 * few.margin(vgg11), "too few of its own: as all are"
-    assert enough.margin(lenet5) > 1.5 * enough.margin(vgg11), "as its own"
+    assert few.margin("lenet5") < 1.5 * few.margin("vgg11"), "too few of its own: as all are"
+    assert enough.margin("lenet5") > 1.5 * enough.margin("vgg11"), "as its own"
 
 
 def test_efficiency_falls_under_a_half_later_on_faster_links() -> None:
@@ -243,7 +242,7 @@ def test_efficiency_falls_under_a_half_later_on_faster_links() -> None:
     for cell, found in zip(cells, (slow, fast), strict=True):
         fewer = found.ranks - max(1, found.ranks // 8)
         sooner = {"WORKERS": str(fewer - 1), "SYNC_MODE": "ring_all_reduce", "GLOBAL_BATCH_SIZE": "1024"}
-        rate = cell.setup.settings.link_rate or ""
+        rate = cell.setup.settings.links.link_rate or ""
         assert forecast(LINK_RATE=rate, **sooner).efficiency >= limits.HALF > found.efficiency
 
 
@@ -336,7 +335,7 @@ def test_what_was_not_calibrated_at_all_is_refused(given: dict[str, str], why: s
 )
 def test_what_is_simulated_are_the_bytes_of_the_formula(mode: str) -> None:
     settings = environment.of({"MODEL": "lenet5", "SYNC_MODE": mode})
-    parts = traffic(settings, shapes_of("lenet5"), 4)
+    parts = traffic(settings.averaging, shapes_of("lenet5"), 4)
     sent = sum(float(wave.elements.sum()) * part.element_bytes for part in parts for wave in part.waves)
     found = forecast(MODEL="lenet5", SYNC_MODE=mode, WORKERS="3", LINK_RATE="100mbit")
     assert found.least_sync > 0
@@ -356,7 +355,7 @@ def test_signs_are_bits_to_the_servers_and_back() -> None:
     """Each of 4 ranks serves a quarter."""
     settings = environment.of({"MODEL": "lenet5", "COMPRESSION": "sign"})
     elements = sum(shape.numel() for shape in shapes_of("lenet5"))
-    (part,) = traffic(settings, shapes_of("lenet5"), 4)
+    (part,) = traffic(settings.averaging, shapes_of("lenet5"), 4)
     assert sum(float(wave.elements.sum()) for wave in part.waves) == 6 * elements
     assert part.element_bytes == 1 / 8
 
@@ -364,7 +363,7 @@ def test_signs_are_bits_to_the_servers_and_back() -> None:
 def test_buckets_are_those_that_pytorch_cuts() -> None:
     """The sizes that a run of VGG-11 has recorded."""
     settings = environment.of({"MODEL": "vgg11", "SYNC_MODE": "ddp"})
-    found = buckets(settings, shapes_of("vgg11"), 2)
+    found = buckets(settings.averaging, shapes_of("vgg11"), 2)
     sizes = [sum(float(wave.elements.sum()) for wave in each.part.waves) / 2 * 4 for each in found]
     assert sizes == pytest.approx([9461800, 27157504, 305152], rel=0.01), "but for a bias, which may come later"
     assert [each.complete for each in found][-1] == len(shapes_of("vgg11"))

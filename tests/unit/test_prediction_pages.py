@@ -20,6 +20,8 @@ from app.analysis.run import Run
 from app.analysis.words import duration
 from app.pages import what_if
 from app.pages.table import digits
+from app.settings.concern import Mark
+from app.settings.settings import marked
 from app.tools.experiment.plan import grid
 from app.tools.experiment.plan.trials import ExperimentPlan
 from app.tools.prediction import calibration, cells, tables
@@ -145,13 +147,13 @@ def test_a_setting_that_follows_from_another_names_no_line(monkeypatch: pytest.M
 
 def test_the_headline_has_the_finding_and_its_number() -> None:
     found = forecasts(*BY_RANKS)
-    two = {each.setup.settings.sync_mode: each for each in found if each.setup.ranks == 8}
+    two = {each.setup.settings.averaging.sync_mode: each for each in found if each.setup.ranks == 8}
     one, other = two["ring_all_reduce"], two["all_reduce"]
     first = next(findings.reading(found))
     if one.seconds < other.seconds / 1.3:
         assert first.startswith(f"ring_all_reduce is the fastest with 8 ranks: {duration(one.seconds)} a step.")
         assert digits(other.seconds / one.seconds) in first
-    alone = [each for each in found if each.setup.settings.sync_mode == "ring_all_reduce"]
+    alone = [each for each in found if each.setup.settings.averaging.sync_mode == "ring_all_reduce"]
     best = min(alone, key=lambda each: each.seconds)
     assert f"shortest with {best.setup.ranks} ranks: {duration(best.seconds)}" in next(findings.reading(alone))
     assert duration(alone[0].seconds) in next(findings.reading(alone[:1]))
@@ -280,10 +282,9 @@ def test_the_command_of_what_if_is_accepted_and_starts_from_the_run(given: dict[
     whole = cells.forecasts(cells.asked(words), replace(KNOWN, coding=dict.fromkeys(COMPRESSORS, 0.0)), one_host=None)
     first = whole[0].setup
     assert first.ranks == 4
-    assert first.settings.sync_mode == given.get("sync_mode", "ddp")
-    for name in what_if.OF_A_STEP:
-        if name in given:
-            assert str(getattr(first.settings, name)) == str(given[name])
+    assert first.settings.averaging.sync_mode == given.get("sync_mode", "ddp")
+    for name in marked(Mark.CHANGES_STEP_TIME) & given.keys():
+        assert str(first.settings.value(name)) == str(given[name])
 
 
 def test_ranks_that_compose_cannot_start_are_not_asked_for() -> None:

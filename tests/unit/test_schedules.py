@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app.cluster.wire.bandwidth import LinkSpeed, all_reduce_share
 from app.cluster.wire.communicator import Transfer
 from app.modes import MODES
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
 from app.sync.modes import mode_class
 from app.sync.modes.gather_scatter import star
 from app.sync.modes.ring_all_reduce import ring
@@ -29,7 +29,7 @@ Sent = Callable[[int, int], float]  # by a rank of so many, in units of all grad
 def schedule_of(mode: str, elements: int, ranks: int) -> Schedule:
     loaded = mode_class(mode)
     assert issubclass(loaded, Scheduled)
-    return loaded.schedule(elements, ranks, Settings())
+    return loaded.schedule(elements, ranks, AveragingSettings())
 
 
 def inner(ranks: int) -> int:
@@ -100,8 +100,8 @@ def test_in_the_end_each_rank_has_the_sum_in_pieces_as_well(mode: str, elements:
 @pytest.mark.parametrize(("group", "shards"), [(1, 1), (2, 2), (3, 5), (6, 6)])
 def test_groups_and_shards_of_any_size(group: int, shards: int) -> None:
     for mode, settings in (
-        ("hierarchical", Settings(sync_mode="hierarchical", group_size=group)),
-        ("parameter_server", Settings(sync_mode="parameter_server", shards=shards)),
+        ("hierarchical", AveragingSettings(sync_mode="hierarchical", group_size=group)),
+        ("parameter_server", AveragingSettings(sync_mode="parameter_server", shards=shards)),
     ):
         loaded = mode_class(mode)
         assert issubclass(loaded, Scheduled)

@@ -13,7 +13,8 @@ from threading import Thread
 
 import pytest
 
-from app.settings import environment, explanations, texts
+from app.settings import environment, texts
+from app.settings.names import names
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 20
@@ -41,7 +42,7 @@ def test_the_scripts_table_is_generated_from_the_settings() -> None:
 
 
 def test_the_scripts_take_the_settings_that_the_program_has() -> None:
-    assert bash("known_settings")[1].split() == explanations.names()
+    assert bash("known_settings")[1].split() == names()
 
 
 @pytest.mark.parametrize("argument", ["SYNC_MOD=ddp", "sync_mode=ddp", "SYNC_MODE.=ddp", "--fast", "fast", "=1"])

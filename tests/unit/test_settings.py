@@ -1,18 +1,16 @@
 """The settings: read once, checked whole, and the same wherever they are listed."""
 
 import re
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.errors import SettingError
 from app.modes import MODES
-from app.settings import environment, explanations, fields, kinds, texts
-from app.settings.fields import CONSUMED_BY_COMPOSE, Settings
-from app.settings.numerals import decimals, numerals
+from app.settings import environment, explanations, kinds, names, texts
+from app.settings.concern import Mark
+from app.settings.place import MOST_THREADS
+from app.settings.settings import CONCERNS, FIELDS, Settings, marked
 
 ROOT = Path(__file__).parents[2]
 OR_OWN = "or the name of a file in extensions/"
@@ -20,7 +18,7 @@ OR_OWN = "or the name of a file in extensions/"
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in Settings.model_fields:
+    for name in FIELDS:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
@@ -66,7 +64,7 @@ def test_a_wrong_word_is_answered_with_the_allowed_ones_and_the_nearest(monkeypa
         ("MASTER_PORT", "80", "a whole number, 1024 to 65535"),
         ("WORKERS", "101", "a whole number, 0 to 100."),
         ("RANK_CPUS", "0.0001", "a number, 0.01 to 1024."),
-        ("RANK_CPUS", "1e-1", "a number, 0.01 to 1024."),
+        ("RANK_CPUS", "1e-3", "a number, 0.01 to 1024."),
         ("RANK_MEMORY", "1m", "such as 2g, from 320m to 16384g."),
         ("RANK_MEMORY", "9999999g", "such as 2g, from 320m to 16384g."),
         ("NETWORK_PREFIX", "10.77", "the first three numbers of a private IPv4 network, such as 10.77.1: "),
@@ -87,7 +85,7 @@ def test_a_wrong_value_is_refused_with_what_is_allowed(
     assert allowed in message
 
 
-@pytest.mark.parametrize("name", sorted(Settings.model_fields))
+@pytest.mark.parametrize("name", sorted(FIELDS))
 @pytest.mark.parametrize(
     ("value", "as_shown"),
     [
@@ -137,10 +135,10 @@ def test_a_batch_that_grows_with_the_ranks_is_scaled_when_they_are_counted() -> 
 
 @pytest.mark.parametrize(("cpus", "most"), [(1, 16), (4, 16), (5, 20), (64, 256)])
 def test_threads_are_bounded_by_the_machine(cpus: int, most: int) -> None:
-    environment.of({"THREADS_PER_RANK": str(most)}).check_machine(cpus)
-    if most < fields.MOST_THREADS:
+    environment.of({"THREADS_PER_RANK": str(most)}).place.check_machine(cpus)
+    if most < MOST_THREADS:
         with pytest.raises(SettingError, match=rf"THREADS_PER_RANK={most + 1}: not allowed. Allowed: at most {most} "):
-            environment.of({"THREADS_PER_RANK": str(most + 1)}).check_machine(cpus)
+            environment.of({"THREADS_PER_RANK": str(most + 1)}).place.check_machine(cpus)
 
 
 def test_all_wrong_settings_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,17 +166,17 @@ def test_settings_that_contradict_each_other_are_refused(
 def test_an_empty_variable_is_an_unset_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SYNC_MODE", "")
     monkeypatch.setenv("MAX_STEPS", "")
-    assert environment.load() == Settings()
+    assert environment.load() == Settings.of()
 
 
 def test_the_batch_follows_the_ranks_only_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert environment.load().global_batch(world_size=7) == 256
+    assert environment.load().training.global_batch(world_size=7) == 256
     monkeypatch.setenv("BATCH_SIZE_PER_RANK", "32")
-    assert environment.load().global_batch(world_size=7) == 224
+    assert environment.load().training.global_batch(world_size=7) == 224
 
 
 def test_every_number_has_a_least_and_a_most() -> None:
-    for name, field in Settings.model_fields.items():
+    for name, field in FIELDS.items():
         if kinds.types_of(field) & {int, float} and not explanations.rule_of(field, kinds.Pattern):
             bounds = explanations.bounds_of(field)
             assert {"ge", "le"} <= bounds.keys() or {"ge", "lt"} <= bounds.keys(), name
@@ -195,17 +193,8 @@ def test_compose_passes_every_setting_and_no_other() -> None:
     rows = [row.partition(" #")[0] for row in block[1].splitlines()]
     passed = [entry.strip(' "').partition("=")[0] for row in rows for entry in row.split(",") if entry.strip()]
     assert len(passed) == len(set(passed))
-    assert set(passed) == {name.upper() for name in Settings.model_fields} - {
-        "RANK",
-        "NODE",
-        "NODES",
-        "WORKERS",
-        "RANK_MEMORY",
-        "NETWORK_PREFIX",
-        "DATA_FOLDER",
-        "NETWORK",
-        "EXPERIMENT_NETWORK",
-    }
+    by_a_value = {"RANK", "NODE", "NODES", "WORKERS", "RANK_MEMORY", "NETWORK_PREFIX", "DATA_FOLDER"}
+    assert set(passed) == {name.upper() for name in FIELDS.keys() - marked(Mark.READ_BY_CLOUDLAB)} - by_a_value
 
 
 def test_the_stack_passes_what_compose_passes() -> None:
@@ -224,14 +213,14 @@ def test_compose_has_the_defaults_of_the_settings() -> None:
     """Those that Compose itself reads; 0 is its word for no limit, and NETWORK_PREFIX chooses a file."""
     written = set(re.findall(r"\$\{([A-Z_]+):[-+]([^}]*)\}", (ROOT / "compose.yaml").read_text()))
     assert ("NETWORK_PREFIX", "_of_prefix") in written
-    for name in (name for name in CONSUMED_BY_COMPOSE if name != "network_prefix"):
-        default = explanations.default_text(Settings.model_fields[name]) or "0"
+    for name in marked(Mark.READ_BY_COMPOSE) - {"network_prefix"}:
+        default = explanations.default_text(FIELDS[name]) or "0"
         assert {value for each, value in written if each == name.upper()} == {default}
 
 
 def test_what_only_compose_needs_is_in_no_record() -> None:
     """The ranks find how many they are, and may be more than WORKERS says: docker compose up --scale worker=5."""
-    excluded = Settings.model_fields.keys() - Settings().model_dump()
+    excluded = FIELDS.keys() - Settings().values()
     assert excluded == {
         "ranks_started",
         "workers",
@@ -243,28 +232,34 @@ def test_what_only_compose_needs_is_in_no_record() -> None:
     }
 
 
-def test_help_names_every_setting() -> None:
-    for name in Settings.model_fields:
+def test_help_names_every_setting_in_one_group() -> None:
+    for name in FIELDS:
         assert f"  {name.upper()} " in texts.help_text()
+        assert sum(f"  {name.upper()} " in texts.help_text(group) for group in texts.GROUPS) == 1
+    assert texts.GROUPS.keys() == CONCERNS.keys()
 
 
-@given(st.integers(0, 2**20), st.integers(0, 2**20) | st.none(), st.integers(0, 2**20))
-def test_numerals_match_what_lies_between_their_bounds(least: int, most: int | None, number: int) -> None:
-    if most is not None and most < least:
-        least, most = most, least
-    for each in (least, number, most or number, least - 1, (most or number) + 1):
-        within = least <= each and (most is None or each <= most)
-        assert bool(re.fullmatch(numerals(least, most), str(each))) is within
+def test_a_setting_is_declared_once() -> None:
+    declared = [name for concern in CONCERNS.values() for name in concern.model_fields]
+    assert len(declared) == len(set(declared))
 
 
-@given(st.integers(1, 4), st.integers(2, 2**20), st.integers(0, 2**21), st.integers(0, 6))
-def test_decimals_match_what_lies_between_their_bounds(places: int, most: int, digits: int, behind: int) -> None:
-    for number in (Decimal(digits).scaleb(-behind), Decimal(1).scaleb(-places), Decimal(most)):
-        for each in (number, number.next_plus(), number.next_minus()):
-            text = f"{each:f}"
-            within = Decimal(1).scaleb(-places) <= each <= most
-            for written in {text, text.removeprefix("0"), f"00{text}", f"{text}0" if "." in text else f"{text}.00"}:
-                assert bool(re.fullmatch(decimals(places, most), written)) is within, written
+def test_settings_are_read_from_their_concerns() -> None:
+    values = {
+        "sync_mode": "tree",
+        "epochs": 2,
+        "link_delay": "1ms",
+        "slow_rank": 1,
+        "resume": "never",
+        "trace_steps": 0,
+    }
+    settings = Settings.of(**values)
+    assert settings.given == values.keys()
+    assert {name: settings.value(name) for name in values} == values
+    assert settings.values(only=values.keys()) == values
+    assert settings.changed(epochs=3).value("epochs") == 3
+    with pytest.raises(TypeError):
+        Settings.of(no_such_setting=1)
 
 
 @pytest.mark.parametrize(
@@ -280,13 +275,13 @@ def test_decimals_match_what_lies_between_their_bounds(places: int, most: int, d
     ],
 )
 def test_a_variable_one_letter_off_is_warned_of(variable: str, setting: str) -> None:
-    (warning,) = explanations.misspelt([variable])
-    assert warning == f"{variable} is set, and is not a setting. Was {setting} meant?"
+    (warning,) = names.misspelt([variable])
+    assert warning == f"{variable} is set, but is not a setting. Did you mean {setting}?"
 
 
 def test_other_variables_are_left_in_peace() -> None:
     others = ["SYNC_MODE", "HOME", "SYNCHRONISATION", "WORKSHOP", "LOCAL_RANK", "SEEDLY", "DEES", ""]
-    assert list(explanations.misspelt([*explanations.names(), *others])) == []
+    assert list(names.misspelt([*names.names(), *others])) == []
 
 
 @pytest.mark.parametrize(
@@ -301,7 +296,7 @@ def test_other_variables_are_left_in_peace() -> None:
     ],
 )
 def test_the_nearest_setting(name: str, near: str | None) -> None:
-    assert explanations.about_name(name) == (f"Nearest: {near}." if near else "")
+    assert names.about_name(name) == (f"Nearest: {near}." if near else "")
 
 
 @pytest.mark.parametrize(
@@ -315,7 +310,7 @@ def test_the_nearest_setting(name: str, near: str | None) -> None:
     ],
 )
 def test_a_name_that_cannot_be_a_setting_is_explained(name: str, told: str) -> None:
-    assert told in explanations.about_name(name)
+    assert told in names.about_name(name)
 
 
 @pytest.mark.parametrize(

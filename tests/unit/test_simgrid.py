@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.settings import environment
+from app.settings.averaging import AveragingSettings
 from app.sync.exchange import Exchange
 from app.sync.modes import mode_class
 from app.sync.modes.gather_scatter import star
@@ -53,7 +53,7 @@ def schedule_of(mode: str, ranks: int) -> Schedule:
         return star(ELEMENTS, ranks)
     found = mode_class(mode)
     assert issubclass(found, Exchange)
-    schedule = found.schedule(ELEMENTS, ranks, environment.of({"SYNC_MODE": mode}))
+    schedule = found.schedule(ELEMENTS, ranks, AveragingSettings(sync_mode=mode))
     assert schedule is not None
     return schedule
 

@@ -31,7 +31,7 @@ def of_mode(name: str, **settings: str) -> Callable[[int, int], Schedule]:
     def schedule(elements: int, ranks: int) -> Schedule:
         mode = mode_class(name)
         assert issubclass(mode, Exchange)
-        found = mode.schedule(elements, ranks, environment.of(settings))
+        found = mode.schedule(elements, ranks, environment.of(settings).averaging)
         assert found is not None
         return found
 

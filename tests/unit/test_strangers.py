@@ -23,6 +23,8 @@ from app.cluster.registration import RankTable, Registration, check_agreement, m
 from app.errors import JoinError, LockstepError, SettingError
 from app.machine.cpus import Machine
 from app.settings import environment
+from app.settings.concern import Mark
+from app.settings.settings import marked
 
 LOCAL = "127.0.0.1"
 PATIENCE = 20.0
@@ -30,7 +32,10 @@ PATIENCE = 20.0
 
 def registration(rank: int = 1, **settings: str) -> Registration:
     given = environment.of({"MODEL": "lenet5", **settings})
-    return Registration.of(given, Identity(rank, (), str(rank), f"node-{rank}", LOCAL, LOCAL, LOCAL, 0.0), 7000 + rank)
+    shared = given.values(but=marked(Mark.RANKS_MAY_DIFFER))
+    return Registration.of(
+        given.place, shared, Identity(rank, (), str(rank), f"node-{rank}", LOCAL, LOCAL, LOCAL, 0.0), 7000 + rank
+    )
 
 
 @pytest.fixture

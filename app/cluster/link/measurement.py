@@ -16,8 +16,7 @@ from app.cluster.wire.messages import answer_pings, ping
 from app.errors import LockstepError
 from app.machine.interfaces import cut_off, mtu_bytes
 from app.records.manifest import Link
-from app.settings.fields import Settings
-from app.settings.links import RequestedLink
+from app.settings.links import LinkSettings, RequestedLink
 
 ROUNDS = 3  # each with other partners, as long as there are any
 PINGS = 10
@@ -40,15 +39,15 @@ class LinkError(LockstepError):
     """The network misses what the LINK_ settings request."""
 
 
-def measure_links(settings: Settings, cluster: Cluster, communicator: Communicator) -> list[Link] | None:
+def measure_links(requested: LinkSettings, cluster: Cluster, communicator: Communicator) -> list[Link] | None:
     """Every rank's link, by rank, the same on all ranks; None for a single rank, or if LINK_CHECK is off.
 
     Only the communicator's ranks take part, but all ranks of the cluster call this.
     Figures that miss the request are measured again: other work on the host can spoil a quarter of a second.
     """
-    if settings.link_check == "off" or communicator.world_size == 1:
+    if requested.link_check == "off" or communicator.world_size == 1:
         return None
-    asked = [RequestedLink.of(settings, rank) for rank in range(communicator.world_size)]
+    asked = [requested.of(rank) for rank in range(communicator.world_size)]
     for _ in range(ATTEMPTS):
         links = _measure(cluster, communicator, asked)
         if not deviations(links):
@@ -56,10 +55,10 @@ def measure_links(settings: Settings, cluster: Cluster, communicator: Communicat
     return links
 
 
-def insist_on(links: Sequence[Link] | None, settings: Settings, cluster: Cluster) -> None:
+def insist_on(links: Sequence[Link] | None, requested: LinkSettings, cluster: Cluster) -> None:
     """End a run whose links miss what was requested, if LINK_CHECK is strict."""
     found = deviations(links or [])
-    if found and settings.link_check == "strict":
+    if found and requested.link_check == "strict":
         error = LinkError(
             f"rank {cluster.rank}: the network misses the LINK_* settings by more than 10 %: {'; '.join(found)}.\n"
             "Either the links were not shaped (the image's entrypoint does it, with the capability NET_ADMIN), or this "

@@ -10,8 +10,8 @@ from app.cluster.identity import interface_of, place_of
 from app.errors import SettingError
 from app.machine import interfaces
 from app.machine.interfaces import LOOPBACK
-from app.settings.fields import Settings
-from app.settings.links import RequestedLink
+from app.settings.links import LinkSettings, RequestedLink
+from app.settings.place import PlaceSettings
 
 INCOMING = "ifb0"  # the kernel queues only what leaves, so arriving packets leave through this device first
 
@@ -28,21 +28,21 @@ UNSHAPED_BITS_PER_SECOND = 40e9  # for the length of a queue, if no rate is requ
 Command = list[str]
 
 
-def shape_link(settings: Settings) -> None:
+def shape_link(links: LinkSettings, place: PlaceSettings) -> None:
     """Shape this container's link as its rank's settings ask."""
-    number, address = place_of(settings)
+    number, address = place_of(place)
     # A worker's number is its rank unless the numbers have gaps; the join then refuses the wrong rate.
-    asked = RequestedLink.of(settings, number)
+    asked = links.of(number)
     if asked:
         _check_own_network()
         _carry_out(asked, interface_of(address))
 
 
-def rehearse(settings: Settings) -> None:
+def rehearse(links: LinkSettings) -> None:
     """Before any rank starts, try on the loopback device whether this kernel can shape a link; leave nothing behind."""
     _check_own_network()
     try:
-        _carry_out(RequestedLink.somewhere(settings), LOOPBACK)
+        _carry_out(links.of_any_rank, LOOPBACK)
     finally:
         for command in undoing(LOOPBACK):
             _call(command)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from app.settings.fields import Settings
+from app.settings.training import ModelName
 from app.training import models
 from app.training.datasets import SIDE
 from app.training.datasets.prepared import channels_of
@@ -21,12 +21,12 @@ IMAGES, PIXELS = 32, 8  # of the convolution of 1x1 that is the same product: im
 DTYPE_OF_PRODUCT = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
 
 
-def flops_per_image(settings: Settings) -> float:
+def flops_per_image(model: ModelName) -> float:
     """Floating-point operations of forward and backward, those of matrix products and convolutions alone."""
-    model = models.build(settings.model, settings.seed, DTYPES["fp32"])
-    images = torch.randn(SAMPLE_IMAGES, channels_of(settings.model), SIDE, SIDE)
+    network = models.build(model, seed=1, dtype=DTYPES["fp32"])
+    images = torch.randn(SAMPLE_IMAGES, channels_of(model), SIDE, SIDE)
     with FlopCounterMode(display=False) as counter:
-        model(images).sum().backward()
+        network(images).sum().backward()
     return float(counter.get_total_flops()) / SAMPLE_IMAGES
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from app.errors import LockstepError
-from app.settings.fields import Settings
+from app.settings.settings import FIELDS
 
 # Variables that the image or the program sets for itself; a name that ends with * stands for all that begin so. A plain
 # script starts without them.
@@ -41,7 +41,7 @@ NEEDED = {
 
 def plain_environment() -> dict[str, str]:
     """The environment of a script that this program has nothing to do with."""
-    exact = {name for name in OURS if not name.endswith("*")} | {name.upper() for name in Settings.model_fields}
+    exact = {name for name in OURS if not name.endswith("*")} | {name.upper() for name in FIELDS}
     prefixes = tuple(name[:-1] for name in OURS if name.endswith("*"))
     others = {name: value for name, value in os.environ.items() if name not in exact and not name.startswith(prefixes)}
     return others | NEEDED

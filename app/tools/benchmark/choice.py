@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Self
 
 from app.machine.say import shown
-from app.settings.averaging import MOST_RANKS
+from app.settings.concern import MOST_RANKS
 
 SMALLEST, LARGEST = 1 << 10, 256 << 20
 SIZE_STEP = 4

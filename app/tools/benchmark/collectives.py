@@ -15,7 +15,8 @@ from app.cluster.members import Cluster
 from app.cluster.wire.bandwidth import CENTRE, LinkSpeed, all_reduce_seconds, gather_seconds, scatter_seconds
 from app.cluster.wire.communicator import Communicator
 from app.machine.say import Say
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
+from app.settings.settings import Settings
 from app.sync.modes.ring_all_reduce import RingAllReduce
 from app.tools.benchmark import results
 from app.tools.benchmark.choice import Choice
@@ -42,7 +43,9 @@ class Variant(NamedTuple):
 class Operation:
     """An operation to time. Sizes and bus bandwidth are those of nccl-tests."""
 
-    variants: Callable[[Communicator, Settings, int], tuple[Variant, Variant]]  # ours and plain torch, by size in bytes
+    variants: Callable[
+        [Communicator, AveragingSettings, int], tuple[Variant, Variant]
+    ]  # ours and plain torch, by size in bytes
     bus_factor: Callable[[int], float]  # bus bandwidth divided by algorithm bandwidth, for so many ranks
     seconds_at_least: Callable[[int, Sequence[LinkSpeed]], float]
 
@@ -81,7 +84,7 @@ def compare_collectives(settings: Settings, cluster: Cluster, choice: Choice, sa
                 speak(f"{name:<16} {size:>11}  {bench.row(OPERATIONS[name], size)}")
                 cells.append({"operation": name, "bytes": size, "ranks": ranks, **bench.samples})
     if cluster.rank == 0:
-        results.write("collectives", {"cells": cells}, say, settings, cluster)
+        results.write("collectives", {"cells": cells}, say, settings.values(), cluster)
 
 
 class CollectiveBench:
@@ -95,7 +98,7 @@ class CollectiveBench:
 
     def measure(self) -> list[LinkSpeed]:
         """What the links carry now; empty if they are not measured."""
-        measured = measure_links(self._settings, self._cluster, self._communicator)
+        measured = measure_links(self._settings.links, self._cluster, self._communicator)
         self._links = [speed_of(link) for link in measured or []]
         return self._links
 
@@ -105,7 +108,7 @@ class CollectiveBench:
         self.samples = {"seconds": None, "straight_seconds": None, "ratio": None, "seconds_at_least": least}
         if least is not None and least > LONGEST_SECONDS:
             return f"left out: each would take at least {least:.0f} s on these links"
-        ours, straight = self._time(operation.variants(self._communicator, self._settings, size), size)
+        ours, straight = self._time(operation.variants(self._communicator, self._settings.averaging, size), size)
         factor = operation.bus_factor(self._communicator.world_size)
         least = operation.seconds_at_least(size, self._links) if self._links else None
         ratio = Middle.of_ratios(ours.seconds, straight.seconds)
@@ -187,7 +190,7 @@ def numbers(rank: int, elements: int) -> torch.Tensor:
     return torch.arange(elements, dtype=torch.float32).remainder_(DISTINCT).add_(rank)
 
 
-def _all_reduce(communicator: Communicator, settings: Settings, size: int) -> tuple[Variant, Variant]:
+def _all_reduce(communicator: Communicator, averaging: AveragingSettings, size: int) -> tuple[Variant, Variant]:
     ranks, given = communicator.world_size, numbers(communicator.rank, size // ELEMENT_BYTES)
     buffer = torch.empty_like(given)
 
@@ -204,10 +207,10 @@ def _all_reduce(communicator: Communicator, settings: Settings, size: int) -> tu
     )
 
 
-def _ring_all_reduce(communicator: Communicator, settings: Settings, size: int) -> tuple[Variant, Variant]:
+def _ring_all_reduce(communicator: Communicator, averaging: AveragingSettings, size: int) -> tuple[Variant, Variant]:
     """The hand-written ring; and directly, the backend's all-reduce and the division that turns the sum into a mean."""
     ranks, given = communicator.world_size, numbers(communicator.rank, size // ELEMENT_BYTES)
-    ring, buffer = RingAllReduce(communicator, settings), torch.empty_like(given)
+    ring, buffer = RingAllReduce(communicator, averaging), torch.empty_like(given)
 
     def prepare() -> None:
         buffer.copy_(given)
@@ -223,7 +226,7 @@ def _ring_all_reduce(communicator: Communicator, settings: Settings, size: int) 
     return Variant(prepare, lambda: ring.average(buffer), wrong), Variant(prepare, average, wrong)
 
 
-def _all_gather(communicator: Communicator, settings: Settings, size: int) -> tuple[Variant, Variant]:
+def _all_gather(communicator: Communicator, averaging: AveragingSettings, size: int) -> tuple[Variant, Variant]:
     ranks, elements = communicator.world_size, _part(communicator, size)
     given = numbers(communicator.rank, elements)
     came: list[torch.Tensor] = []
@@ -241,7 +244,7 @@ def _all_gather(communicator: Communicator, settings: Settings, size: int) -> tu
     return Variant(came.clear, run, wrong), Variant(came.clear, run_straight, wrong)
 
 
-def _gather(communicator: Communicator, settings: Settings, size: int) -> tuple[Variant, Variant]:
+def _gather(communicator: Communicator, averaging: AveragingSettings, size: int) -> tuple[Variant, Variant]:
     ranks, elements = communicator.world_size, _part(communicator, size)
     given, central = numbers(communicator.rank, elements), communicator.rank == CENTRE
     came: list[torch.Tensor] = []
@@ -259,7 +262,7 @@ def _gather(communicator: Communicator, settings: Settings, size: int) -> tuple[
     return Variant(came.clear, run, wrong), Variant(came.clear, run_straight, wrong)
 
 
-def _scatter(communicator: Communicator, settings: Settings, size: int) -> tuple[Variant, Variant]:
+def _scatter(communicator: Communicator, averaging: AveragingSettings, size: int) -> tuple[Variant, Variant]:
     ranks, elements = communicator.world_size, _part(communicator, size)
     central = communicator.rank == CENTRE
     parts = [numbers(rank, elements) for rank in range(ranks)] if central else []
@@ -277,7 +280,7 @@ def _scatter(communicator: Communicator, settings: Settings, size: int) -> tuple
     )
 
 
-def _send_receive(communicator: Communicator, settings: Settings, size: int) -> tuple[Variant, Variant]:
+def _send_receive(communicator: Communicator, averaging: AveragingSettings, size: int) -> tuple[Variant, Variant]:
     """Every rank to the next one, all at once."""
     rank, ranks = communicator.rank, communicator.world_size
     to, source = (rank + 1) % ranks, (rank - 1) % ranks

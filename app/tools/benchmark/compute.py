@@ -15,7 +15,8 @@ from app.machine import cpus
 from app.machine.folders import scratch_in
 from app.machine.interrupt import CleanUps
 from app.machine.say import Say
-from app.settings.fields import MemoryFormat, Settings
+from app.settings.settings import Settings
+from app.settings.training import MemoryFormat, TrainingSettings
 from app.tools.benchmark import results
 from app.tools.benchmark.child import Child
 from app.tools.benchmark.choice import Change, ComputeChoice
@@ -71,7 +72,7 @@ class VariantSamples:
 
 def time_choices(settings: Settings, choice: ComputeChoice, say: Say, clean_ups: CleanUps) -> None:
     """Let each variant take its turn in a process of its own, round after round."""
-    layout = memory_format_of(settings)
+    layout = memory_format_of(settings.training)
     tried = variants(layout)
     samples = {variant.name: VariantSamples() for variant in tried}
     with (
@@ -87,12 +88,14 @@ def time_choices(settings: Settings, choice: ComputeChoice, say: Say, clean_ups:
             if number >= WARM_UP:
                 say(f"round {number + 1 - WARM_UP} of {choice.rounds}")
     outcome = {variant.name: vars(samples[variant.name]) | _gain(variant, samples) for variant in tried}
-    _tell(settings, outcome, say)
-    results.write("compute", {"layout": layout, "images": _images(settings), "choices": outcome}, say, settings)
+    _tell(settings.training, outcome, say)
+    results.write(
+        "compute", {"layout": layout, "images": _images(settings.training), "choices": outcome}, say, settings.values()
+    )
 
 
-def _images(settings: Settings) -> int:
-    return settings.batch_size_per_rank or settings.global_batch(PARTS_OF_A_BATCH) // PARTS_OF_A_BATCH
+def _images(training: TrainingSettings) -> int:
+    return training.batch_size_per_rank or training.global_batch(PARTS_OF_A_BATCH) // PARTS_OF_A_BATCH
 
 
 @contextmanager
@@ -102,13 +105,13 @@ def _children(
     children: dict[str, Child] = {}
     machine = cpus.look()
     own = {"MEMORY_FORMAT": layout, "THREADS_PER_RANK": str(cpus.threads(machine, [machine]))}
-    given = {name.upper(): str(value) for name, value in settings.model_dump(exclude_unset=True).items()}
+    given = {name.upper(): str(value) for name, value in settings.values(only=settings.given).items()}
     try:
         for number, variant in enumerate(tried):
             child = children[variant.name] = Child(
                 f"the step with another choice ({variant.name})",
                 "app.tools.benchmark.compute_step",
-                [variant.change, str(_images(settings))],
+                [variant.change, str(_images(settings.training))],
                 folder / f"{number}.log",
                 PATIENCE_SECONDS,
                 {**os.environ, **own, **given, **variant.environment},
@@ -145,10 +148,10 @@ def _gain(variant: StepVariant, samples: dict[str, VariantSamples]) -> dict[str,
     }
 
 
-def _tell(settings: Settings, outcome: dict[str, dict[str, Any]], say: Say) -> None:
+def _tell(training: TrainingSettings, outcome: dict[str, dict[str, Any]], say: Say) -> None:
     own = outcome[OURS]
     say(
-        f"\n{settings.model} in {settings.precision}, {_images(settings)} images on one rank: "
+        f"\n{training.model} in {training.precision}, {_images(training)} images on one rank: "
         f"{median(own['cpu_seconds']):.3f} s of CPU time a step, {median(own['seconds']):.3f} s by the clock"
     )
     say(f"{'choice':<42}{'taken':<7}{'CPU time with / without':<26}{'by the clock'}")

@@ -16,7 +16,7 @@ with quick_imports():
     from torch.nn.functional import cross_entropy
 
     from app.settings import environment
-    from app.settings.fields import Settings
+    from app.settings.training import TrainingSettings
     from app.training import convolution, models
     from app.training.datasets import CLASSES, SIDE
     from app.training.datasets.prepared import channels_of
@@ -26,13 +26,13 @@ with quick_imports():
 class TrainingStep:
     """As a run takes it, on the same random images every time."""
 
-    def __init__(self, settings: Settings, images: int) -> None:
-        self._numerics = Numerics.of(settings)
-        self._model = models.build(settings.model, settings.seed, self._numerics.dtype)
+    def __init__(self, training: TrainingSettings, seed: int, images: int) -> None:
+        self._numerics = Numerics.of(training)
+        self._model = models.build(training.model, seed, self._numerics.dtype)
         convolution.arrange(self._model, self._numerics.layout)
-        self._images = torch.rand(images, channels_of(settings.model), SIDE, SIDE, dtype=self._numerics.dtype)
+        self._images = torch.rand(images, channels_of(training.model), SIDE, SIDE, dtype=self._numerics.dtype)
         self._labels = torch.arange(images) % CLASSES
-        self._settings = settings
+        self._training = training
         self._optimise_by(fused=True)
 
     def change(self, change: Change) -> None:
@@ -52,12 +52,11 @@ class TrainingStep:
                 assert_never(change)
 
     def _optimise_by(self, **way: bool) -> None:
-        settings = self._settings
         self._sgd = torch.optim.SGD(
             self._model.parameters(),
-            lr=settings.learning_rate,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
+            lr=self._training.learning_rate,
+            momentum=self._training.momentum,
+            weight_decay=self._training.weight_decay,
             **way,
         )
 
@@ -74,8 +73,8 @@ def main() -> None:
     """Train with this change, on as many images, as the command line says."""
     change, images = sys.argv[1:]
     settings = environment.load()
-    torch.set_num_threads(settings.threads_per_rank or 1)
-    step = TrainingStep(settings, int(images))
+    torch.set_num_threads(settings.place.threads_per_rank or 1)
+    step = TrainingStep(settings.training, settings.averaging.seed, int(images))
     step.change(Change(change))
     for _ in in_turns(repeat(None)):
         step.take()

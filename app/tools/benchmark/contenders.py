@@ -17,7 +17,7 @@ from app.errors import LockstepError
 from app.records.journal import Recorder
 from app.records.lines import Step
 from app.records.manifest import Link, TrainingPlan
-from app.settings.fields import Settings
+from app.settings.settings import Settings
 from app.sync.contract import size_of
 from app.tools.benchmark.child import Child, plain_environment
 from app.tools.benchmark.images import noise
@@ -63,8 +63,8 @@ class SharedWork:
 
 def prepare(settings: Settings, cluster: Cluster, steps: int, folder: Path) -> SharedWork:
     """Random images and labels, the same on all ranks, in the form of the model's usual set."""
-    batch = settings.global_batch(cluster.world_size)
-    dataset = noise(settings, (steps + SPARE_BATCHES) * batch)
+    batch = settings.training.global_batch(cluster.world_size)
+    dataset = noise(settings.training, settings.averaging.seed, (steps + SPARE_BATCHES) * batch)
     np.save(folder / "images.npy", dataset.train.images)
     np.save(folder / "labels.npy", dataset.train.labels)
     return SharedWork(dataset, folder, batch)
@@ -79,18 +79,20 @@ class House:
         self._meter = StepMeter(job.cluster, clock, job.communicator, job.statistics, job.sync)
         self._steps, self._number = Steps(job), 0
         self._batches = _batches(job, work.global_batch)
-        self._augmentation = batches.draw_augmentation(job.dataset, job.settings.seed, 0)
+        self._augmentation = batches.draw_augmentation(job.dataset, job.settings.averaging.seed, 0)
 
     def wake(self) -> None:
         """Sample its usage, as in a run."""
         self._cpu_seconds = time.process_time()
-        self._sampler = UsageSampler(self.job.cluster, self._clock, self._recorder, self.job.settings.usage_interval)
+        self._sampler = UsageSampler(
+            self.job.cluster, self._clock, self._recorder, self.job.settings.measuring.usage_interval
+        )
         self._sampler.__enter__()
 
     def run(self, steps: int) -> None:
         """Train."""
         for _ in range(steps):
-            with self.job.communicator.watching(f"training with {self.job.settings.sync_mode}"):
+            with self.job.communicator.watching(f"training with {self.job.settings.averaging.sync_mode}"):
                 outcome = self._steps.take(self._number, next(self._batches), self._augmentation, self._meter)
             record = self._meter.record(0, outcome, self.job.sync.overlap())
             self._recorder.write(record)
@@ -122,7 +124,7 @@ class House:
         if not links:
             return None
         parameters = list(self.job.model.parameters())
-        size = size_of(parameters, self.job.settings.wire_precision)
+        size = size_of(parameters, self.job.settings.averaging.wire_precision)
         return self.job.sync.cost_for(parameters).seconds_at_least(size, [speed_of(link) for link in links])
 
     def fingerprint(self) -> str:
@@ -140,7 +142,7 @@ class Course:
         mode = "one_node" if setup.alone else COURSE.get(setup.name, "ddp")
         arguments = {
             "mode": mode,
-            "model": settings.model,
+            "model": settings.training.model,
             "data": work.folder,
             "batch-size": work.global_batch,
             "num-nodes": nodes,
@@ -155,7 +157,7 @@ class Course:
             "app.tools.benchmark.tuned" if tuned else "app.tools.benchmark.course",
             [text for name, value in arguments.items() for text in (f"--{name}", str(value))],
             work.folder / f"{setup.name}.log",
-            settings.peer_timeout,
+            settings.place.peer_timeout,
             plain_environment(),
         )
         self.end = self._child.end
@@ -220,4 +222,4 @@ def job_of(setup: BenchmarkSetup, settings: Settings, cluster: Cluster, work: Sh
 
 def _batches(job: Job, global_batch: int) -> Iterator[Indices]:
     for epoch in itertools.count():
-        yield from batches.global_batches(job.dataset, global_batch, job.settings.seed, epoch)
+        yield from batches.global_batches(job.dataset, global_batch, job.settings.averaging.seed, epoch)

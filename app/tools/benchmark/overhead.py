@@ -22,7 +22,7 @@ from app.machine.say import Say
 from app.records.journal import Recorder
 from app.records.lines import Usage
 from app.records.manifest import TrainingPlan
-from app.settings.fields import Settings
+from app.settings.settings import Settings
 from app.tools.benchmark import results
 from app.tools.benchmark.images import noise
 from app.tools.benchmark.ratios import Middle
@@ -155,7 +155,7 @@ class OverheadBench:
         self._steps, self._step = Steps(self._job), 0
         self._meter, self._no_meter = TimedMeter(self._job, recorder, self._clock), NoMeter(self._job.communicator)
         self._batch = np.arange(len(self._job.dataset.train))
-        self._augmentation = batches.draw_augmentation(self._job.dataset, settings.seed, 0)
+        self._augmentation = batches.draw_augmentation(self._job.dataset, settings.averaging.seed, 0)
         self._gate = Communicator(cluster, "in the benchmark")
 
     def pair(self, measured_first: bool) -> Pair:
@@ -168,7 +168,7 @@ class OverheadBench:
         return Pair(measured, unmeasured, costs)
 
     def _measured(self) -> tuple[float, Costs]:
-        job, interval = self._job, self._job.settings.usage_interval
+        job, interval = self._job, self._job.settings.measuring.usage_interval
         with TimedSampler(job.cluster, self._clock, self._recorder, interval) as sampler:
             seconds = self._seconds(lambda: self._meter.write(self._take(self._meter)))
         return seconds, self._meter.costs() | sampler.costs(interval, seconds)
@@ -185,7 +185,7 @@ class OverheadBench:
 
     def _take(self, meter: Meter) -> StepOutcome:
         self._step += 1
-        with self._job.communicator.watching(f"training with {self._job.settings.sync_mode}"):
+        with self._job.communicator.watching(f"training with {self._job.settings.averaging.sync_mode}"):
             return self._steps.take(self._step - 1, self._batch, self._augmentation, meter)
 
 
@@ -202,15 +202,15 @@ def compare_measuring(settings: Settings, cluster: Cluster, say: Say) -> None:
     costs = cluster.exchange("benchmark/overhead", [pair.costs for pair in pairs])
     if cluster.rank == 0:
         say(
-            f"\n{settings.model}, {settings.sync_mode}, {cluster.world_size} ranks, "
-            f"{settings.global_batch(cluster.world_size)} images: a step takes "
+            f"\n{settings.training.model}, {settings.averaging.sync_mode}, {cluster.world_size} ranks, "
+            f"{settings.training.global_batch(cluster.world_size)} images: a step takes "
             f"{median(pair.unmeasured for pair in pairs):.4f} s without measuring (median of {ROUNDS})"
         )
         together = _together(costs)
-        say(table(pairs, together, settings.usage_interval))
+        say(table(pairs, together, settings.measuring.usage_interval))
         ratio = Middle.of([pair.measured / pair.unmeasured for pair in pairs])
         outcome = {"pairs": [pair._asdict() for pair in pairs], "costs": together, "ratio": vars(ratio)}
-        results.write("overhead", outcome, say, settings, cluster)
+        results.write("overhead", outcome, say, settings.values(), cluster)
 
 
 def _together(costs: Sequence[Sequence[Costs]]) -> Costs:
@@ -248,6 +248,6 @@ def _row(name: str, seconds: float, step: float) -> str:
 
 def _job(settings: Settings, cluster: Cluster) -> Job:
     """A job as in a run, but without a prepared set, which a benchmark's ranks do not have."""
-    batch, steps = settings.global_batch(cluster.world_size), 2 * (WARM_UP + ROUNDS)
-    job = make_job(settings, cluster, noise(settings, batch), lambda _: None)
+    batch, steps = settings.training.global_batch(cluster.world_size), 2 * (WARM_UP + ROUNDS)
+    job = make_job(settings, cluster, noise(settings.training, settings.averaging.seed, batch), lambda _: None)
     return replace(job, plan=TrainingPlan(1, steps, steps, batch))

@@ -17,7 +17,7 @@ from app.pages import page, trace
 from app.records import journal, lines
 from app.records.lines import Clock, Finished, PhaseSeconds, Record, Step, Usage
 from app.records.manifest import Image, Manifest, Participant, TrainingPlan, Versions
-from app.settings.fields import Settings
+from app.settings.settings import Settings
 from app.tools.benchmark import results
 from app.tools.benchmark.choice import ReportChoice
 from app.tools.benchmark.ratios import Middle
@@ -131,7 +131,7 @@ def _manifest(ranks: int, steps: int) -> Manifest:
         run="made-up",
         started_at="2026-01-01T00:00:00Z",
         world_size=ranks,
-        settings=Settings(sync_mode="all_reduce", dataset="shapes").model_dump(mode="json"),
+        settings=Settings.of(sync_mode="all_reduce", dataset="shapes").values(),
         plan=TrainingPlan(1, steps, steps, BATCH),
         dataset="made up",
         parameters=GRADIENTS // 4,

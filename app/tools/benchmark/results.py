@@ -3,6 +3,7 @@
 import json
 import platform
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from app.cluster.sharing import oversubscription
 from app.machine import cpus, folders, source
 from app.machine.folders import RESULTS, replace_file
 from app.machine.say import Say
-from app.settings.fields import Settings
+from app.settings.settings import Value
 
 FOLDER = RESULTS / "benchmarks"
 
@@ -40,7 +41,11 @@ def environment() -> dict[str, Any]:
 
 
 def write(
-    name: str, content: dict[str, Any], say: Say, settings: Settings | None = None, cluster: Cluster | None = None
+    name: str,
+    content: dict[str, Any],
+    say: Say,
+    settings: Mapping[str, Value] | None = None,
+    cluster: Cluster | None = None,
 ) -> Path:
     """Write a file of its own, named after the time and the benchmark."""
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -51,7 +56,7 @@ def write(
         "environment": environment(),
     }
     if settings is not None:
-        whole["settings"] = settings.model_dump(mode="json")
+        whole["settings"] = dict(settings)
     if cluster is not None:
         whole["ranks"] = [asdict(member) for member in cluster.members]
         whole["shared_cores"] = oversubscription(cluster.members)

@@ -8,7 +8,7 @@ from typing import Self
 from app.machine.say import shown
 from app.modes import MODES
 from app.settings import environment
-from app.settings.fields import Settings
+from app.settings.settings import FIELDS, Settings
 from app.tools.benchmark.choice import add_numbers
 
 FLOOR = "none"
@@ -24,8 +24,6 @@ COURSE = {
 TUNED = "tuned_ddp"
 COUNTERPARTS = {ours: course for course, ours in COURSE.items()}
 
-# Settings that change the numbers on the way: set-ups with them are no match for exact ones.
-INEXACT = ("precision", "wire_precision")
 FASTEST = ("flat_all_reduce", "bucketed_all_reduce")  # modes that are tried in bf16 as well, where the CPU has it
 
 
@@ -59,7 +57,7 @@ class BenchmarkSetup:
     def exact(self, base: Settings) -> bool:
         """Whether it computes and sends in fp32."""
         settings = self.settings(base)
-        return all(getattr(settings, name, "fp32") == "fp32" for name in INEXACT)
+        return settings.training.precision == settings.averaging.wire_precision == "fp32"
 
     @property
     def synchronises(self) -> bool:
@@ -68,7 +66,7 @@ class BenchmarkSetup:
 
     def settings(self, base: Settings) -> Settings:
         """The run's settings with its own."""
-        texts = {name.upper(): str(value) for name, value in base.model_dump(exclude_unset=True).items()}
+        texts = {name.upper(): str(value) for name, value in base.values(only=base.given).items()}
         own = {"BATCH_NORM": "local"} if self.alone else {}
         return environment.of(texts | own | {"SYNC_MODE": self.mode} | self.given)
 
@@ -84,7 +82,7 @@ def setup(text: str) -> BenchmarkSetup:
         )
     for each in given:
         setting, equals, _ = each.partition("=")
-        if not equals or setting.lower() not in Settings.model_fields:
+        if not equals or setting.lower() not in FIELDS:
             raise ArgumentTypeError(f"{shown(text)}: {shown(each)} is not a setting with its value")
     own = BenchmarkSetup(text)
     if own.of_the_house:

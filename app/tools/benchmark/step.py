@@ -19,7 +19,7 @@ from app.machine.interrupt import CleanUps
 from app.machine.say import Say
 from app.records.journal import Recorder
 from app.records.manifest import Link
-from app.settings.fields import Settings
+from app.settings.settings import Settings
 from app.tools.benchmark import results, table
 from app.tools.benchmark.bounds import MatrixProduct, flops_per_image
 from app.tools.benchmark.contenders import Absent, Contender, Course, House, job_of, prepare
@@ -54,7 +54,7 @@ class StepBench:
         self._products = {
             precision: MatrixProduct(precision)
             for precision in dict.fromkeys(
-                each.settings(settings).precision for each in self.setups if each.of_the_house
+                each.settings(settings).training.precision for each in self.setups if each.of_the_house
             )
         }
         self.rates: dict[str, list[float]] = {precision: [] for precision in self._products}
@@ -112,7 +112,7 @@ class StepBench:
     def outcome(self, links: list[Link] | None) -> dict[str, Any]:
         """All that was measured, in the form of the file."""
         first = WARM_UP * self.choice.steps
-        flops = flops_per_image(self.settings) * self._work.global_batch
+        flops = flops_per_image(self.settings.training.model) * self._work.global_batch
         rates = {precision: max(values) for precision, values in self.rates.items()}
         machines = [member.machine for member in self.cluster.members]
         share = min(fair_share(machine, machines) for machine in machines)
@@ -128,7 +128,7 @@ class StepBench:
                 }
             everyones = [each for each in self.cluster.exchange("benchmark/own", own) if each]
             seconds = samples.seconds[WARM_UP:]
-            rate = rates.get(setup.settings(self.settings).precision if setup.of_the_house else "")
+            rate = rates.get(setup.settings(self.settings).training.precision if setup.of_the_house else "")
             ranks = 1 if setup.alone else self.cluster.world_size
             wire = house.wire_seconds(links) if isinstance(house, House) and setup.synchronises else None
             setups[setup.name] = {
@@ -145,7 +145,7 @@ class StepBench:
             }
         return {
             "options": {"rounds": self.choice.rounds, "steps": self.choice.steps},
-            "model": self.settings.model,
+            "model": self.settings.training.model,
             "world_size": self.cluster.world_size,
             "global_batch_size": self._work.global_batch,
             "flops_per_step": flops,
@@ -179,7 +179,7 @@ def compare_steps(
             outcome = bench.outcome(links)
     if cluster.rank == CENTRE:
         say(table.text(outcome))
-        results.write("step", outcome, say, settings, cluster)
+        results.write("step", outcome, say, settings.values(), cluster)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from app.cluster.members import Cluster
 from app.cluster.wire.communicator import Communicator
 from app.machine.say import Say
 from app.modes import MODES
-from app.settings.fields import Settings
+from app.settings.settings import Settings
 from app.sync.modes import mode_class
 from app.tools.benchmark import plain, results
 from app.tools.benchmark.ratios import Middle
@@ -118,7 +118,9 @@ def compare_modes(settings: Settings, cluster: Cluster, say: Say) -> None:
     """Time all contenders in turn, so that changes of the machine's speed hit all alike; rank 0 prints the table."""
     like = [
         parameter.detach()
-        for parameter in models.build(settings.model, settings.seed, DTYPES[settings.precision]).parameters()
+        for parameter in models.build(
+            settings.training.model, settings.averaging.seed, DTYPES[settings.training.precision]
+        ).parameters()
     ]
     contenders = _contenders(settings, cluster, like)
     communicator = Communicator(cluster)
@@ -136,14 +138,14 @@ def compare_modes(settings: Settings, cluster: Cluster, say: Say) -> None:
             say(f"round {number + 1} of {WARM_UP + ROUNDS}{', warm-up' if number < WARM_UP else ''}")
     if cluster.rank == 0:
         size = sum(each.nbytes for each in like)
-        say(f"\n{settings.model}: {size / 1e6:.1f} MB of gradients, {cluster.world_size} ranks")
+        say(f"\n{settings.training.model}: {size / 1e6:.1f} MB of gradients, {cluster.world_size} ranks")
         say(table(seconds))
         ratios = [
             {"of": mode, "against": other, **vars(Middle.of_ratios(seconds[mode], seconds[other]))}
             for mode in _modes()
             for other in YARDSTICKS.get(mode, [FLAT])
         ]
-        results.write("sync", {"bytes": size, "seconds": seconds, "ratios": ratios}, say, settings, cluster)
+        results.write("sync", {"bytes": size, "seconds": seconds, "ratios": ratios}, say, settings.values(), cluster)
 
 
 def _contenders(settings: Settings, cluster: Cluster, like: Sequence[torch.Tensor]) -> dict[str, TimedMode]:
@@ -158,7 +160,7 @@ def _contenders(settings: Settings, cluster: Cluster, like: Sequence[torch.Tenso
     }
     for name in _modes():
         model = Gradients([torch.cat([each.view(-1) for each in like])] if name == FLAT_RING else like)
-        sync = mode_class(name.partition(" ")[0])(Communicator(cluster), settings)
+        sync = mode_class(name.partition(" ")[0])(Communicator(cluster), settings.averaging)
         replica = sync.attach(model)
         contenders[name] = Synchronisation(model, sync.synchronise) if sync.explicit else Backward(replica)
     return contenders

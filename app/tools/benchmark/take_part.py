@@ -10,7 +10,7 @@ from app.cluster.link.measurement import describe, insist_on, measure_links
 from app.cluster.wire.communicator import Communicator
 from app.machine.interrupt import CleanUps
 from app.machine.say import Say
-from app.settings.fields import Settings
+from app.settings.settings import Settings
 from app.tools.benchmark.choice import Choice
 from app.tools.benchmark.collectives import compare_collectives
 from app.tools.benchmark.overhead import compare_measuring
@@ -21,13 +21,13 @@ from app.tools.benchmark.sync import compare_modes
 
 def benchmark(name: str, options: Namespace, settings: Settings, say: Say, clean_ups: CleanUps) -> None:
     """Take part in a benchmark, as one of the cluster's ranks."""
-    cluster = join(settings, identify(settings), say, clean_ups)
+    cluster = join(settings, identify(settings.place), say, clean_ups)
     torch.set_num_threads(cluster.me.threads)
     with cluster.until_the_end():
-        links = measure_links(settings, cluster, Communicator(cluster, "while the links were measured"))
+        links = measure_links(settings.links, cluster, Communicator(cluster, "while the links were measured"))
         if links and cluster.rank == 0:
             say(describe(links))
-        insist_on(links, settings, cluster)
+        insist_on(links, settings.links, cluster)
         match name:
             case "step":
                 compare_steps(settings, cluster, links, StepChoice.of(options), say, clean_ups)

@@ -20,7 +20,7 @@ from app.cluster.identity import identify
 from app.cluster.join import join
 from app.cluster.members import Cluster
 from app.errors import LockstepError, PeerLostError
-from app.settings.fields import Settings
+from app.settings.settings import Settings
 from app.sync.contract import GradientSync
 from app.tools.conformance.cases import Model
 from app.tools.conformance.confinement import MOST_FILES, MOST_MEMORY, confine
@@ -48,7 +48,7 @@ class Request:
 
 def form(rank: int, world_size: int, port: int) -> Cluster:
     """Join the others over the loopback device."""
-    settings = Settings(
+    settings = Settings.of(
         rank=rank,
         world_size=world_size,
         master_addr="127.0.0.1",
@@ -56,7 +56,7 @@ def form(rank: int, world_size: int, port: int) -> Cluster:
         join_timeout=JOIN_SECONDS,
         peer_timeout=JOIN_SECONDS,
     )
-    cluster = join(settings, identify(settings), lambda _: None, [])
+    cluster = join(settings, identify(settings.place), lambda _: None, [])
     torch.set_num_threads(1)
     return cluster
 

@@ -8,7 +8,7 @@ import torch
 
 from app.cluster.members import Cluster
 from app.cluster.wire.communicator import Communicator
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
 from app.sync.contract import GradientSync, size_of
 from app.tools.conformance.cases import Gradients, Model, Weighted, coefficients
 from app.tools.conformance.outcomes import TrialOutcome
@@ -32,7 +32,7 @@ def synchronise(
     note: Note = lambda _: None,
 ) -> TrialOutcome:
     """A few steps of a mode on one rank; thorough: also on zeros, and once more from a state."""
-    settings = Settings(bucket_bytes=model.bucket_bytes, wire_precision=model.wire_precision)
+    settings = AveragingSettings(bucket_bytes=model.bucket_bytes, wire_precision=model.wire_precision)
     communicator = Communicator(cluster)
     law = mode.law  # once: a class can answer differently each time
     before = _generators()
@@ -92,7 +92,7 @@ class _Trial:
         self,
         mode: type[GradientSync],
         communicator: Communicator,
-        settings: Settings,
+        settings: AveragingSettings,
         model: Model,
         seed: int,
         note: Note,

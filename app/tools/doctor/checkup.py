@@ -13,7 +13,7 @@ from app.cluster.wire.clock import ClockOffset, compare_clocks
 from app.cluster.wire.communicator import Communicator
 from app.machine.interrupt import CleanUps
 from app.machine.say import Say
-from app.settings.fields import Settings
+from app.settings.settings import Settings
 from app.tools.doctor import facts, report
 from app.tools.doctor.facts import Facts
 from app.tools.doctor.findings import Examination, Pair, find
@@ -26,9 +26,9 @@ PATIENCE_SECONDS = 60.0  # unless PEER_TIMEOUT is given: unlike training, nothin
 
 def check_up(settings: Settings, say: Say, clean_ups: CleanUps) -> int:
     """Examine the cluster as one of its ranks; rank 0 prints the report. The exit code is 1 if there is a problem."""
-    if "peer_timeout" not in settings.model_fields_set:
-        settings = settings.model_copy(update={"peer_timeout": PATIENCE_SECONDS})
-    cluster = join(settings, identify(settings), say, clean_ups)
+    if "peer_timeout" not in settings.given:
+        settings = settings.changed(peer_timeout=PATIENCE_SECONDS)
+    cluster = join(settings, identify(settings.place), say, clean_ups)
     torch.set_num_threads(1)  # THREADS_PER_RANK is judged here, not tried
     speak = say if cluster.rank == 0 else _keep_silent
     with cluster.until_the_end():

@@ -110,7 +110,7 @@ class FaultTrial:
     @property
     def port(self) -> int:
         """Where rank 0 listens for the join."""
-        return environment.of({name: value for name, value in self.settings.items() if value}).master_port
+        return environment.of({name: value for name, value in self.settings.items() if value}).place.master_port
 
     @property
     def patience(self) -> float:

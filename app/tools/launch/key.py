@@ -10,15 +10,15 @@ from pathlib import Path
 import asyncssh
 
 from app.errors import JoinError, SettingError
-from app.settings.fields import Settings
+from app.settings.place import PlaceSettings
 
 FOLDER = Path("key")  # a volume of docker/compose.mpi.yaml
 FILE = FOLDER / "of_this_start"
 
 
-def make_for(settings: Settings) -> None:
+def make_for(place: PlaceSettings) -> None:
     """Make the key if mpirun will start these ranks; refuse a Compose that does not start them so."""
-    if settings.backend != "mpi" or settings.rank is not None or settings.master_addr is None:
+    if place.backend != "mpi" or place.rank is not None or place.master_addr is None:
         return
     if not os.access(FOLDER, os.W_OK):
         raise SettingError(

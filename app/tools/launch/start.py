@@ -12,7 +12,7 @@ import asyncssh
 
 from app.cluster.identity import Identity, identify, interface_of, missing_error
 from app.errors import JoinError
-from app.settings.fields import Settings
+from app.settings.place import PlaceSettings
 from app.tools.launch import key
 from app.tools.launch.door import PORT, is_open, open_door
 from app.tools.launch.program import SOCKET, Program
@@ -28,11 +28,11 @@ NO_ACCOUNT = {"LOGNAME": "rank", "SHELL": "/bin/sh"}
 TOLERANT = ("--with-ft", "ulfm", "--initial-errhandler", "mpi_errors_return")
 
 
-def start(settings: Settings, command: Sequence[str]) -> int:
+def start(place: PlaceSettings, command: Sequence[str]) -> int:
     """Run a command as this container's rank; its exit code. Rank 0 calls mpirun, and the workers wait for it."""
-    identity = identify(settings)
+    identity = identify(place)
     own = key.read()
-    work = _start_all(identity, settings, command) if identity.rank == 0 else _wait(identity, settings, command, own)
+    work = _start_all(identity, place, command) if identity.rank == 0 else _wait(identity, place, command, own)
     try:
         return asyncio.run(work)
     except asyncio.CancelledError as stopped:
@@ -41,41 +41,41 @@ def start(settings: Settings, command: Sequence[str]) -> int:
         return 128 + signal.Signals[name]
 
 
-async def _wait(identity: Identity, settings: Settings, command: Sequence[str], own: asyncssh.SSHKey) -> int:
+async def _wait(identity: Identity, place: PlaceSettings, command: Sequence[str], own: asyncssh.SSHKey) -> int:
     """A worker's part."""
     async with Program(command) as program:
         door = await open_door(identity.address, identity.master_address, own)
         if not await program.has_place(_on_the_loop(identity.deadline)):
             raise JoinError(
                 f"{identity.name}: rank 0 did not start this rank through mpirun within "
-                f"JOIN_TIMEOUT={settings.join_timeout:g} s. See what rank 0 printed."
+                f"JOIN_TIMEOUT={place.join_timeout:g} s. See what rank 0 printed."
             )
         door.close()
         return await program.run()
 
 
-async def _start_all(identity: Identity, settings: Settings, command: Sequence[str]) -> int:
+async def _start_all(identity: Identity, place: PlaceSettings, command: Sequence[str]) -> int:
     """Rank 0's part."""
     try:
         async with Program(command) as program:
-            return await _run_job(identity, settings, program)
+            return await _run_job(identity, place, program)
     finally:
         key.remove()
 
 
-async def _run_job(identity: Identity, settings: Settings, program: Program) -> int:
+async def _run_job(identity: Identity, place: PlaceSettings, program: Program) -> int:
     if identity.absent:  # Docker restarts no rank of an MPI job
         raise missing_error(identity, identity.absent)
-    await _insist_on_doors(identity, settings)
+    await _insist_on_doors(identity, place)
     mpirun = await asyncio.create_subprocess_exec(
         *_mpirun(identity), stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT, env=os.environ | NO_ACCOUNT,
     )  # fmt: skip
     output = asyncio.ensure_future(mpirun.communicate())
-    place = asyncio.ensure_future(program.has_place(_on_the_loop(identity.deadline)))
-    await asyncio.wait([output, place], return_when=asyncio.FIRST_COMPLETED)
-    if not (place.done() and place.result()):
-        raise JoinError(await _complaint(mpirun, output, settings))
+    has_place = asyncio.ensure_future(program.has_place(_on_the_loop(identity.deadline)))
+    await asyncio.wait([output, has_place], return_when=asyncio.FIRST_COMPLETED)
+    if not (has_place.done() and has_place.result()):
+        raise JoinError(await _complaint(mpirun, output, place))
     key.remove()
     try:
         return await program.run()
@@ -83,7 +83,7 @@ async def _run_job(identity: Identity, settings: Settings, program: Program) -> 
         await _end(mpirun, output)
 
 
-async def _insist_on_doors(identity: Identity, settings: Settings) -> None:
+async def _insist_on_doors(identity: Identity, place: PlaceSettings) -> None:
     """Wait until every worker's SSH server listens."""
     missing = list(range(1, len(identity.addresses)))
     while missing:
@@ -93,7 +93,7 @@ async def _insist_on_doors(identity: Identity, settings: Settings) -> None:
             names = ", ".join(f"rank {rank} ({identity.addresses[rank]})" for rank in missing)
             raise JoinError(
                 f"mpirun cannot reach {names}: no SSH server listened on port {PORT} within "
-                f"JOIN_TIMEOUT={settings.join_timeout:g} s. The output of the missing ranks says why."
+                f"JOIN_TIMEOUT={place.join_timeout:g} s. The output of the missing ranks says why."
             )
         if missing:
             await asyncio.sleep(LOOK_SECONDS)
@@ -118,13 +118,13 @@ def _mpirun(identity: Identity) -> list[str]:
 
 
 async def _complaint(
-    mpirun: asyncio.subprocess.Process, output: "asyncio.Future[tuple[bytes, bytes]]", settings: Settings
+    mpirun: asyncio.subprocess.Process, output: "asyncio.Future[tuple[bytes, bytes]]", place: PlaceSettings
 ) -> str:
     if mpirun.returncode is None:
         mpirun.kill()
     said = (await output)[0].decode(errors="replace").strip()[-LONGEST_COMPLAINT:]
     return (
-        f"rank 0: mpirun did not start the ranks within JOIN_TIMEOUT={settings.join_timeout:g} s, or gave up "
+        f"rank 0: mpirun did not start the ranks within JOIN_TIMEOUT={place.join_timeout:g} s, or gave up "
         f"(exit code {mpirun.returncode}). It printed:\n{said or '(nothing)'}"
     )
 

@@ -14,7 +14,8 @@ from app.errors import SettingError
 from app.machine import folders
 from app.machine.say import shown
 from app.settings import environment
-from app.settings.fields import Settings
+from app.settings.settings import Settings
+from app.settings.training import ModelName
 from app.tools.prediction.processor import MOST_LOST
 from app.tools.prediction.setup import CellSetup
 
@@ -163,13 +164,13 @@ class Calibration:
         """Put it there."""
         folders.replace_file(folder / FILE, json.dumps(asdict(self), indent=1) + "\n")
 
-    def margin(self, settings: Settings) -> float:
+    def margin(self, model: ModelName) -> float:
         """By which factor four of five measured steps are at most longer or shorter than predicted ones.
 
         As those runs were that have the same model, or all, where these are too few to tell.
         """
         several = [each for each in self.fits if each.ranks > 1]
-        of_model = [each for each in several if each.asked.model == settings.model]
+        of_model = [each for each in several if each.asked.training.model == model]
         return _margin(of_model if len(of_model) >= ENOUGH else several)
 
     @property

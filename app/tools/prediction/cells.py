@@ -9,7 +9,7 @@ from app.errors import SettingError
 from app.machine.say import shown
 from app.settings import environment
 from app.settings.explanations import hint
-from app.settings.fields import Settings
+from app.settings.settings import Settings
 from app.tools.experiment.plan import grid
 from app.tools.experiment.plan.cells import known, problems
 from app.tools.experiment.plan.grid import Grid
@@ -88,7 +88,7 @@ def _combined(values: dict[str, list[str]]) -> list[PredictedCell]:
 
 def _ranks(workers: str | None) -> int:
     if workers is None:
-        return environment.of({}).workers + 1
+        return environment.of({}).place.workers + 1
     if not re.fullmatch("[0-9]{1,4}", workers) or int(workers) >= MOST_RANKS:
         raise SettingError(
             f"WORKERS={shown(workers)}: not allowed. Allowed here: a whole number, 0 to {MOST_RANKS - 1}."

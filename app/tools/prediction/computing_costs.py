@@ -17,9 +17,9 @@ FEWER = 1.9  # renewals of a quota in one run by those in another, from which on
 def by_model(runs: Sequence[Observed]) -> dict[str, Computing]:
     """By model. Backward in a mode that hides something also has the CPU time of messages, so it is left out."""
     found = {}
-    for model in dict.fromkeys(each.settings.model for each in runs):
-        of_model = [each for each in runs if each.settings.model == model]
-        if own := [each for each in of_model if not overlaps(each.settings)]:
+    for model in dict.fromkeys(each.settings.training.model for each in runs):
+        of_model = [each for each in runs if each.settings.training.model == model]
+        if own := [each for each in of_model if not overlaps(each.settings.averaging)]:
             found[model] = own_work(own, of_model)
     return found
 
@@ -55,7 +55,7 @@ def _renewal(runs: Sequence[Observed]) -> float:
     """CPU time lost with each renewal of a quota, by runs with as many images that had fewer renewals, or none."""
     alike: dict[float, list[Observed]] = {}
     for each in runs:
-        if each.settings.compression == "none":  # those are made minutes after the others
+        if each.settings.averaging.compression == "none":  # those are made minutes after the others
             alike.setdefault(each.setup.images, []).append(each)
     unlike = {
         images: those

@@ -57,7 +57,9 @@ def is_anchor(trial: Trial) -> bool:
 
 def reference(calibration: Calibration) -> float:
     """Seconds that the anchor's computation took in the calibration."""
-    found = [fit.measured["computing"] for fit in calibration.fits if fit.asked.sync_mode == ANCHOR["SYNC_MODE"]]
+    found = [
+        fit.measured["computing"] for fit in calibration.fits if fit.asked.averaging.sync_mode == ANCHOR["SYNC_MODE"]
+    ]
     if not found:
         raise SettingError(f"calibration '{calibration.name}' has no run of the anchor. Run scripts/calibrate again.")
     return found[0]
@@ -87,7 +89,7 @@ def _began(run: Observed) -> str:
 
 
 def _own_drift(run: Observed, calibration: Calibration) -> float:
-    forward, *_ = calibration.computing[run.settings.model].work(run.setup)
+    forward, *_ = calibration.computing[run.settings.training.model].work(run.setup)
     return _forward_cpu(run) / forward
 
 
@@ -116,7 +118,7 @@ def put_aside_of_calibration(plan: ExperimentPlan, runs: Sequence[Observed]) -> 
     """The same for runs of a calibration: they are compared with those of as many images of the same model."""
     alike: dict[tuple[str, float], list[Observed]] = {}
     for each in runs:
-        alike.setdefault((each.settings.model, each.setup.images), []).append(each)
+        alike.setdefault((each.settings.training.model, each.setup.images), []).append(each)
     disturbed = [each.run.folder.name for those in alike.values() for each in _unlike_the_others(those)]
     moved = _for_the_first_time(plan, disturbed)
     _move(plan, moved)

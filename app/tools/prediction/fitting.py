@@ -37,12 +37,12 @@ def fit(name: str, runs: Sequence[Observed]) -> Calibration:
         raise LockstepError(
             f"no run of the calibration with {' and with '.join(lacking)} is finished. Run scripts/calibrate again."
         )
-    if hidden := [each for each in runs if each.ranks > 1 and overlaps(each.settings)]:
+    if hidden := [each for each in runs if each.ranks > 1 and overlaps(each.settings.averaging)]:
         found = with_hidden(found, hidden)
     coding: dict[str, float] = {}
     for each in runs:
-        if each.settings.compression != "none":
-            coding[each.settings.compression] = coding_of(each, found)
+        if each.settings.averaging.compression != "none":
+            coding[each.settings.averaging.compression] = coding_of(each, found)
     found = replace(found, coding=coding)
     return replace(found, fits=_fits(runs, found, [_without(each, runs, found) for each in runs]))
 
@@ -72,7 +72,7 @@ def _without(run: Observed, runs: Sequence[Observed], model: Calibration) -> Cal
 
 def with_model(model: Calibration, runs: Sequence[Observed]) -> Calibration:
     """The same with another model's own work, by its runs on one rank."""
-    name = runs[0].settings.model
+    name = runs[0].settings.training.model
     like = next(each for each in model.computing.values() if not each.alone)
     own = replace(own_work(runs, runs), own_spread=like.own_spread, renewal=like.renewal, alone=True)
     found = replace(
@@ -80,17 +80,17 @@ def with_model(model: Calibration, runs: Sequence[Observed]) -> Calibration:
         computing=model.computing | {name: own},
         domain=replace(model.domain, models=list(dict.fromkeys([*model.domain.models, name]))),
     )
-    fits = [each for each in model.fits if each.asked.model != name]
+    fits = [each for each in model.fits if each.asked.training.model != name]
     return replace(found, fits=[*fits, *_fits(runs, found, [found] * len(runs))])
 
 
 def _domain(runs: Sequence[Observed]) -> Domain:
     """A single rank has no say in it: it passes nothing."""
     several = [each for each in runs if each.ranks > 1]
-    rates = [read_rate(each.settings.link_rate) for each in several if each.settings.link_rate] or [0.0]
-    quotas = [each.settings.rank_cpus for each in several if each.settings.rank_cpus] or [0.0]
+    rates = [read_rate(each.settings.links.link_rate) for each in several if each.settings.links.link_rate] or [0.0]
+    quotas = [each.settings.place.rank_cpus for each in several if each.settings.place.rank_cpus] or [0.0]
     ranks = [each.ranks for each in several] or [1]
-    models = list(dict.fromkeys(each.settings.model for each in runs))
+    models = list(dict.fromkeys(each.settings.training.model for each in runs))
     return Domain(models, min(ranks), max(ranks), min(rates), max(rates), min(quotas), max(quotas))
 
 

@@ -8,8 +8,8 @@ from app import sync
 from app.cluster.wire.bandwidth import LinkSpeed
 from app.errors import SettingError
 from app.machine.parallel import on_all_cores
-from app.settings.fields import Settings
-from app.settings.links import RequestedLink
+from app.settings.concern import Mark
+from app.settings.settings import FIELDS, Settings, marked
 from app.sync.contract import size_of
 from app.tools.prediction.calibration import Calibration, Domain
 from app.tools.prediction.setup import CellSetup, parameters_of
@@ -20,18 +20,7 @@ VERIFIED_RANKS = 8  # beyond them nothing has been checked against a run
 SAMPLES, STEPS = 24, 6
 MOST_RANKS_IN_SAMPLES = 64  # beyond them a sample has ranks enough to tell their spread
 
-ALONE: dict[str, object] = {"batch_size_per_rank": None, "slow_rank": None, "slow_factor": 1.0}  # one usual rank
-
-# Settings that change what a step takes and that no calibration has.
-NEVER_CALIBRATED = {
-    "precision": "fp32",
-    "wire_precision": "fp32",
-    "batch_norm": "local",
-    "backend": "gloo",
-    "link_delay": None,
-    "link_loss": None,
-    "threads_per_rank": None,
-}
+ALONE: dict[str, object] = {"batch_size_per_rank": None, "slow_rank": None}  # one usual rank
 
 
 @dataclass(frozen=True)
@@ -62,13 +51,13 @@ class Forecast:
     @property
     def interval(self) -> tuple[float, float]:
         """In which four of five measured cells lie, if this one is as well predicted as the calibration's own runs."""
-        margin = self.calibration.margin(self.setup.settings)
+        margin = self.calibration.margin(self.setup.settings.training.model)
         return self.seconds / margin, self.seconds * margin
 
     @property
     def images_per_second(self) -> float:
         """Of all ranks."""
-        return self.setup.settings.global_batch(self.setup.ranks) / self.seconds
+        return self.setup.settings.training.global_batch(self.setup.ranks) / self.seconds
 
     @cached_property
     def speedup(self) -> float:
@@ -76,7 +65,7 @@ class Forecast:
         if self.setup.ranks == 1:
             return 1.0
         asked = self.setup.settings
-        alone = asked.model_copy(update=ALONE | {"global_batch_size": asked.global_batch(self.setup.ranks)})
+        alone = asked.changed(**ALONE, global_batch_size=asked.training.global_batch(self.setup.ranks))
         return Forecast(self.name, self.setup.alone(alone), self.calibration).seconds / self.seconds
 
     @property
@@ -89,11 +78,11 @@ class Forecast:
         """The least time of its messages on the links; of a step in the long run where parameters are averaged."""
         if self.setup.ranks == 1:
             return 0.0
-        parameters = parameters_of(self.setup.settings.model)
+        parameters = parameters_of(self.setup.settings.training.model)
         links = [LinkSpeed(*each) for each in zip(self.setup.links.sends, self.setup.links.receives, strict=True)]
-        cost = sync.cost_of(self.setup.settings, parameters)
-        whole = cost.seconds_at_least(size_of(parameters, self.setup.settings.wire_precision), links)
-        return whole / (self.setup.settings.sync_every or 1)
+        cost = sync.cost_of(self.setup.settings.averaging, parameters)
+        whole = cost.seconds_at_least(size_of(parameters, self.setup.settings.averaging.wire_precision), links)
+        return whole / (self.setup.settings.averaging.sync_every or 1)
 
     @property
     def bound(self) -> str:
@@ -130,26 +119,30 @@ def _worked_out(forecast: Forecast) -> Forecast:
 
 def check(settings: Settings, calibration: Calibration) -> None:
     """Refuse what the simulation has no costs for."""
-    if settings.model not in calibration.computing:
+    if settings.training.model not in calibration.computing:
         known = ", ".join(calibration.computing)
         raise SettingError(
-            f"MODEL={settings.model}: calibration '{calibration.name}' has only {known}. "
-            f"scripts/predict MODEL={settings.model} adds it."
+            f"MODEL={settings.training.model}: calibration '{calibration.name}' has only {known}. "
+            f"scripts/predict MODEL={settings.training.model} adds it."
         )
-    if settings.compression not in ("none", *calibration.coding):
+    if settings.averaging.compression not in ("none", *calibration.coding):
         known = ", ".join(("none", *calibration.coding))
-        raise SettingError(f"COMPRESSION={settings.compression}: not calibrated. Allowed here: {known}.")
+        raise SettingError(f"COMPRESSION={settings.averaging.compression}: not calibrated. Allowed here: {known}.")
 
 
 def _outside(setup: CellSetup, calibration: Calibration) -> Iterator[str]:
-    domain, settings, computing = calibration.domain, setup.settings, calibration.computing[setup.settings.model]
+    domain, settings, computing = (
+        calibration.domain,
+        setup.settings,
+        calibration.computing[setup.settings.training.model],
+    )
     if setup.ranks > VERIFIED_RANKS:
         yield f"{setup.ranks} ranks: simulated, not verified beyond {VERIFIED_RANKS}"
     elif setup.ranks > domain.most_ranks:
         yield f"{setup.ranks} ranks: calibrated with {domain.least_ranks} to {domain.most_ranks}"
     yield from _links_outside(setup, domain)
-    if settings.rank_cpus is None or not domain.least_quota <= settings.rank_cpus <= domain.most_quota:
-        asked = "no RANK_CPUS" if settings.rank_cpus is None else f"RANK_CPUS={settings.rank_cpus:g}"
+    if settings.place.rank_cpus is None or not domain.least_quota <= settings.place.rank_cpus <= domain.most_quota:
+        asked = "no RANK_CPUS" if settings.place.rank_cpus is None else f"RANK_CPUS={settings.place.rank_cpus:g}"
         yield f"{asked}: calibrated with {domain.least_quota:g} to {domain.most_quota:g}"
     if not computing.least_images <= setup.images <= computing.most_images:
         yield (
@@ -157,16 +150,18 @@ def _outside(setup: CellSetup, calibration: Calibration) -> Iterator[str]:
             f"{computing.most_images:g}"
         )
     if computing.alone and setup.ranks > 1:
-        yield f"MODEL={settings.model}: measured on one rank; how ranks differ is another model's"
-    if setup.ranks > 1 and settings.sync_mode not in {each.asked.sync_mode for each in calibration.fits}:
-        yield f"SYNC_MODE={settings.sync_mode}: costs of messages are those of other modes"
-    for name, usual in NEVER_CALIBRATED.items():
-        if (value := getattr(settings, name)) != usual:
+        yield f"MODEL={settings.training.model}: measured on one rank; how ranks differ is another model's"
+    if setup.ranks > 1 and settings.averaging.sync_mode not in {
+        each.asked.averaging.sync_mode for each in calibration.fits
+    }:
+        yield f"SYNC_MODE={settings.averaging.sync_mode}: costs of messages are those of other modes"
+    for name, value in settings.values(only=marked(Mark.UNCALIBRATED)).items():
+        if value != FIELDS[name].default:
             yield f"{name.upper()}={value}: not modelled"
 
 
 def _links_outside(setup: CellSetup, domain: Domain) -> Iterator[str]:
-    rates = {RequestedLink.of(setup.settings, rank).bits_per_second for rank in range(setup.ranks)}
+    rates = {setup.settings.links.of(rank).bits_per_second for rank in range(setup.ranks)}
     for rate in sorted(each for each in rates if each):
         if not domain.least_rate <= rate <= domain.most_rate:
             yield f"links of {_rate(rate)}: calibrated with {_rate(domain.least_rate)} to {_rate(domain.most_rate)}"

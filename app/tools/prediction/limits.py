@@ -3,7 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from app.settings.fields import Settings
+from app.modes import PLAIN_EXCHANGE
+from app.settings.settings import Settings
 from app.tools.prediction.calibration import Calibration
 from app.tools.prediction.forecast import ALONE, MOST_RANKS, Forecast
 from app.tools.prediction.setup import setup_of
@@ -31,9 +32,9 @@ class Tried:
 def ranks_at_half(forecast: Forecast) -> Tried:
     """The least number of ranks with an efficiency under a half, each on a host of its own; else the most tried."""
     settings, calibration = forecast.setup.settings, forecast.calibration
-    images = settings.global_batch(forecast.setup.ranks)
-    fixed = settings.model_copy(update={"global_batch_size": images, "batch_size_per_rank": None})
-    alone = _simulated(fixed.model_copy(update=ALONE), 1, calibration).mean("step")
+    images = settings.training.global_batch(forecast.setup.ranks)
+    fixed = settings.changed(global_batch_size=images, batch_size_per_rank=None)
+    alone = _simulated(fixed.changed(**ALONE), 1, calibration).mean("step")
     waves = 0
 
     def of(ranks: int) -> Tried:
@@ -65,18 +66,11 @@ def break_even(forecast: Forecast) -> float | None:
     None where it is always faster or never, between 1 Mbit/s and 100 Gbit/s.
     """
     settings, calibration, ranks = forecast.setup.settings, forecast.calibration, forecast.setup.ranks
-    plain = settings.model_copy(
-        update={
-            "compression": "none",
-            "sync_mode": "flat_all_reduce",
-            "compression_ratio": None,
-            "compression_rank": None,
-        }
-    )
+    plain = settings.changed(sync_mode=PLAIN_EXCHANGE, compression="none")
 
     def pays(rate: float) -> bool:
-        given = {"link_rate": f"{rate / 1e6:.6f}mbit"}
-        steps = [_simulated(each.model_copy(update=given), ranks, calibration) for each in (settings, plain)]
+        rate_text = f"{rate / 1e6:.6f}mbit"
+        steps = [_simulated(each.changed(link_rate=rate_text), ranks, calibration) for each in (settings, plain)]
         return steps[0].mean("step") < steps[1].mean("step")
 
     low, high = RATES

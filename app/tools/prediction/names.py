@@ -13,7 +13,7 @@ def value_of(cell: Forecast, name: str) -> str:
     """A setting of a cell as a part of its name."""
     if name == RANKS:
         return f"{cell.setup.ranks:,} rank{'s' if cell.setup.ranks > 1 else ''}"
-    value = getattr(cell.setup.settings, name.lower())
+    value = cell.setup.settings.value(name.lower())
     if value is None:
         return "unshaped" if name == RATE else f"no {name}"
     return str(value) if name in BY_THEMSELVES else f"{name}={value}"

@@ -11,7 +11,7 @@ from app.analysis.run import Run
 from app.analysis.run_records import together
 from app.records.lines import Step
 from app.settings import environment
-from app.settings.fields import Settings
+from app.settings.settings import Settings
 from app.tools.prediction.network import Links
 from app.tools.prediction.processor import Cpus
 from app.tools.prediction.setup import CellSetup, setup_of

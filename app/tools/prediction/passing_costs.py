@@ -27,11 +27,13 @@ Members = Sequence[tuple[Observed, list[SimulatedExchange]]]  # runs, with what 
 
 def members_of(runs: Sequence[Observed]) -> Members:
     """Those whose exchanges follow backward, and carry gradients as they are."""
-    return [(each, traffic(each.settings, each.setup.shapes, each.ranks)) for each in runs if _passes_after(each)]
+    return [
+        (each, traffic(each.settings.averaging, each.setup.shapes, each.ranks)) for each in runs if _passes_after(each)
+    ]
 
 
 def _passes_after(run: Observed) -> bool:
-    asked = run.settings
+    asked = run.settings.averaging
     return run.ranks > 1 and asked.sync_mode != "none" and asked.compression == "none" and not overlaps(asked)
 
 
@@ -93,7 +95,7 @@ def with_hidden(model: Calibration, runs: Sequence[Observed]) -> Calibration:
 
 def coding_of(run: Observed, model: Calibration) -> float:
     """CPU seconds of a compressor for each byte of gradients: what its messages leave of synchronisation."""
-    parts = traffic(run.settings, run.setup.shapes, run.ranks)
+    parts = traffic(run.settings.averaging, run.setup.shapes, run.ranks)
     family = model.passing[parts[0].family]
     messages, sizes = _passed(parts, run.ranks)
     own = len(parts) * family.call + float((messages * family.message + sizes * family.byte).mean())

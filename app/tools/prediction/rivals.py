@@ -42,7 +42,9 @@ def rated(checked: Sequence[Checked]) -> list[Rated]:
     return [
         Rated.of("simulation", checked, [cell.seconds for cell in cells]),
         Rated.of("computation plus least time", checked, [least_time(cell) for cell in cells]),
-        Rated.of("Pollux's curve", checked, [curves[cell.setup.settings.model].seconds(cell) for cell in cells]),
+        Rated.of(
+            "Pollux's curve", checked, [curves[cell.setup.settings.training.model].seconds(cell) for cell in cells]
+        ),
     ]
 
 
@@ -53,7 +55,7 @@ def least_time(cell: Forecast) -> float:
 
 def computing(cell: Forecast) -> float:
     """The CPU time of a rank's step at its part of the processor."""
-    cpus, work = cell.setup.cpus, sum(cell.calibration.computing[cell.setup.settings.model].work(cell.setup))
+    cpus, work = cell.setup.cpus, sum(cell.calibration.computing[cell.setup.settings.training.model].work(cell.setup))
     share = 1.0 if cpus.shared_cores is None else cpus.shared_cores / cell.setup.ranks
     return work / min(1.0, share, cpus.quota or 1.0)
 
@@ -84,7 +86,7 @@ def curves_of(calibration: Calibration) -> dict[str, Curve]:
     by_model: dict[str, list[tuple[Forecast, float]]] = {model: [] for model in calibration.computing}
     for fit in calibration.fits:
         if fit.ranks > 1:
-            by_model[fit.asked.model].append((_cell(fit, calibration), fit.measured["step"]))
+            by_model[fit.asked.training.model].append((_cell(fit, calibration), fit.measured["step"]))
     return {model: min(_curves(runs), key=lambda curve: _missed(curve, runs)) for model, runs in by_model.items()}
 
 

@@ -9,8 +9,9 @@ import torch
 from app.cluster.link.measured import payload_rate
 from app.cluster.link.shaping import burst_bytes
 from app.machine.cpus import look
-from app.settings.fields import ModelName, Settings
-from app.settings.links import RequestedLink
+from app.settings.links import LinkSettings
+from app.settings.settings import Settings
+from app.settings.training import ModelName
 from app.sync.contract import learned_of
 from app.tools.prediction.network import Links
 from app.tools.prediction.processor import PERIOD_SECONDS, Cpus
@@ -32,7 +33,7 @@ class CellSetup:
     @property
     def images(self) -> float:
         """Of a rank in a step."""
-        return self.settings.global_batch(self.ranks) / self.ranks
+        return self.settings.training.global_batch(self.ranks) / self.ranks
 
     @property
     def renewals(self) -> float:
@@ -43,7 +44,7 @@ class CellSetup:
     @property
     def shapes(self) -> Sequence[torch.Size]:
         """Of the gradients."""
-        return shapes_of(self.settings.model)
+        return shapes_of(self.settings.training.model)
 
     def alone(self, settings: Settings) -> "CellSetup":
         """One such rank by itself."""
@@ -64,15 +65,15 @@ def shapes_of(model: ModelName) -> Sequence[torch.Size]:
 
 def setup_of(settings: Settings, ranks: int, *, cores: int | None = None, one_host: bool | None = None) -> CellSetup:
     """From the settings alone. Unless told, ranks share this host as long as its cores suffice for their quotas."""
-    parameters_of(settings.model)  # is kept: processes that simulate are copies of this one, and build none
+    parameters_of(settings.training.model)  # is kept: processes that simulate are copies of this one, and build none
     cores = len(look().cores) if cores is None else cores
-    quota = settings.rank_cpus
+    quota = settings.place.rank_cpus
     together = ranks * (quota or 1.0) <= cores if one_host is None else one_host
-    return CellSetup(settings, ranks, _links(settings, ranks), Cpus(quota, cores if together else None))
+    return CellSetup(settings, ranks, _links(settings.links, ranks), Cpus(quota, cores if together else None))
 
 
-def _links(settings: Settings, ranks: int) -> Links:
-    asked = [RequestedLink.of(settings, rank).bits_per_second for rank in range(ranks)]
+def _links(requested: LinkSettings, ranks: int) -> Links:
+    asked = [requested.of(rank).bits_per_second for rank in range(ranks)]
     rates = [payload_rate(bits, MTU_BYTES) if bits else None for bits in asked]
     return Links.of(
         [(rate or UNSHAPED_BYTES_PER_SECOND,) * 2 for rate in rates],

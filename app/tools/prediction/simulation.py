@@ -46,9 +46,9 @@ def simulate(
     random = np.random.default_rng(seed)
     machine = SimulatedMachine(setup.links, replace(setup.cpus, lost=calibration.lost), samples, random)
     between = np.full((setup.ranks, samples), calibration.between)
-    draw = _drawing(setup, calibration.computing[setup.settings.model], samples, random)
+    draw = _drawing(setup, calibration.computing[setup.settings.training.model], samples, random)
     step = _step(machine, setup, calibration)
-    every = setup.settings.sync_every or 1
+    every = setup.settings.averaging.sync_every or 1
     now: Figures = np.zeros((setup.ranks, samples))
 
     def several(least: int) -> list[PhaseSamples]:
@@ -84,12 +84,14 @@ Take = Callable[[Figures, ComputeSamples, bool], tuple[Figures, PhaseSamples]]
 def _step(machine: SimulatedMachine, setup: CellSetup, calibration: Calibration) -> Take:
     """What takes one step; a step after which nothing is averaged passes nothing."""
     settings, costs = setup.settings, costs_of(calibration)
-    if overlaps(settings) and setup.ranks > 1:
-        ready = calibration.computing[settings.model].ready
+    if overlaps(settings.averaging) and setup.ranks > 1:
+        ready = calibration.computing[settings.training.model].ready
         costs = replace(costs, hidden_rate=_hidden_rate(setup, calibration))
-        parts = [(ready[each.complete - 1], each.part) for each in buckets(settings, setup.shapes, setup.ranks)]
+        parts = [
+            (ready[each.complete - 1], each.part) for each in buckets(settings.averaging, setup.shapes, setup.ranks)
+        ]
         return lambda now, work, due: take_overlapped(machine, now, work, parts, costs)
-    exchanges: Sequence[SimulatedExchange] = traffic(settings, setup.shapes, setup.ranks)
+    exchanges: Sequence[SimulatedExchange] = traffic(settings.averaging, setup.shapes, setup.ranks)
     if not exchanges:
         return lambda now, work, due: take(machine, now, work, [], costs)
     meeting, coding = barrier(setup.ranks), _coding_seconds(setup, calibration)
@@ -110,9 +112,13 @@ def _hidden_rate(setup: CellSetup, calibration: Calibration) -> float:
 
 def _coding_seconds(setup: CellSetup, calibration: Calibration) -> float:
     """CPU time of a compressor in a step."""
-    if setup.settings.compression == "none" or setup.ranks == 1:
+    if setup.settings.averaging.compression == "none" or setup.ranks == 1:
         return 0.0
-    return calibration.coding[setup.settings.compression] * ELEMENT_BYTES * sum(shape.numel() for shape in setup.shapes)
+    return (
+        calibration.coding[setup.settings.averaging.compression]
+        * ELEMENT_BYTES
+        * sum(shape.numel() for shape in setup.shapes)
+    )
 
 
 def _drawing(
@@ -124,8 +130,10 @@ def _drawing(
     parametric = ranks > len(own)
     spread = float(np.log(own).std())
     pauses, pauses_at = np.zeros((ranks, 1)), list[float]()
-    if settings.slow_rank is not None and settings.slow_factor > 1:
-        pauses[min(settings.slow_rank, ranks - 1)] = settings.slow_factor - 1  # also where fewer ranks are tried
+    if settings.place.slow_rank is not None and settings.place.slow_factor > 1:
+        pauses[min(settings.place.slow_rank, ranks - 1)] = (
+            settings.place.slow_factor - 1
+        )  # also where fewer ranks are tried
         pauses_at = sorted({round(each, 2) for each in computing.ready})
 
     def draw() -> ComputeSamples:

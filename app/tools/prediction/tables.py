@@ -1,5 +1,6 @@
 """Predictions and the fits of a calibration as tables, and in sentences."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import mean
@@ -15,7 +16,6 @@ from app.tools.prediction.rivals import Rated
 from app.tools.prediction.verification import MOST_MEDIAN_ERROR, MOST_P90_ERROR, Checked, PredictionScore
 
 PHASES = ("computing", "wait", "sync", "optimiser")
-OF_SIZE = {"workers", "world_size", "compose_world_size"}  # settings that say how many ranks there are
 
 
 def fits(model: Calibration) -> Table:
@@ -67,8 +67,8 @@ def limits_of(found: Sequence[Forecast]) -> Iterator[str]:
     lines: dict[str, Forecast] = {}
     for each in found:
         settings = each.setup.settings
-        if each.setup.ranks > 1 and settings.sync_mode != "none":
-            lines.setdefault(settings.model_dump_json(exclude=OF_SIZE), each)
+        if each.setup.ranks > 1 and settings.averaging.sync_mode != "none":
+            lines.setdefault(json.dumps(settings.values(but={"world_size"})), each)
     others = [name for name in telling(found, RANKS) if name not in ("SYNC_MODE", "COMPRESSION", "LINK_RATE")]
     for sentences in on_all_cores(partial(_limits, others), list(lines.values())):
         yield from sentences
@@ -76,8 +76,12 @@ def limits_of(found: Sequence[Forecast]) -> Iterator[str]:
 
 def _limits(others: Sequence[str], each: Forecast) -> list[str]:
     settings, last = each.setup.settings, limits.ranks_at_half(each)
-    compressor = "" if settings.compression == "none" else f" with {settings.compression}"
-    named = [f"{settings.sync_mode}{compressor}", settings.link_rate or "unshaped", in_words(each, others)]
+    compressor = "" if settings.averaging.compression == "none" else f" with {settings.averaging.compression}"
+    named = [
+        f"{settings.averaging.sync_mode}{compressor}",
+        settings.links.link_rate or "unshaped",
+        in_words(each, others),
+    ]
     what = ", ".join(name for name in named if name)
     most = f"stays above a half as far as was tried, {last.ranks:,} ranks"
     half = most if last.pays else f"falls under a half at {last.ranks:,} ranks"

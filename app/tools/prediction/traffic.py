@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from app.settings.fields import Settings
+from app.settings.averaging import AveragingSettings
 from app.sync.compressors import compressor_class
 from app.sync.exchange import Exchange, OneByOne
 from app.sync.modes import mode_class
@@ -62,9 +62,9 @@ class SimulatedExchange:
         return messages * costs.send + sizes * costs.send_byte
 
 
-def overlaps(settings: Settings) -> bool:
+def overlaps(averaging: AveragingSettings) -> bool:
     """Whether exchanges pass behind backward."""
-    return settings.sync_mode != "none" and not issubclass(mode_class(settings.sync_mode), Exchange)
+    return averaging.sync_mode != "none" and not issubclass(mode_class(averaging.sync_mode), Exchange)
 
 
 def barrier(ranks: int) -> SimulatedExchange:
@@ -75,14 +75,14 @@ def barrier(ranks: int) -> SimulatedExchange:
     return SimulatedExchange("barrier", waves_of(Schedule.of(*rounds), ranks), 0.0)
 
 
-def traffic(settings: Settings, shapes: Sequence[torch.Size], ranks: int) -> list[SimulatedExchange]:
+def traffic(averaging: AveragingSettings, shapes: Sequence[torch.Size], ranks: int) -> list[SimulatedExchange]:
     """What passes the wire in a step in which ranks average, one exchange after another."""
-    mode = mode_class(settings.sync_mode)
-    if ranks == 1 or settings.sync_mode == "none":
+    mode = mode_class(averaging.sync_mode)
+    if ranks == 1 or averaging.sync_mode == "none":
         return []
     if not issubclass(mode, Exchange):
-        return [bucket.part for bucket in buckets(settings, shapes, ranks)]
-    return [_part(mode, *each, settings, ranks) for each in _vectors(mode, settings, shapes)]
+        return [bucket.part for bucket in buckets(averaging, shapes, ranks)]
+    return [_part(mode, *each, averaging, ranks) for each in _vectors(mode, averaging, shapes)]
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,10 @@ class SimulatedBucket:
     complete: int  # it starts when so many gradients are there, the last parameter's first
 
 
-def buckets(settings: Settings, shapes: Sequence[torch.Size], ranks: int) -> list[SimulatedBucket]:
+def buckets(averaging: AveragingSettings, shapes: Sequence[torch.Size], ranks: int) -> list[SimulatedBucket]:
     """As the mode cuts them: a bucket is closed by the gradient that fills it."""
-    asked, element_bytes = settings.bucket_bytes, ELEMENT_BYTES
-    if settings.sync_mode == "ddp":
+    asked, element_bytes = averaging.bucket_bytes, ELEMENT_BYTES
+    if averaging.sync_mode == "ddp":
         limits = [DDP_FIRST_BYTES if asked is None else asked, DDP_BYTES if asked is None else asked]
     else:
         limits = [asked or BUCKET_BYTES] * 2
@@ -118,11 +118,13 @@ def all_reduce_of(elements: int, element_bytes: float, ranks: int) -> SimulatedE
     )
 
 
-def _vectors(mode: type[Exchange], settings: Settings, shapes: Sequence[torch.Size]) -> Iterator[tuple[int, float]]:
+def _vectors(
+    mode: type[Exchange], averaging: AveragingSettings, shapes: Sequence[torch.Size]
+) -> Iterator[tuple[int, float]]:
     """How many elements each has, and of how many bytes."""
     sizes, element_bytes = [shape.numel() for shape in shapes], ELEMENT_BYTES
-    if settings.compression != "none":
-        messages = compressor_class(settings.compression).messages(shapes, element_bytes, settings)
+    if averaging.compression != "none":
+        messages = compressor_class(averaging.compression).messages(shapes, element_bytes, averaging)
         yield from ((message.elements, message.element_bytes) for message in messages)
         if not messages:  # signs, through the mode's own exchange
             yield sum(sizes), ONE_BIT
@@ -133,9 +135,9 @@ def _vectors(mode: type[Exchange], settings: Settings, shapes: Sequence[torch.Si
 
 
 def _part(
-    mode: type[Exchange], elements: int, element_bytes: float, settings: Settings, ranks: int
+    mode: type[Exchange], elements: int, element_bytes: float, averaging: AveragingSettings, ranks: int
 ) -> SimulatedExchange:
-    schedule: Schedule | None = mode.schedule(elements, ranks, settings)
+    schedule: Schedule | None = mode.schedule(elements, ranks, averaging)
     if schedule is None:
         return all_reduce_of(elements, element_bytes, ranks)
     if issubclass(mode, GatherScatter):

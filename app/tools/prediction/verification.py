@@ -13,6 +13,7 @@ import numpy as np
 
 from app.errors import SettingError
 from app.machine import folders
+from app.settings.averaging import OF_AVERAGING
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.plan.grid import Grid
 from app.tools.experiment.reading.results import Results
@@ -221,8 +222,8 @@ def score(checked: Sequence[Checked]) -> PredictionScore:
         mean(float(each.held) for each in checked),
         mean(pairs) if pairs else None,
         len(pairs),
-        _middle([each.overlap_error for each in checked if overlaps(each.forecast.setup.settings)]),
-        _middle([each.wait_error for each in checked if each.forecast.setup.settings.slow_rank is not None]),
+        _middle([each.overlap_error for each in checked if overlaps(each.forecast.setup.settings.averaging)]),
+        _middle([each.wait_error for each in checked if each.forecast.setup.settings.place.slow_rank is not None]),
     )
 
 
@@ -230,13 +231,10 @@ def _middle(errors: Sequence[float]) -> float | None:
     return median(errors) if errors else None
 
 
-OF_SYNCHRONISATION = {"sync_mode", "compression", "compression_ratio", "compression_rank", "group_size", "shards"}
-
-
 def _comparable(one: Checked, other: Checked) -> bool:
     """The same cell but for the way to synchronise, and apart by more than their noise."""
     setups = [each.forecast.setup for each in (one, other)]
-    settings = [(setup.ranks, setup.settings.model_dump(exclude=OF_SYNCHRONISATION)) for setup in setups]
+    settings = [(setup.ranks, setup.settings.values(but={"sync_mode", *OF_AVERAGING})) for setup in setups]
     noises = [each.measured.noise for each in (one, other)]
     if settings[0] != settings[1] or None in noises:
         return False

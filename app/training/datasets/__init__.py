@@ -12,7 +12,7 @@ import numpy.typing as npt
 from app.errors import ExtensionError
 from app.extensions.files import path_of
 from app.extensions.loading import load
-from app.settings.fields import DatasetName
+from app.settings.training import DatasetName
 from app.training.datasets import cifar10, digits, mnist, shapes
 from app.training.datasets.archives import Archive
 

@@ -19,7 +19,7 @@ from app.machine.durable import sha256
 from app.machine.folders import PREPARED, scratch_in
 from app.machine.interrupt import CleanUps
 from app.machine.say import Say, shown
-from app.settings.fields import DatasetName, ModelName, Settings
+from app.settings.training import DatasetName, ModelName, TrainingSettings
 from app.training.datasets import CLASSES, SIDE, SOURCES, Images, Labels, Parts, Source, source_of
 from app.training.datasets.archives import obtain, unpack
 
@@ -161,13 +161,13 @@ def _checksums(folder: Path) -> dict[str, str]:
     return digests
 
 
-def load_for(settings: Settings) -> DataSet:
+def load_for(training: TrainingSettings) -> DataSet:
     """The images that a run works with: its whole set, or the first TRAIN_SAMPLES and TEST_SAMPLES."""
-    whole = load(settings.dataset_name)
+    whole = load(training.dataset_name)
     return replace(
         whole,
-        train=_first(whole.train, "TRAIN_SAMPLES", settings.train_samples),
-        test=_first(whole.test, "TEST_SAMPLES", settings.test_samples),
+        train=_first(whole.train, "TRAIN_SAMPLES", training.train_samples),
+        test=_first(whole.test, "TEST_SAMPLES", training.test_samples),
     )
 
 

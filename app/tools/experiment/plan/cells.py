@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from app.errors import SettingError
 from app.machine.cpus import look
-from app.settings import environment, explanations
+from app.settings import environment
+from app.settings.names import names
 from app.training.datasets import source_of
 from app.training.datasets.prepared import check_fit
 
@@ -35,18 +36,18 @@ class Cell:
     @property
     def world_size(self) -> int:
         """Number of ranks."""
-        return environment.of(self.settings).workers + 1
+        return environment.of(self.settings).place.workers + 1
 
 
 def world_size(given: Mapping[str, str]) -> int | None:
     """Number of ranks; None where WORKERS is wrong."""
     own = {name: value for name, value in given.items() if name == "WORKERS"}
-    return None if environment.problems(own) else environment.of(own).workers + 1
+    return None if environment.problems(own) else environment.of(own).place.workers + 1
 
 
 def known() -> list[str]:
     """The settings that a grid can have."""
-    return [name for name in explanations.names() if name not in NOT_IN_A_GRID]
+    return [name for name in names() if name not in NOT_IN_A_GRID]
 
 
 def problems(given: Mapping[str, str]) -> dict[str, str]:
@@ -56,17 +57,17 @@ def problems(given: Mapping[str, str]) -> dict[str, str]:
         return found
     settings = environment.of(given)
     try:
-        settings.check_machine(len(look().cores))
+        settings.place.check_machine(len(look().cores))
     except SettingError as error:
         found[str(error).partition("=")[0]] = str(error)
     try:
-        check_fit(settings.model, settings.dataset_name)
+        check_fit(settings.training.model, settings.training.dataset_name)
     except SettingError as error:
         found["DATASET" if "DATASET" in given else "MODEL"] = str(error)
-    source = source_of(settings.dataset_name)
+    source = source_of(settings.training.dataset_name)
     for name, asked, there in (
-        ("TRAIN_SAMPLES", settings.train_samples, source.train_samples),
-        ("TEST_SAMPLES", settings.test_samples, source.test_samples),
+        ("TRAIN_SAMPLES", settings.training.train_samples, source.train_samples),
+        ("TEST_SAMPLES", settings.training.test_samples, source.test_samples),
     ):
         if asked is not None and asked > there:
             found[name] = f"{name}={asked}: not allowed. Allowed with this data set: 1 to {there}."

@@ -11,8 +11,9 @@ from app import sync
 from app.cluster.wire.bandwidth import LinkSpeed
 from app.machine.cpus import look
 from app.settings import environment
-from app.settings.fields import ModelName, Settings
-from app.settings.link_rates import read_rate
+from app.settings.averaging import AveragingSettings
+from app.settings.place import PlaceSettings
+from app.settings.training import ModelName
 from app.sync.contract import size_of
 from app.tools.experiment.plan.trials import FIRST_SEED, Trial
 from app.training import models
@@ -33,35 +34,36 @@ START_CPU_SECONDS, START_SECONDS = 4.0, 8.0
 def expected_seconds(trial: Trial) -> float:
     """The whole run, containers and all."""
     asked = environment.of(trial.settings)
-    ranks = asked.workers + 1
-    source = source_of(asked.dataset_name)
-    plan = make_plan(asked, asked.train_samples or source.train_samples, ranks)
-    cpus = _cpus(asked, ranks)
-    image = _image_cpu_seconds(asked.model, Numerics.of(asked))
-    if asked.slow_rank is not None:
-        image *= max(1, asked.slow_factor)
-    step = plan.global_batch_size * image / cpus + _sync_seconds(asked, ranks)
-    tests = 0 if asked.evaluate == "never" else plan.epochs * (asked.test_samples or source.test_samples)
-    tests *= ranks if asked.evaluate == "every_rank" else 1
+    ranks = asked.place.workers + 1
+    source = source_of(asked.training.dataset_name)
+    plan = make_plan(asked.training, asked.training.train_samples or source.train_samples, ranks)
+    cpus = _cpus(asked.place, ranks)
+    image = _image_cpu_seconds(asked.training.model, Numerics.of(asked.training))
+    if asked.place.slow_rank is not None:
+        image *= max(1, asked.place.slow_factor)
+    rate = asked.links.of_any_rank.bits_per_second if ranks > 1 else None
+    sync_seconds = _sync_seconds(asked.averaging, asked.training.model, ranks, rate / 8) if rate else 0.0
+    step = plan.global_batch_size * image / cpus + sync_seconds
+    tests = (
+        0 if asked.training.evaluate == "never" else plan.epochs * (asked.training.test_samples or source.test_samples)
+    )
+    tests *= ranks if asked.training.evaluate == "every_rank" else 1
     start = START_SECONDS + START_CPU_SECONDS * ranks / cpus
     return start + plan.steps * step + tests * image * FORWARD_SHARE / cpus
 
 
-def _cpus(asked: Settings, ranks: int) -> float:
+def _cpus(place: PlaceSettings, ranks: int) -> float:
     """What all ranks together can use."""
-    each = min(asked.rank_cpus or float("inf"), asked.threads_per_rank or float("inf"))
+    each = min(place.rank_cpus or float("inf"), place.threads_per_rank or float("inf"))
     return min(len(look().cores), ranks * each)
 
 
-def _sync_seconds(asked: Settings, ranks: int) -> float:
-    """Of a step: of what is sent in place of the gradients, and only after each SYNC_EVERY-th one."""
-    if asked.link_rate is None or ranks == 1:
-        return 0.0
-    rate = read_rate(asked.link_rate) / 8
-    parameters = list(_model(asked.model).parameters())
-    cost, size = sync.cost_of(asked, parameters), size_of(parameters, asked.wire_precision)
+def _sync_seconds(averaging: AveragingSettings, model: ModelName, ranks: int, rate: float) -> float:
+    """The least time of a step's messages on links of this many bytes per second, averaged over SYNC_EVERY steps."""
+    parameters = list(_model(model).parameters())
+    cost, size = sync.cost_of(averaging, parameters), size_of(parameters, averaging.wire_precision)
     whole = cost.seconds_at_least(size, [LinkSpeed(rate, rate)] * ranks)
-    return whole / (asked.sync_every or 1)
+    return whole / (averaging.sync_every or 1)
 
 
 @cache

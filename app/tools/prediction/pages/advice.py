@@ -45,7 +45,7 @@ Rule = Callable[[dict[str, str], Sequence[Forecast]], Iterator[tuple[str, dict[s
 
 
 def _other_modes(lists: dict[str, str], found: Sequence[Forecast]) -> Iterator[tuple[str, dict[str, str]]]:
-    ways = {each.setup.settings.sync_mode for each in found}
+    ways = {each.setup.settings.averaging.sync_mode for each in found}
     if len(ways) == 1 and max(each.setup.ranks for each in found) > 1:
         for modes in (MODES, MODES[:3]):  # what compresses fits no mode that hides
             both = ",".join(dict.fromkeys([*ways, *modes]))
@@ -77,7 +77,7 @@ def _other_rates(lists: dict[str, str], found: Sequence[Forecast]) -> Iterator[t
 
 
 def _larger_batch(lists: dict[str, str], found: Sequence[Forecast]) -> Iterator[tuple[str, dict[str, str]]]:
-    batches = {each.setup.settings.global_batch(each.setup.ranks) for each in found}
+    batches = {each.setup.settings.training.global_batch(each.setup.ranks) for each in found}
     computing = sum(each.bound == "computation" for each in found)
     if len(batches) == 1 and computing < len(found) / 2 and "BATCH_SIZE_PER_RANK" not in lists:
         size = batches.pop()

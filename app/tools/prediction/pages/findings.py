@@ -49,7 +49,7 @@ def _slower(one: Forecast, other: Forecast) -> bool:
 
 def comparisons(found: Sequence[Forecast]) -> list[ModeComparison]:
     """All of them, without what synchronises nothing."""
-    found = [each for each in found if each.setup.ranks > 1 and each.setup.settings.sync_mode != "none"]
+    found = [each for each in found if each.setup.ranks > 1 and each.setup.settings.averaging.sync_mode != "none"]
     ways, places = ways_and_places(telling(found))
     if any(position(each, RANKS) != position(found[0], RANKS) for each in found):
         places = [RANKS, *(name for name in places if name != RANKS)]

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.settings.averaging import OF_AVERAGING
 from app.settings.link_rates import read_rate
 from app.tools.prediction.forecast import VERIFIED_RANKS, Forecast
 from app.tools.prediction.names import RANKS, RATE, in_words, telling
-from app.tools.prediction.verification import OF_SYNCHRONISATION
 
 AXES = (RANKS, RATE)  # the settings that a figure can have across
 
@@ -32,13 +32,13 @@ class PredictedLine:
 
 def position(cell: Forecast, axis: str) -> float | None:
     """Where a cell stands on the axis; None for links without a rate."""
-    rate = cell.setup.settings.link_rate
+    rate = cell.setup.settings.links.link_rate
     return cell.setup.ranks if axis == RANKS else read_rate(rate) if rate else None
 
 
 def ways_and_places(names: Sequence[str]) -> tuple[list[str], list[str]]:
     """The settings that say how ranks synchronise, and the others."""
-    ways = [name for name in names if name.lower() in OF_SYNCHRONISATION]
+    ways = [name for name in names if name.lower() in {"sync_mode", *OF_AVERAGING}]
     return ways, [name for name in names if name not in ways]
 
 

@@ -1,0 +1,100 @@
+"""The base of the settings of one concern: how their values are read and checked, and marks for lists of settings."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+
+from app.errors import SettingError
+from app.settings import kinds
+
+# PyTorch computes with these numbers in single precision, which ends at 3.4e38; the rest is room for products.
+LEAST_FACTOR, MOST_FACTOR = 1e-30, 1e30
+MOST_RANKS = 65_536
+MOST_STEPS = 1_000_000_000  # twelve days of the fastest steps, which take a millisecond
+
+
+class Mark(Enum):
+    """A fact about a setting, from which lists of settings are derived."""
+
+    GIVEN_BY_LAUNCHER = auto()  # to each process; users of Compose do not set it
+    READ_BY_COMPOSE = auto()  # and so by the scripts, which check it before they call Compose
+    READ_BY_CLOUDLAB = auto()  # by scripts/cloudlab, on a host that may have no engine
+    RANKS_MAY_DIFFER = auto()
+    OF_ONE_START = auto()  # each start of the same run has its own value
+    FREE_ON_RESUME = auto()  # changes neither the training nor the meaning of its records
+    CHANGES_STEP_TIME = auto()
+    UNCALIBRATED = auto()  # changes the time of a step; every calibration has it at its default
+    CHANGES_NO_FIGURE = auto()
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Marks a parameter of another setting, without effect unless that setting has one of these values; () is any."""
+
+    owner: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class HelpGroup:
+    """Marks a setting that users look for in another group than its model's."""
+
+    name: str
+
+
+class Concern(BaseModel):
+    """Settings of one concern, read once and never changed; a field's name in capitals is its variable."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def check_characters(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse text that does not print, and numbers in anything but plain digits."""
+        if isinstance(value, str) and info.field_name:
+            types = kinds.types_of(cls.model_fields[info.field_name])
+            is_plain = (
+                kinds.WHOLE.fullmatch
+                if int in types
+                else kinds.DECIMAL.fullmatch
+                if float in types
+                else str.isprintable
+            )
+            if not is_plain(value):
+                raise ValueError("not a text that a setting can be")
+        return value
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Refuse the first contradiction between settings of this concern."""
+        for problem in (*self._unmet_needs(), *self._contradictions()):
+            raise problem
+
+    def _contradictions(self) -> Iterator[SettingError]:
+        yield from ()
+
+    def _unmet_needs(self) -> Iterator[SettingError]:
+        """Refuse parameters that would be ignored."""
+        for name in (name for name in type(self).model_fields if name in self.model_fields_set):
+            needs, value = needs_of(type(self), name), getattr(self, name)
+            shown = f"{value:g}" if isinstance(value, float) else value
+            if needs is None or value is None:
+                continue
+            owner = getattr(self, needs.owner)
+            if needs.values and owner not in needs.values:
+                yield SettingError(
+                    f"{name.upper()}={shown} with {needs.owner.upper()}={owner}: not allowed, it is a setting of "
+                    f"{' and '.join(needs.values)}. "
+                    f"Unset {name.upper()}, or set {needs.owner.upper()}={needs.values[0]}."
+                )
+            elif owner is None:
+                yield SettingError(
+                    f"{name.upper()}={shown} has no effect without {needs.owner.upper()}. "
+                    f"Set {needs.owner.upper()}, or unset {name.upper()}."
+                )
+
+
+def needs_of(concern: type[Concern], name: str) -> Needs | None:
+    return next((mark for mark in concern.model_fields[name].metadata if isinstance(mark, Needs)), None)

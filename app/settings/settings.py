@@ -1,0 +1,163 @@
+"""All settings of a run by concern, and the lists of settings that follow from their marks."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from app.errors import SettingError
+from app.extensions import files
+from app.settings.averaging import BUILT_IN_MODES, AveragingSettings
+from app.settings.concern import Concern, Mark
+from app.settings.explanations import explain
+from app.settings.links import LinkSettings
+from app.settings.measuring import MeasuringSettings
+from app.settings.place import PlaceSettings
+from app.settings.recovery import RecoverySettings
+from app.settings.training import BUILT_IN_DATASETS, BUILT_IN_MODELS, TrainingSettings
+
+Value = bool | int | float | str | None
+
+CONCERNS: dict[str, type[Concern]] = {
+    "averaging": AveragingSettings,
+    "training": TrainingSettings,
+    "links": LinkSettings,
+    "place": PlaceSettings,
+    "recovery": RecoverySettings,
+    "measuring": MeasuringSettings,
+}
+
+FIELDS: dict[str, FieldInfo] = {
+    name: field for concern in CONCERNS.values() for name, field in concern.model_fields.items()
+}
+
+_BUILT_IN = {"SYNC_MODE": BUILT_IN_MODES, "MODEL": BUILT_IN_MODELS, "DATASET": BUILT_IN_DATASETS}
+
+
+def marked(*marks: Mark) -> frozenset[str]:
+    """The settings with one of these marks."""
+    return frozenset(name for name, each in FIELDS.items() if any(mark in marks for mark in each.metadata))
+
+
+class RefusedSettingsError(SettingError):
+    """Several settings are wrong."""
+
+    def __init__(self, each: Collection[SettingError]) -> None:
+        super().__init__("\n".join(map(str, each)))
+        self.each = each
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of a run, read once and never changed."""
+
+    averaging: AveragingSettings = field(default_factory=AveragingSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    links: LinkSettings = field(default_factory=LinkSettings)
+    place: PlaceSettings = field(default_factory=PlaceSettings)
+    recovery: RecoverySettings = field(default_factory=RecoverySettings)
+    measuring: MeasuringSettings = field(default_factory=MeasuringSettings)
+
+    @classmethod
+    def of(cls, **values: object) -> Self:
+        """Settings with these values; refuses all that are wrong at once."""
+        if unknown := sorted(values.keys() - FIELDS.keys()):
+            raise TypeError(f"there is no setting {', '.join(unknown)}")
+        concerns: dict[str, Any] = {}
+        wrong: list[SettingError] = []
+        for name, concern in CONCERNS.items():
+            try:
+                concerns[name] = concern(**_of_concern(concern, values))
+            except ValidationError as error:
+                wrong += [SettingError(explain(detail, FIELDS)) for detail in error.errors()]
+            except SettingError as error:
+                wrong.append(error)
+        if wrong:
+            raise RefusedSettingsError(wrong)
+        return cls(**concerns)
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself across concerns."""
+        for problem in (*self._about_own_files(), *self._about_wire()):
+            raise problem
+        if ranks := self.place.world_size or self.place.ranks_started:
+            self.check_ranks(ranks)
+        else:
+            self.training.check_ranks(1)
+
+    def _about_own_files(self) -> Iterator[SettingError]:
+        for name, value in self._named.items():
+            if value in _BUILT_IN[name].choices and value in files.names():
+                yield SettingError(
+                    f"{name}={value}: {files.path_of(value)} is shadowed by the built-in one. Rename the file."
+                )
+
+    def _about_wire(self) -> Iterator[SettingError]:
+        wire = self.averaging.wire_precision
+        if wire != "fp32" and self.training.precision == "fp64":
+            yield SettingError(
+                f"WIRE_PRECISION={wire} with PRECISION=fp64: not allowed, rounding on the wire would spoil the proofs "
+                "that fp64 is for. Allowed: WIRE_PRECISION=fp32, or PRECISION=fp32, bf16."
+            )
+        if wire != "fp32" and self.place.backend == "mpi":
+            yield SettingError(
+                f"WIRE_PRECISION={wire} with BACKEND=mpi: not allowed, PyTorch's MPI has no 16-bit numbers. "
+                "Allowed: WIRE_PRECISION=fp32, or BACKEND=gloo."
+            )
+
+    def check_ranks(self, world_size: int) -> None:
+        """Refuse settings that do not fit this number of ranks, once it is known."""
+        for concern in (self.training, self.averaging, self.links, self.place):
+            concern.check_ranks(world_size)
+
+    @property
+    def given(self) -> frozenset[str]:
+        """The settings that do not have their values by default."""
+        return frozenset(name for concern in self._concerns() for name in concern.model_fields_set)
+
+    def values(self, *, only: Collection[str] | None = None, but: Collection[str] = ()) -> dict[str, Value]:
+        """The values that records hold, by setting."""
+        return {
+            name: value
+            for concern in self._concerns()
+            for name, value in concern.model_dump(mode="json").items()
+            if name not in but and (only is None or name in only)
+        }
+
+    def value(self, name: str) -> Value:
+        """The value of one setting, recorded or not."""
+        found: Value = next(
+            getattr(concern, name) for concern in self._concerns() if name in type(concern).model_fields
+        )
+        return found
+
+    def changed(self, **values: object) -> Self:
+        """The same with some values replaced, which are not checked."""
+        return replace(
+            self,
+            **{
+                name: getattr(self, name).model_copy(update=own)
+                for name, concern in CONCERNS.items()
+                if (own := _of_concern(concern, values))
+            },
+        )
+
+    def _concerns(self) -> Iterator[Concern]:
+        return (getattr(self, name) for name in CONCERNS)
+
+    @property
+    def _named(self) -> dict[str, str]:
+        """The values that may be user-defined, by variable."""
+        training = self.training
+        return {"SYNC_MODE": self.averaging.sync_mode, "MODEL": training.model, "DATASET": training.dataset_name}
+
+    @property
+    def own(self) -> dict[str, str]:
+        """The user-defined ones among mode, model and data set, by variable: files in extensions/."""
+        return {name: value for name, value in self._named.items() if value not in _BUILT_IN[name].choices}
+
+
+def _of_concern(concern: type[Concern], values: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in values.items() if name in concern.model_fields}
