@@ -31,8 +31,8 @@ make_base_image() {
         case $(distribution) in
             'debian '* | 'ubuntu '*) can_be_root ;;
             *) false ;;
-        esac || fail missing-tool "building $BASE_IMAGE needs mmdebstrap. Install it, or run 'docker pull $BASE_IMAGE' where a registry answers."
-        quietly install_from_distribution mmdebstrap debian-archive-keyring || fail install-failed 'cannot install mmdebstrap. The reason is above.'
+        esac || fail missing-program "building $BASE_IMAGE needs mmdebstrap. Install it, or run 'docker pull $BASE_IMAGE' where a registry answers."
+        quietly install_from_distribution mmdebstrap debian-archive-keyring || fail missing-program 'cannot install mmdebstrap. The reason is above.'
     fi
     # On other distributions mmdebstrap finds a mirror itself.
     [[ $(distribution) != 'debian '* ]] || mirror=("$(debian_mirror)")

@@ -48,7 +48,7 @@ add_plugin() {
 
 check_rights() {
     [[ ! -S $ENGINE_SOCKET || -w $ENGINE_SOCKET ]] ||
-        fail docker-denied "this user has no permission to use the Docker engine. Run this, then log in again: sudo usermod -aG docker $(id -un 2>/dev/null || true)"
+        fail no-permission "this user has no permission to use the Docker engine. Run this, then log in again: sudo usermod -aG docker $(id -un 2>/dev/null || true)"
 }
 
 check_version() {
@@ -111,7 +111,7 @@ install_packages() {
     say "Installing the Docker $part from the packages of ${distribution^}: $packages"
     [[ $distribution != 'debian 12' ]] || add_trixie_source
     read -r -a names <<<"$packages"
-    quietly install_from_distribution "${names[@]}" || fail install-failed "cannot install $packages. The reason is above."
+    quietly install_from_distribution "${names[@]}" || fail missing-program "cannot install $packages. The reason is above."
 }
 
 install_from_distribution() {
@@ -124,7 +124,7 @@ install_from_distribution() {
 add_trixie_source() {
     local mirror security release='Pin: release o=Debian,n=/^trixie(-security|-updates)?$/'
     mirror=$(debian_mirror)
-    [[ $mirror ]] || fail install-failed "cannot install Docker: the package sources of this machine contain no Debian mirror. Add one, or install Docker yourself."
+    [[ $mirror ]] || fail missing-program "cannot install Docker: the package sources of this machine contain no Debian mirror. Add one, or install Docker yourself."
     security=$(security_mirror)
     [[ $security ]] || warn "the package sources of this machine contain no archive of Debian's security updates, so Docker receives none."
     {

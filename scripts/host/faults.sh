@@ -99,7 +99,7 @@ start_trial() {
     run_once "prepare --neighbours=$(neighbours)"
     trap 'end_faults 130' INT
     trap 'end_faults 143' TERM HUP
-    start worker rank0 || { remove_containers && fail ranks-not-started 'cannot start the ranks. The reason is above.'; }
+    start worker rank0 || { remove_containers && fail run-failed 'cannot start the ranks. The reason is above.'; }
 }
 
 # One run, from its start to the end of its last process.

@@ -13,7 +13,7 @@ ADDRESS_PATIENCE_SECONDS=120
 # Prepares this node, with Docker's data on the disk mounted at a folder, or in Docker's default folder.
 make_node_ready() {
     local disk=${1:-}
-    [[ $EUID -eq 0 ]] || refuse root-required "this command configures the whole machine and needs root. Start it with sudo."
+    [[ $EUID -eq 0 ]] || refuse no-permission "this command configures the whole machine and needs root. Start it with sudo."
     [[ -z $disk ]] || await_disk "$disk"
     configure_engine "$disk"
     await_engine

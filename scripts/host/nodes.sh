@@ -72,7 +72,7 @@ look_at_nodes() {
         [[ ! $address ]] || order+=("$(number_of "$address") $number $address")
     done
     bad+=$(of_all_together "${order[@]}")
-    [[ ! $bad ]] || fail node-unfit "these nodes cannot take part:$bad"
+    [[ ! $bad ]] || fail node-not-ready "these nodes cannot take part:$bad"
     local hosts=("${HOSTS[@]}") rank=0
     while read -r _ number address; do
         mv "$WORK/$number.out" "$WORK/$rank.look"
@@ -202,7 +202,7 @@ run_ranks_on_nodes() {
     local columns=''
     attend on 0 deploy "$NODES_IN_ORDER" "$USER" || {
         attend on_all clear_all || true
-        fail ranks-not-started 'cannot start the ranks. The reason is above.'
+        fail run-failed 'cannot start the ranks. The reason is above.'
     }
     [[ ! -t 1 ]] || columns=$(stty size </dev/tty | cut -d ' ' -f 2)
     attend follow_to_the_end "$columns" || true

@@ -72,7 +72,7 @@ take_claim() {
             [[ ! -w $CLAIM ]] || return 0
             rm -f "$CLAIM" 2>/dev/null && continue # of another user, whose script was killed
         fi
-        fail results-unwritable "$(id -un) cannot write to results/. Change its owner: sudo chown -R $(id -u):$(id -g) results"
+        fail no-permission "$(id -un) cannot write to results/. Change its owner: sudo chown -R $(id -u):$(id -g) results"
     done
 }
 

@@ -91,7 +91,7 @@ free_mib() { df --output=avail -B 1M "$1" | sed -n '2s/ *//p'; }
 ready() {
     if ((NUMBER == 0)) || ! reach_engine; then ready_engine; fi
     mkdir -m 700 "$FOLDER" 2>/dev/null || true
-    [[ -O $FOLDER ]] || fail node-unfit "$FOLDER belongs to another user. Remove it there, or set another COMPOSE_PROJECT_NAME."
+    [[ -O $FOLDER ]] || fail node-not-ready "$FOLDER belongs to another user. Remove it there, or set another COMPOSE_PROJECT_NAME."
     mkdir -p "$FOLDER/results" "$FOLDER/prepared" "$FOLDER/data" "$FOLDER/source"
     reach_engine
     clear_all # of an interrupted run
@@ -225,7 +225,7 @@ deploy() {
     until [[ $container ]]; do
         problem=$(docker service ps --no-trunc --format '{{.Error}}' "${PROJECT}_rank0" | sed '/^$/d' | head -n 1)
         ((SECONDS < deadline)) || problem=${problem:-"no container within $START_PATIENCE_SECONDS s"}
-        [[ ! $problem ]] || fail ranks-not-started "the Swarm cannot start rank 0: $problem"
+        [[ ! $problem ]] || fail run-failed "the Swarm cannot start rank 0: $problem"
         sleep 0.1
         container=$(rank_containers --filter status=running --filter status=exited)
     done

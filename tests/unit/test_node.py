@@ -76,7 +76,7 @@ def test_the_engine_is_tried_again_while_there_is_time(tmp_path: Path) -> None:
     code, output = bash(f"ENGINE_PATIENCE_SECONDS_AT_BOOT=60; {attempts}; await_engine")
     assert code == 0
     assert output.count("Retrying") == 2
-    code, output = bash("ready_engine() { fail install-failed 'no mirror answers'; }; await_engine")
+    code, output = bash("ready_engine() { fail missing-program 'no mirror answers'; }; await_engine")
     assert code == 1
     assert output.index("no mirror answers") < output.index("error: [node-not-ready]")
 
@@ -111,5 +111,5 @@ def test_without_root_nothing_begins() -> None:
     command = [*as_nobody, "bash", f"{ROOT}/scripts/host/ready_node", "/mydata"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2, result.stderr
-    assert "error: [root-required]" in result.stdout
+    assert "error: [no-permission]" in result.stdout
     assert f"To retry: sudo {ROOT}/scripts/host/ready_node /mydata" in result.stdout
