@@ -19,18 +19,18 @@ answer_help() {
 
 show_help() {
     local topic=$1 groups
-    case $USAGE/$topic in
-        *@settings*/ | *@settings*/-* | *@settings*/*=*)
-            printf '%s%s%s\n' "${USAGE%@settings*}" "$(groups_of_settings | awk '{ sub(/: /, "\t"); split($0, part, "\t"); printf "  %-11s %s\n", part[1], part[2] }')" "${USAGE#*@settings}"
-            ;;
-        *@settings*/settings) list_settings '' ;;
-        *@settings*)
-            mapfile -t groups < <(groups_of_settings | cut -d : -f 1)
-            [[ " ${groups[*]} " == *" $topic "* ]] || refuse_name 'help topic' "$topic" "${groups[@]}" settings
-            list_settings "$topic"
-            ;;
-        *) printf '%s\n' "$USAGE" ;;
-    esac
+    if [[ $USAGE != *@settings* ]]; then
+        printf '%s\n' "$USAGE"
+    elif [[ ! $topic || $topic == -* || $topic == *=* ]]; then
+        groups=$(groups_of_settings | awk '{ name = $1; sub(/:$/, "", name); sub(/[^ ]* /, ""); printf "  %-11s %s\n", name, $0 }')
+        printf '%s%s%s\n' "${USAGE%@settings*}" "$groups" "${USAGE#*@settings}"
+    elif [[ $topic == settings ]]; then
+        list_settings ''
+    else
+        mapfile -t groups < <(groups_of_settings | cut -d : -f 1)
+        [[ " ${groups[*]} " == *" $topic "* ]] || refuse_name 'help topic' "$topic" "${groups[@]}" settings
+        list_settings "$topic"
+    fi
 }
 
 # "NAME: meaning", one a line.

@@ -7,7 +7,7 @@ MOST_MEMORY=3g
 MOST_TASKS=256 # processes and threads
 
 # Refuses a mode that is neither a file nor built in. The names of built-in modes are in .env.example.
-check_name() {
+check_mode() {
     local mode=$1 own built_in
     if [[ $mode == *.py ]]; then
         [[ -r $mode && -f $mode ]] || refuse missing-file "cannot read $(shown "$mode"). Give a file that exists and that you can read."

@@ -47,9 +47,9 @@ def test_a_prediction_needs_a_calibration_and_then_no_run(used_clone: Clone) -> 
     assert len(predicted(used_clone, "network")) > 10
 
     for wrong, words in (
-        ("--calibrated known WORKERS=3", "unknown option '--calibrated'"),
+        ("--calibrated known WORKERS=3", "Did you mean --calibration?"),
         ("COMPRESSION=top_k", "COMPRESSION=top_k: not calibrated. Allowed here: none, power_sgd"),
-        ("", "what is to be predicted?"),
+        ("", "[missing-argument]"),
     ):
         code, output = used_clone.run("bash", "-c", f"scripts/predict {wrong}")
         assert code == 2, output

@@ -25,7 +25,8 @@ MOST_NAMES = 28
 UNNAMED = 2  # in check_compose_settings, whose messages are the program's own
 ROUNDS = 20
 PARTS = "; ".join(
-    f". scripts/host/{part}.sh" for part in ("messages", "arguments", "settings", "engine", "project", "image", "network")
+    f". scripts/host/{part}.sh"
+    for part in ("messages", "arguments", "settings", "engine", "project", "image", "network")
 )
 
 
