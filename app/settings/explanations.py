@@ -78,16 +78,6 @@ def nearest(word: str, known: Sequence[str]) -> str | None:
     return by_letters[found[0]] if found else None
 
 
-def about_name(name: str) -> str:
-    """A sentence about a name that is not a setting of the cluster; empty where there is nothing to say."""
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        return "A name has letters, digits and '_' only, and no spaces."
-    if name.lower() in OUTSIDE_COMPOSE:
-        return "The cluster assigns ranks and finds rank 0 itself; WORKERS is the number of other ranks."
-    near = nearest(name, names())
-    return f"Nearest: {near}." if near else ""
-
-
 def hint(word: str, known: Sequence[str]) -> str:
     """A sentence for an unknown word: the nearest known one, else all of them."""
     near = nearest(word, known)
