@@ -53,7 +53,6 @@ list_settings() {
         { meaning = "" }' .env.example
 }
 
-# Exports NAME=value arguments; refuses every other.
 take_arguments() {
     local argument
     for argument in "$@"; do
@@ -121,7 +120,6 @@ refuse_name() {
 
 list_of() { local all && all=$(printf '%s, ' "$@") && printf '%s' "${all%, }"; }
 
-# Refuses an option without its value.
 need_value() { (($# > 1)) || refuse missing-argument "$1 needs a value. --help shows an example."; }
 
 # The word that a misspelt one resembles most; nothing if none is near. Only letters and digits count. A word is near if

@@ -7,7 +7,6 @@ LAST_LINES=8 # of a dead worker's output
 END_LOOKS=100 # tenths of a second that an interrupted command has to end
 RUN_FOLDER='' # of the run in progress, once `prepare` has named it
 
-# Everything before the image: settings, engine and project.
 ready_project() {
     check_compose_settings
     ready_engine
@@ -17,8 +16,7 @@ ready_project() {
 }
 
 ready_cluster() {
-    trap 'end_early 130' INT
-    trap 'end_early 143' TERM HUP
+    on_signals end_early
     take_arguments "$@"
     ready_project
     check_against_engine
@@ -55,8 +53,7 @@ run_cluster() {
 # Facts that only the host knows: variables that may be misspelt settings, and other clusters on the same cores.
 circumstances() { echo "--variables=$(variables) --neighbours=$(neighbours)"; }
 
-# Trains twice, first without synchronisation, and compares the two. Both configurations are checked before the first
-# run.
+# Trains twice, first without synchronisation, and compares the two. Both are checked before the first run starts.
 run_with_floor() {
     local run
     run=$(given RUN_NAME)
@@ -83,7 +80,6 @@ run_floor() {
     run_ranks "prepare --neighbours=$(neighbours)" train
 }
 
-# run_cluster with the image as it is.
 run_ranks() {
     local code
     export RANK_COMMAND=$2
@@ -111,14 +107,12 @@ run_once() {
 begin_once() {
     export PREPARE_COMMAND=$1
     RUN_FOLDER=''
-    trap 'end_early 130' INT
-    trap 'end_early 143' TERM HUP
+    on_signals end_early
 
     choose_backend
     choose_restarts
 
-    # Lets `prepare` refuse a rank that will not exist, and rank 0 notice a worker that died before the ranks were
-    # counted.
+    # Lets `prepare` refuse a rank that will not exist, and rank 0 notice a worker that died before the count.
     RANKS_STARTED=$(number_of_ranks)
     export RANKS_STARTED
     start prepare
@@ -134,7 +128,6 @@ end_once() {
     fi
 }
 
-# The files of the cluster, for Compose.
 choose_backend() {
     [[ $(given BACKEND) != mpi ]] || export COMPOSE_FILE=compose.yaml:docker/compose.mpi.yaml COMPOSE_PATH_SEPARATOR=:
 }
@@ -182,8 +175,7 @@ read_runs() {
     for argument in "$@"; do
         [[ $argument == --baseline || $argument == --baseline=* || $argument != -* ]] || refuse_option "$argument" --baseline
     done
-    trap 'end_early 130' INT
-    trap 'end_early 143' TERM HUP
+    on_signals end_early
     ready_engine
     read_dotenv
     name_project
@@ -243,8 +235,7 @@ hopeless() {
         sed -n 's/.*"exit_code": \([0-9]*\), "comes_again": true.*/\1/p' || true
 }
 
-# State, number of restarts and start time of a container, once it has exited or has been restarted since the given
-# number of restarts.
+# State, restarts and start time of a container, once it has exited or has had another than this number of restarts.
 next_state() {
     local state again moment
     while true; do
@@ -255,7 +246,6 @@ next_state() {
     echo "$state $again $moment"
 }
 
-# The exit code of a container, once it has exited for good.
 end_of() {
     while [[ $(docker inspect --format '{{.State.Status}}' "$1") == @(running|restarting) ]]; do sleep "$LOOK_SECONDS"; done
     docker inspect --format '{{.State.ExitCode}}' "$1"

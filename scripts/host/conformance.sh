@@ -26,7 +26,6 @@ built_in_modes() {
         { text = "" }' .env.example
 }
 
-# A mode by name or file; ends with the exit code of the check.
 check_one() {
     local mode=$1 called=$2 code=0
     if [[ $mode == *.py ]]; then

@@ -201,7 +201,6 @@ remove_stale_pid_files() {
     done
 }
 
-# Fails with instructions for steps that these scripts cannot do themselves.
 explain_installation() {
     local advice=${1:-}
     if [[ -z $advice ]]; then

@@ -26,6 +26,19 @@ check_experiment() {
     [[ " ${known[*]} " == *" $1 "* ]] || refuse_name experiment "$1" "${known[@]}"
 }
 
+ready_grids() {
+    on_signals leave_experiment
+    ready_project
+    ready_base_image
+}
+
+ready_runs() {
+    warn_of_unused_settings
+    check_against_engine
+    claim_project
+    build_image
+}
+
 # Makes all unfinished runs of one experiment. To be called where errors end the script (set -e).
 make_runs() {
     local name=$1 folder trial log began code settings ended=()
@@ -53,7 +66,6 @@ make_runs() {
     done
 }
 
-# The part that runs in the image.
 of_experiment() { of_grids experiment "$@"; }
 
 # A command in the image that sees the grid files and the results.
@@ -89,7 +101,6 @@ run_trial() {
     run_ranks "prepare --neighbours=$(neighbours)" train
 }
 
-# On a terminal: shows the progress of the current run.
 show_progress() {
     local records=$1 began=$2 steps
     [[ -t 2 ]] || return 0

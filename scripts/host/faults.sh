@@ -4,7 +4,6 @@
 STEPS_AFTER_FAULT=3 # by which a run proves that a fault was harmless
 UNDER_WAY=()        # processes that inject faults now
 
-# Makes all trials of a plan.
 make_trials() {
     local sweep=$1 orders
     while true; do
@@ -97,12 +96,10 @@ await_last_ends() {
 start_trial() {
     export RESULTS_FOLDER=${NOTES%/*} RANK_COMMAND=train
     run_once "prepare --neighbours=$(neighbours)"
-    trap 'end_faults 130' INT
-    trap 'end_faults 143' TERM HUP
+    on_signals end_faults
     start worker rank0 || { remove_containers && fail run-failed 'cannot start the ranks. The reason is above.'; }
 }
 
-# One run, from its start to the end of its last process.
 make_trial() {
     local paused
     export RESUME=never CHECKPOINT_EVERY=0 MAX_RESTARTS=0
@@ -132,7 +129,6 @@ show_once() {
     [[ $(docker wait "$1") == 0 ]] || docker logs "$1"
 }
 
-# All faults at once, each by its function.
 inject_all() {
     local fault kind rank rest
     UNDER_WAY=()
@@ -246,7 +242,6 @@ note() { echo "$*" >>"$NOTES/seen"; }
 # Seconds since 1970, on the clock that also times the containers.
 now() { echo "${EPOCHREALTIME:-$(date +%s)}"; }
 
-# A signal ends this wait at once.
 await_moment() {
     sleep "$1" 9>&- &
     wait $!

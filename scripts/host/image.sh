@@ -40,7 +40,6 @@ build() {
 
 image_id() { docker image inspect --format '{{.Id}}' "$1" 2>/dev/null; }
 
-# A hash of everything that goes into the image.
 number_of_sources() {
     {
         image_id "$BASE_IMAGE"
@@ -58,7 +57,6 @@ release_image() {
     docker image rm "${names[@]}" >/dev/null 2>&1 || true
 }
 
-# Takes this checkout's tag from an image.
 leave_image() {
     local image=$1 id
     id=$(image_id "$image") || return 0

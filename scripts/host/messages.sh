@@ -21,6 +21,13 @@ fail() {
     exit 1
 }
 
+# Lets a function end this script after a signal, with the exit code that it is called with.
+# shellcheck disable=SC2064
+on_signals() {
+    trap "$1 130" INT
+    trap "$1 143" TERM HUP
+}
+
 # A text for a message: on one line, and not endless.
 shown() {
     local text=$1
@@ -29,7 +36,6 @@ shown() {
     printf '%s' "$text"
 }
 
-# Runs a long command and shows its output only if it fails.
 quietly() {
     local output
     output=$("$@" 2>&1) || {

@@ -1,7 +1,6 @@
 # shellcheck shell=bash
 # The subnet of the ranks' private network, which nothing else may use.
 
-# Refuses a NETWORK_PREFIX that another cluster or this host already uses.
 check_network_is_free() {
     local project=$1 prefix owner
     prefix=$(setting NETWORK_PREFIX)
@@ -9,7 +8,6 @@ check_network_is_free() {
     [[ -z $owner ]] || refuse invalid-setting "NETWORK_PREFIX=$prefix: $prefix.0/24 is in use by $owner. Choose another one, such as NETWORK_PREFIX=$(free_prefix), or unset it to let Docker choose."
 }
 
-# A prefix that nobody uses.
 free_prefix() {
     local number
     for number in {1..254}; do

@@ -9,7 +9,6 @@ RETRY_SECONDS=3
 SILENCE_SECONDS=60          # within which a broken connection is noticed
 MOST_CLOCK_SECONDS=60       # by which the nodes' clocks may differ, because the Swarm uses certificates
 
-# Everything before the first connection.
 ready_settings() {
     local name
     take_arguments "$@"
@@ -45,7 +44,6 @@ refuse_taken() {
     refuse run-exists "RUN_NAME=$(shown "$1"): results/$1 exists already, and a run never overwrites another. Choose another name, or move that folder away."
 }
 
-# One run of this checkout on nodes at a time.
 claim_nodes() {
     CLAIM=$PWD/results/.claim-$(project_name)-nodes
     if ! take_claim; then
@@ -57,12 +55,10 @@ claim_nodes() {
 end_on_signals() {
     at_exit close_transport
     at_exit release_project
-    trap 'end_early 130' INT
-    trap 'end_early 143' TERM HUP
+    on_signals end_early
 }
 
-# Checks all nodes at once and reports every one that cannot take part. Sorts the nodes by address: rank 0 has the
-# first.
+# Checks all nodes at once and reports every one that cannot take part. Sorts them by address: rank 0 is first.
 look_at_nodes() {
     local number address bad='' order=()
     attend on_all look || true
@@ -94,7 +90,6 @@ problems_of() {
     done < <(fact problem "$number")
 }
 
-# The same node twice, and clocks that are far apart.
 of_all_together() {
     local number earliest='' latest='' clock address seen=' '
     while read -r _ number address; do

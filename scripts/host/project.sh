@@ -51,7 +51,6 @@ containers() {
         --filter label=com.docker.compose.oneoff=False "$@"
 }
 
-# Whether this script has locked the project.
 claimed() { [[ $CLAIM ]]; }
 
 in_progress() {

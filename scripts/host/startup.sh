@@ -21,7 +21,6 @@ time_startup() {
     by_itself startup "${noted[@]}"
 }
 
-# RANKS and ROUNDS, from --ranks N... and --rounds K.
 read_startup_options() {
     local option='' word
     RANKS=() ROUNDS=3

@@ -135,7 +135,6 @@ note_swarm() { docker info --format '{{.Swarm.NodeID}}' | tee "$SWARM_NOTE"; }
 # kept, for their output.
 settle_swarm() { quietly docker swarm update --dispatcher-heartbeat "$1s" --task-history-limit "$((MAX_RESTARTS + 1))"; }
 
-# Builds the image from the sources that were sent, unless it exists.
 make_image() {
     REVISION=$1
     cd "$FOLDER/source" || return 1
@@ -147,9 +146,8 @@ make_image() {
 # By its name, a hash of its sources: engines of different versions give the same image different IDs.
 has_image() { image_id "$IMAGE" >/dev/null; }
 
-# Serves the image to the other nodes over the experiment network, uncompressed because compression would take longer
-# than sending. Prints the port and the file's SHA-256, which they receive by SSH, because others on that network could
-# alter the file.
+# Serves the image over the experiment network, uncompressed because compression would take longer than sending. Prints
+# the port and the file's SHA-256, which the nodes receive by SSH, because others on that network could alter the file.
 serve_image() {
     local share=$FOLDER/share port='' sum deadline=$((SECONDS + START_PATIENCE_SECONDS))
     mkdir -p "$share"
@@ -277,7 +275,6 @@ next_attempt() {
     return 1
 }
 
-# Whether the Swarm restarts rank 0 after this exit code.
 restarts_after() {
     local run=$1 code=$2
     ((code != 0 && $(rank_containers | wc -l) <= MAX_RESTARTS)) && [[ ! $(hopeless_end "$run") ]]
@@ -288,7 +285,6 @@ hopeless_end() { tail -n 1 "$FOLDER/results/$1/attempts.jsonl" 2>/dev/null | sed
 
 state_of_rank0() { docker inspect --format '{{.State.Status}}' "$(rank_containers | head -n 1)" 2>/dev/null || echo gone; }
 
-# The exit code of rank 0's last attempt, once it has exited.
 exit_code_of_rank0() {
     local run=$1 container='' next
     while next=$(next_attempt "$run" "$container"); do
@@ -298,7 +294,6 @@ exit_code_of_rank0() {
     docker inspect --format '{{.State.ExitCode}}' "$container"
 }
 
-# How this node's rank failed, if it did.
 describe_rank() {
     local container state code memory
     container=$(rank_containers | head -n 1)
@@ -316,7 +311,6 @@ describe_rank() {
     docker logs --tail "$LAST_LINES" "$container" 2>&1 | sed 's/^/    /'
 }
 
-# The ranks whose records this node lacks.
 missing_records() {
     local rank
     for ((rank = 0; rank < RANKS; rank++)); do
@@ -347,8 +341,7 @@ clear_all() {
     if ((NUMBER == 0)); then remove_stack; else clear_containers; fi
 }
 
-# Removes every container of this project, once its rank has saved its state. Repeated, because the Swarm may still be
-# starting one.
+# Removes all containers, once the rank has saved its state. Repeated, because the Swarm may still be starting one.
 clear_containers() {
     local found containers attempt deadline=$((SECONDS + STOP_SECONDS))
     until [[ ! $(rank_containers --filter status=running) ]] || ((SECONDS >= deadline)); do sleep "$LOOK_SECONDS"; done
@@ -360,7 +353,6 @@ clear_containers() {
     done
 }
 
-# Removes the files of a run from this node.
 forget_run() {
     [[ ! $1 ]] || rm -rf "${FOLDER:?}/results/$1"
     rm -f "$FOLDER/results/latest"

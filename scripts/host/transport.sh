@@ -13,7 +13,7 @@ WORK=''      # a private folder for the output of the nodes
 # Sets TRANSPORT to a command called as `TRANSPORT HOST COMMAND...`. SSH never prompts, exits when the node is gone, and
 # shares one connection among all calls to a node.
 choose_transport() {
-    WORK=$(mktemp -d /tmp/lockstep.XXXXXX) # short, because the path of a socket has at most 100 characters
+    WORK=$(mktemp -d /tmp/lockstep.) # short, because the path of a socket has at most 100 characters
     read -r -a TRANSPORT <<<"${LOCKSTEP_RSH:-ssh}"
     [[ ${TRANSPORT[0]##*/} == ssh ]] || return 0
     TRANSPORT+=(-o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=10 -o ServerAliveCountMax=3
@@ -32,7 +32,6 @@ close_transport() {
 
 reach() { "${TRANSPORT[@]}" "$@" 9>&-; }
 
-# A function of swarm_node.sh on one node, by its number.
 on() {
     local number=$1
     shift
@@ -87,7 +86,6 @@ list_failures() {
 
 failed_ones() { find "$WORK" -name '*.failed' | sed 's|.*/||; s/[.]failed$//' | sort -n; }
 
-# The error message of a node that failed.
 error_of() {
     local number=$1 words
     words=$(sed -E -e 's/^error: (\[[a-z-]+\] )?//' -e '2,$s/^/    /' "$WORK/$number.err" 2>/dev/null | tail -n 12)

@@ -17,7 +17,6 @@ while [[ $1 != -- ]]; do
 done
 shift
 for part in "${PARTS[@]}"; do
-    # shellcheck source=/dev/null
     . "scripts/host/$part.sh"
 done
 # shellcheck disable=SC2034  # arguments.sh reads them
