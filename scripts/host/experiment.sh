@@ -7,7 +7,11 @@ QUICK=() # --quick, for the smaller version of a grid
 KEPT='Finished runs are kept. The same command resumes.' # after an interrupt
 AT_WORK='' # the container of work_on_grids
 
-experiments() { find scripts/experiments -name '*.toml' -exec basename {} .toml \; | sort; }
+experiments() {
+    local files=(scripts/experiments/*.toml)
+    files=("${files[@]##*/}")
+    printf '%s\n' "${files[@]%.toml}"
+}
 
 # Name, title and rounds of each experiment. TOML's first keys, before any table, are these.
 list_experiments() {
