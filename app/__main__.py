@@ -37,7 +37,6 @@ COMMANDS = {
     "shape-link": "shape this rank's link as the LINK_ settings request; as root, before another command",
     "check": "check the settings, and a command line if one follows; make what that needs",
     "progress": "follow a run on a terminal: rank 0's lines on standard input, a bar below them",
-    "nearest": "print a sentence about a name that is not a setting, such as the nearest one",
     "env-example": "print the text of .env.example",
     "settings-table": "print the text of scripts/host/settings.table",
 }
@@ -56,7 +55,6 @@ PLACE = {
 }
 
 EXPERIMENT_STEPS = {
-    "list": "print all experiments",
     "plan": "check a grid file and write the list of its runs",
     "next": "note how the last run ended, and print the next one's settings",
     "page": "make the page from the finished runs",
@@ -191,9 +189,6 @@ def _run(arguments: argparse.Namespace) -> int:
             follow(sys.stdin)
         case "benchmark":
             return benchmarks.run(arguments, _place(arguments), say)
-        case "nearest":
-            if sentence := names.about_name(arguments.name):
-                print(sentence)
         case "env-example":
             print(texts.env_example(), end="")
         case "settings-table":
@@ -205,8 +200,6 @@ def _experiment(arguments: argparse.Namespace) -> int:
     from app.tools.experiment import commands
 
     match arguments.step:
-        case "list":
-            commands.list_all(say)
         case "manual":
             from app.tools.experiment.manual import text
 
@@ -400,8 +393,6 @@ def _parser() -> argparse.ArgumentParser:
             meaning = "also check the same run without synchronisation, which is to be made first"
             command.add_argument("--with-floor", action="store_true", help=meaning)
             command.add_argument("command_line", nargs=argparse.REMAINDER, help="another command to check as well")
-        if name == "nearest":
-            command.add_argument("name", metavar="NAME", help="a name that is not a setting")
         if name == "shape-link":
             command.add_argument(
                 "--rehearse", action="store_true", help="only try it on the loopback device, and undo it"
@@ -413,7 +404,7 @@ def _add_experiments(command: argparse.ArgumentParser) -> None:
     steps = command.add_subparsers(dest="step", required=True, metavar="STEP")
     for name, what in EXPERIMENT_STEPS.items():
         step = steps.add_parser(name, help=what)
-        if name in ("list", "manual"):
+        if name == "manual":
             continue
         many = "+" if name == "plan" else None
         step.add_argument("name", nargs=many, metavar="NAME", help="name of a grid file")

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The base image: pulled if a registry answers, otherwise made from Debian's packages under the same name.
+# The base image: pulled if a registry answers, otherwise built from Debian's packages under the same name.
 
 BASE_IMAGE=debian:trixie-slim
 REGISTRY_PATIENCE_SECONDS=8
@@ -26,18 +26,18 @@ pull_base_image() {
 
 make_base_image() {
     local mirror=()
-    say "No registry answers: making $BASE_IMAGE from Debian's packages"
+    say "No registry answers. Building $BASE_IMAGE from Debian's packages"
     if ! command -v mmdebstrap >/dev/null; then
         case $(distribution) in
             'debian '* | 'ubuntu '*) can_be_root ;;
             *) false ;;
-        esac || fail "this needs mmdebstrap. Install it, or run 'docker pull $BASE_IMAGE' where a registry answers."
-        quietly install_from_distribution mmdebstrap debian-archive-keyring || fail 'mmdebstrap could not be installed; the reason stands above.'
+        esac || fail missing-program "building $BASE_IMAGE needs mmdebstrap. Install it, or run 'docker pull $BASE_IMAGE' where a registry answers."
+        quietly install_from_distribution mmdebstrap debian-archive-keyring || fail missing-program 'cannot install mmdebstrap. The reason is above.'
     fi
     # On other distributions mmdebstrap finds a mirror itself.
     [[ $(distribution) != 'debian '* ]] || mirror=("$(debian_mirror)")
     quietly bootstrap "${mirror[@]}" ||
-        fail "$BASE_IMAGE could not be made; the reason stands above. If a registry answers, run 'docker pull $BASE_IMAGE' instead."
+        fail image-failed "cannot build $BASE_IMAGE. The reason is above. If a registry answers, run 'docker pull $BASE_IMAGE' instead."
 }
 
 bootstrap() {

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# What a calibration lacks is measured when a prediction needs it.
+# Measurements that a calibration lacks, made when a prediction needs them.
 
-# Measures the models that a calibration lacks; the arguments are the command in the image that prints them.
+# The arguments are the command in the image that prints the calibration and each model that it lacks.
 measure_lacking_models() {
     local lacking each
     lacking=$(of_grids "$@")
@@ -14,11 +14,11 @@ measure_lacking_models() {
     done
 }
 
-# On one rank, with two batches: calibration, model.
+# On one rank, with two batch sizes: calibration, model.
 measure_model() {
-    # shellcheck disable=SC2034 # of_grids and make_runs look there
+    # shellcheck disable=SC2034 # of_grids and make_runs read them
     local RESULTS_ROOT=results/calibrations/$1 GRIDS=scripts/calibration QUICK=()
-    say "MODEL=$2 is not in calibration '$1': it is measured on one rank, which takes half a minute or so"
+    say "MODEL=$2 is not in calibration '$1'. Measuring it on one rank, which takes about half a minute"
     of_experiment plan model --fresh --set "MODEL=$2"
     make_runs model
     work_on_grids calibrate "$1" --model "$2"

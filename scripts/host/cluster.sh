@@ -2,46 +2,47 @@
 # One run of the cluster, from the image to rank 0's exit code and the removal of its containers.
 
 LOOK_SECONDS=0.1
-MOST_TOLD=3  # workers that died, of those that a failed run names
+MOST_TOLD=3  # dead workers that a failed run reports
 LAST_LINES=8 # of a dead worker's output
 END_LOOKS=100 # tenths of a second that an interrupted command has to end
 RUN_FOLDER='' # of the run in progress, once `prepare` has named it
 
-# Everything before the image: NAME=value arguments, the settings that Compose consumes, the engine.
-ready_cluster() {
-    trap 'end_early 130' INT
-    trap 'end_early 143' TERM HUP
-    take_arguments "$@"
+ready_project() {
     check_compose_settings
     ready_engine
     read_dotenv
     check_compose_settings
     name_project
+}
+
+ready_cluster() {
+    on_signals end_early
+    take_arguments "$@"
+    ready_project
     check_against_engine
     ready_base_image
 }
 
-# Without this, what the engine cannot do would fail only after the build, with Docker's own message.
+# Without this check, Docker would report the limits of the engine only after the build.
 check_against_engine() {
     local cpus has
     cpus=$(setting RANK_CPUS)
     has=$(engine_cpus)
     if [[ $cpus ]] && awk "BEGIN { exit !($cpus > $has) }"; then
-        refuse "RANK_CPUS=$cpus: not allowed. Allowed: more than 0 and at most $has, the CPUs that this engine has."
+        refuse invalid-setting "invalid RANK_CPUS '$cpus'. Give more than 0 and at most $has, the CPUs that this engine has."
     fi
     [[ -z $(setting NETWORK_PREFIX) ]] || check_network_is_free "$(project_name)"
     check_data_folder
 }
 
-# Otherwise Docker would say so in its own words, after the build.
 check_data_folder() {
     local folder
     folder=$(setting DATA_FOLDER)
-    [[ -d ${folder/#\~/"$HOME"} ]] || refuse "DATA_FOLDER=$(shown "$folder"): there is no such folder. Name one that exists, or unset it to use data/."
+    [[ -d ${folder/#\~/"$HOME"} ]] || refuse missing-file "DATA_FOLDER=$(shown "$folder") does not exist. Create the folder, or unset DATA_FOLDER to use data/."
 }
 
-# Runs a command of the image on every rank, after another one that runs once: 'prepare', or 'check' if the ranks need
-# no data set. Ends with rank 0's exit code.
+# Runs a command of the image on every rank, after one that runs once: 'prepare', or 'check' if the ranks need no data
+# set. Ends with rank 0's exit code.
 run_cluster() {
     claim_project
     build_image
@@ -49,10 +50,10 @@ run_cluster() {
     run_ranks "${1%% *} $(circumstances)${1#"${1%% *}"}" "$2"
 }
 
-# What only the host can tell the first command: names that may be misspelt settings, and who else uses the cores.
+# Facts that only the host knows: variables that may be misspelt settings, and other clusters on the same cores.
 circumstances() { echo "--variables=$(variables) --neighbours=$(neighbours)"; }
 
-# Trains twice, first without synchronisation, and compares the two. Both are checked before the first one starts.
+# Trains twice, first without synchronisation, and compares the two. Both are checked before the first run starts.
 run_with_floor() {
     local run
     run=$(given RUN_NAME)
@@ -62,11 +63,11 @@ run_with_floor() {
     build_image
     say "Project $(project_name)"
     run_once "check --with-floor $(circumstances)"
-    say "== $run-floor: the floor, SYNC_MODE=none"
+    say "== $run-floor: baseline without synchronisation, SYNC_MODE=none"
     run_floor "$run-floor"
     say "== $run"
     run_ranks "prepare --neighbours=$(neighbours)" train
-    say "== $run against its floor"
+    say "== $run compared with $run-floor"
     attend of_runs compare "$run" --baseline "$run-floor"
     attend of_runs report "$run" --baseline "$run-floor"
 }
@@ -78,19 +79,18 @@ run_floor() {
     run_ranks "prepare --neighbours=$(neighbours)" train
 }
 
-# run_cluster with the image as it is.
 run_ranks() {
     local code
     export RANK_COMMAND=$2
-    touch "$CLAIM" # what this run writes is newer
+    touch "$CLAIM" # records of this run are newer
     begin_once "$1"
-    start --no-start worker rank0 # most of what it takes to start them, while `prepare` is at work
+    start --no-start worker rank0 # most of the work of starting them, while `prepare` runs
     end_once
     start --no-recreate worker rank0
     find_run
     attend follow "$(container_of rank0)" || true
     code=$(hopeless)
-    [[ ! $code ]] || quietly docker compose --progress quiet stop # or else Docker would try again
+    [[ ! $code ]] || quietly docker compose --progress quiet stop # or Docker would restart the ranks
     code=${code:-$(end_of "$(container_of rank0)")}
     ((code == 0)) || explain_failure "$code"
     remove_containers
@@ -106,13 +106,12 @@ run_once() {
 begin_once() {
     export PREPARE_COMMAND=$1
     RUN_FOLDER=''
-    trap 'end_early 130' INT
-    trap 'end_early 143' TERM HUP
+    on_signals end_early
 
     choose_backend
     choose_restarts
 
-    # So that `prepare` can refuse a rank that will not exist, and rank 0 notices a worker that died before it counted.
+    # Lets `prepare` refuse a rank that will not exist, and rank 0 notice a worker that died before the count.
     RANKS_STARTED=$(number_of_ranks)
     export RANKS_STARTED
     start prepare
@@ -128,12 +127,11 @@ end_once() {
     fi
 }
 
-# The files of the cluster, for Compose.
 choose_backend() {
     [[ $(given BACKEND) != mpi ]] || export COMPOSE_FILE=compose.yaml:docker/compose.mpi.yaml COMPOSE_PATH_SEPARATOR=:
 }
 
-# Docker starts the failed ranks of a training run again. To Docker, a number of 0 would mean without end.
+# Docker restarts the failed ranks of a training run. It takes a limit of 0 for no limit.
 choose_restarts() {
     local most
     most=$(setting MAX_RESTARTS)
@@ -155,7 +153,7 @@ start() {
     local log found=0
     temporary_file log
     up "$@" 2>"$log" || found=$?
-    # Docker's own pools hold about thirty networks. Beyond them a subnet has to be named.
+    # Docker's own pools hold about thirty networks. Further ones need an explicit subnet.
     if ((found != 0)) && [[ -z $(setting NETWORK_PREFIX) ]] && grep -q 'address pool' "$log"; then
         NETWORK_PREFIX=$(free_prefix)
         export NETWORK_PREFIX
@@ -171,10 +169,12 @@ container_of() { containers --all --filter "label=com.docker.compose.service=$1"
 
 # A command of the image over finished runs, whose folders may be given as paths on the host or in the image.
 read_runs() {
-    local command=$1
+    local command=$1 argument
     shift
-    trap 'end_early 130' INT
-    trap 'end_early 143' TERM HUP
+    for argument in "$@"; do
+        [[ $argument == --baseline || $argument == --baseline=* || $argument != -* ]] || refuse_option "$argument" --baseline
+    done
+    on_signals end_early
     ready_engine
     read_dotenv
     name_project
@@ -191,7 +191,6 @@ of_runs() {
     of_image --volume "$PWD/results:/lockstep/results" "$LOCKSTEP_IMAGE" "$command" "${@#"$PWD/"}"
 }
 
-# What the ranks would send, by the settings as they are.
 show_schedule() {
     local name value environment=()
     for name in $(known_settings); do
@@ -216,7 +215,7 @@ follow() {
     lines_of "$1" 2>&1 | with_bar "$(stty size </dev/tty | cut -d ' ' -f 2)" --volumes-from "$1:ro"
 }
 
-# A container's lines to its end, however often Docker starts it again.
+# A container's lines until it exits for good.
 lines_of() {
     local container=$1 since=() state again moment restarts=0
     while true; do
@@ -224,7 +223,7 @@ lines_of() {
         [[ ! $(hopeless) ]] || return 0
         read -r state again moment < <(next_state "$container" "$restarts")
         [[ $state == running ]] || return 0
-        say "Docker has started $(name_of "$container") again ($again of $MAX_RESTARTS)"
+        say "Docker has restarted $(name_of "$container") ($again of $MAX_RESTARTS)"
         restarts=$again since=(--since "$moment")
     done
 }
@@ -235,7 +234,7 @@ hopeless() {
         sed -n 's/.*"exit_code": \([0-9]*\), "comes_again": true.*/\1/p' || true
 }
 
-# Once a container has ended, or runs again after so many restarts: its state, how often it was started again, and when.
+# State, restarts and start time of a container, once it has exited or has had another than this number of restarts.
 next_state() {
     local state again moment
     while true; do
@@ -246,7 +245,6 @@ next_state() {
     echo "$state $again $moment"
 }
 
-# The exit code with which a container has ended for good.
 end_of() {
     while [[ $(docker inspect --format '{{.State.Status}}' "$1") == @(running|restarting) ]]; do sleep "$LOOK_SECONDS"; done
     docker inspect --format '{{.State.ExitCode}}' "$1"
@@ -263,7 +261,7 @@ with_bar() {
         --env "COLUMNS=$columns" --env TERM --entrypoint python3 "$LOCKSTEP_IMAGE" -m app progress
 }
 
-# Runs a command. A signal to this script is answered at once, not only when the command ends.
+# Runs a command. Traps of this script run at once, not only when the command ends.
 attend() {
     begin "$@"
     wait "$ATTENDED"
@@ -280,30 +278,29 @@ begin() {
 end_early() {
     local code=$1
     trap '' INT TERM HUP PIPE
-    [[ ! -t 1 ]] || printf '\033[?25h\n' || true # the bar had hidden the cursor
+    [[ ! -t 1 ]] || printf '\033[?25h\n' || true # the progress bar has hidden the cursor
     end_attended
     if claimed; then
-        say 'Stopping the containers' || true # whoever reads this may have gone
+        say 'Stopping the containers' || true # standard error may be closed
         end_run
     fi
     exit "$code"
 }
 
-# `prepare` is stopped first: it may just be about to name the run.
+# `prepare` is stopped first, because it may be about to name the run.
 end_run() {
     [[ $RUN_FOLDER ]] || { docker stop "$(container_of prepare)" >/dev/null 2>&1 || true; find_run; }
     remove_containers
     remove_empty_run
-    tell_if_it_may_go_on || true
+    report_saved_state || true
 }
 
-# Where this run has saved a state.
-tell_if_it_may_go_on() {
+report_saved_state() {
     [[ $(given RESUME) == never || ! $(find "$RUN_FOLDER" -path '*/checkpoint/step-*/commit.json' -print -quit 2>/dev/null) ]] ||
-        grep -qs '"complete": true' "$RUN_FOLDER/summary.json" || say 'The state is saved: the same command resumes this run.'
+        grep -qs '"complete": true' "$RUN_FOLDER/summary.json" || say 'The state is saved. The same command resumes this run.'
 }
 
-# With all its children. It may have something to tidy up.
+# Ends the attended command with all its children, after giving it time to clean up.
 end_attended() {
     local look
     [[ ${ATTENDED:-} ]] && kill -- "-$ATTENDED" 2>/dev/null || return 0
@@ -314,29 +311,29 @@ end_attended() {
     kill -KILL -- "-$ATTENDED" 2>/dev/null || true
 }
 
-# The workers that a signal has killed and, if no rank wrote a record, those that ended before rank 0: the first few, with
-# their last lines. What rank 0 printed is on the screen already.
-tell_who_died() {
-    local rank0_ended records ended code container name output how told=0
+# Workers that were killed by a signal and, if no rank wrote a record, those that exited before rank 0: the first few,
+# with their last lines.
+report_dead_workers() {
+    local rank0_ended records ended code container name output how count=0
     rank0_ended=$(docker inspect --format '{{.State.FinishedAt}}' "$(container_of rank0)")
     records=$(find "$RUN_FOLDER" -maxdepth 1 -name 'rank-*.jsonl' -size +0 -newer "$CLAIM" 2>/dev/null) || true
     while read -r ended code container name; do
-        ((code != 143)) || [[ ! $(hopeless) ]] || continue # this script has stopped it
+        ((code != 143)) || [[ ! $(hopeless) ]] || continue # stopped by this script
         output=$(docker logs --tail "$LAST_LINES" "$container" 2>&1)
         if ((code > 128)); then
             how="was killed by $(name_of_signal $((code - 128)))"
         elif [[ ! $records && $ended < $rank0_ended && $output != *'rank 0 ended the join'* ]]; then
-            how='ended before rank 0'
+            how='exited before rank 0'
         else
-            continue # it only followed the others
+            continue # a consequence of another failure
         fi
-        say "$name $how, with exit code $code. Its last lines:"
+        say "$name $how with exit code $code. Its last lines:"
         printf '%s\n' "${output:-(it printed nothing)}" | sed 's/^/    /' >&2
-        ((++told < MOST_TOLD)) || break
+        ((++count < MOST_TOLD)) || break
     done < <(ended_workers)
 }
 
-# Those that have ended, the first one first: when, exit code, container, name.
+# Exited workers in the order of their exits: time, exit code, container, name.
 ended_workers() {
     local container
     for container in $(container_of worker); do
@@ -346,7 +343,7 @@ ended_workers() {
 
 name_of_signal() { local name; name=$(kill -l "$1" 2>/dev/null) && echo "SIG$name" || echo "signal $1"; }
 
-# The engine may still be at work on what an interrupted command has asked for, so this looks again.
+# The engine may still be processing an interrupted command, so this repeats.
 remove_containers() {
     local attempt
     for attempt in 1 2 3; do
@@ -356,25 +353,24 @@ remove_containers() {
             return 0 # a bare return in a trap would take the status from before the signal
         fi
     done
-    warn "containers of project $(project_name) are left. To remove them: scripts/down"
+    warn "cannot remove all containers of project $(project_name). Run scripts/down to remove them."
 }
 
-# With BACKEND=mpi a start has a volume for its key. Rank 0 empties it, unless it was killed.
+# With BACKEND=mpi each start has a volume for its key. Rank 0 empties it, unless it was killed.
 remove_key() { docker volume rm --force "$(project_name)_key" >/dev/null 2>&1 || true; }
 
-# A run that ended before its first record has left a folder with nothing in it.
 remove_empty_run() { rmdir "$RUN_FOLDER" 2>/dev/null || true; }
 
 containers_left() { docker ps --all --quiet --filter "label=com.docker.compose.project=$(project_name)"; }
 
-# After a training run the stopped containers stay, and their output can be read. After other commands they do not:
-# their workers print only errors, which are shown here.
+# After a training run the stopped containers stay, so that their output can be read. After other commands they are
+# removed: their workers print only errors, which are shown here.
 explain_failure() {
     local code=$1 container
-    [[ $RANK_COMMAND != train ]] || tell_who_died # before all others are stopped as well
+    [[ $RANK_COMMAND != train ]] || report_dead_workers # before the others are stopped
     quietly docker compose --progress quiet stop
     for container in $(docker compose ps --all --quiet); do
-        docker inspect --format '{{if .State.OOMKilled}}{{.Name}} ran out of memory: raise or unset RANK_MEMORY.{{end}}' \
+        docker inspect --format '{{if .State.OOMKilled}}{{.Name}} ran out of memory. Raise or unset RANK_MEMORY.{{end}}' \
             "$container" | sed -n 's|^/||p' >&2
     done
     if [[ $RANK_COMMAND != train ]]; then
@@ -383,10 +379,10 @@ explain_failure() {
         done
         return
     fi
-    # Rank 0 itself may have been killed, and the others may have written more since it gave up.
+    # Rank 0 itself may have been killed, and the others may have written more records since it failed.
     of_image --volumes-from "$(container_of rank0)" "$LOCKSTEP_IMAGE" report || true
     remove_empty_run
-    [[ $(hopeless) ]] || tell_if_it_may_go_on
-    say "Rank 0 ended with exit code $code. All ranks' output: docker compose --project-name $(project_name) logs. To remove the containers: scripts/down"
+    [[ $(hopeless) ]] || report_saved_state
+    say "Rank 0 exited with code $code. To read the output of all ranks: docker compose --project-name $(project_name) logs. To remove the containers: scripts/down"
     exit "$code"
 }

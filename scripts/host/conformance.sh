@@ -1,35 +1,53 @@
 # shellcheck shell=bash
-# The check of strangers' modes, each in a container of its own that can do nothing but compute.
+# Checks of untrusted modes, each in a container of its own that can only compute.
 
-CHECK_SECONDS=210 # the program itself ends within three minutes
+CHECK_SECONDS=210 # the program itself exits within three minutes
 CHECK_CONTAINER=lockstep-conformance-$$
 MOST_MEMORY=3g
 MOST_TASKS=256 # processes and threads
 
-# A mode by name or file; ends with the exit code of the check.
+# Refuses a mode that is neither a file nor built in. The names of built-in modes are in .env.example.
+check_mode() {
+    local mode=$1 own built_in
+    if [[ $mode == *.py ]]; then
+        [[ -r $mode && -f $mode ]] || refuse missing-file "cannot read $(shown "$mode"). Give a file that exists and that you can read."
+    elif [[ ! -f extensions/$mode.py ]]; then
+        mapfile -t own < <(own_modes)
+        mapfile -t built_in < <(built_in_modes)
+        [[ " ${built_in[*]} " == *" $mode "* || ! ${built_in[*]} ]] || refuse_name mode "$mode" "${own[@]}" "${built_in[@]}"
+    fi
+}
+
+own_modes() { find extensions -maxdepth 1 -name '*.py' -exec basename {} .py \; | sort; }
+
+built_in_modes() {
+    awk '/^# / { text = text " " substr($0, 3); next }
+        /^#SYNC_MODE=/ { sub(/.*\(/, "", text); sub(/, or .*/, "", text); gsub(/, /, "\n", text); print text }
+        { text = "" }' .env.example
+}
+
 check_one() {
     local mode=$1 called=$2 code=0
     if [[ $mode == *.py ]]; then
-        [[ -r $mode && -f $mode ]] || refuse "$(shown "$mode"): there is no such file, or it may not be read."
         attend confined "$mode" - --called "$called" || code=$?
     elif [[ -f extensions/$mode.py ]]; then
         attend confined "extensions/$mode.py" - --called "extensions/$mode.py" || code=$?
     else
-        attend confined /dev/null "$mode" --own "$(own_modes)" || code=$?
+        attend confined /dev/null "$mode" --own "$(own_modes | paste -sd , -)" || code=$?
     fi
     case $code in
         0 | 1 | 2) exit "$code" ;;
-        *) fail "$(shown "$mode"): the check ended without a verdict, with exit code $code: $(why_no_verdict "$code")." ;;
+        *) fail no-verdict "the check of $(shown "$mode") ended without a verdict: $(why_no_verdict "$code")." ;;
     esac
 }
 
-# The table of a folder's submissions. Exit code 1 if any does not conform.
+# The table of a folder's submissions. Ends with exit code 1 if any does not conform.
 check_all() {
     local folder=${1%/} file row code failed=0 files=()
     for file in "$folder"/*.py "$folder"/*/*.py; do
         [[ ! -f $file ]] || files+=("$file")
     done
-    ((${#files[@]} > 0)) || refuse "--all $(shown "$folder"): there is no file *.py in it, nor in a folder of it."
+    ((${#files[@]} > 0)) || refuse missing-file "--all $(shown "$folder"): no file matches *.py or */*.py in this folder."
     echo 'submission,verdict,law broken,smallest case,seconds'
     temporary_file row
     for file in "${files[@]}"; do
@@ -49,7 +67,7 @@ check_all() {
 
 row_of() { confined "$1" - --table --called "$2" >"$3"; }
 
-# A text between the quotes of a cell. One that a spreadsheet would take for a formula is none.
+# A text between the quotes of a cell, which no spreadsheet mistakes for a formula.
 cell() {
     local text=${1//\"/\"\"}
     [[ $text != [=+@-]* ]] || text="'$text"
@@ -58,15 +76,13 @@ cell() {
 
 why_no_verdict() {
     case $1 in
-        124 | 137) echo "it took longer than $CHECK_SECONDS s or more than $MOST_MEMORY of memory" ;;
+        124 | 137) echo "it took longer than $CHECK_SECONDS s, or used more than $MOST_MEMORY of memory" ;;
         *) echo "exit code $1" ;;
     esac
 }
 
-own_modes() { find extensions -maxdepth 1 -name '*.py' -exec basename {} .py \; | sort | paste -sd , -; }
-
-# The check of a file, which goes in on standard input, because nothing of the host is mounted. The program is the first
-# process of the container, without an init: no signal from inside can end it.
+# The check of a file, passed on standard input because nothing of the host is mounted. The program is the first process
+# of the container, without an init, so no signal from inside can end it.
 confined() {
     local file=$1 engine=(docker)
     shift

@@ -20,7 +20,7 @@ docker() {
     fi 9>&- # take_claim's lock
 }
 
-# Asks the engine once for all that is to be known of it: a program of Docker takes a tenth of a second to answer.
+# Queries the engine once for all facts, because each docker command takes a tenth of a second.
 ready_engine() {
     engine_answers || { use_sudo_where_it_helps && engine_answers; } || get_engine
     check_version 'Docker Engine' "$LEAST_ENGINE" "${ENGINE%% *}"
@@ -31,14 +31,14 @@ ready_engine() {
 
 get_engine() {
     if [[ ${DOCKER_HOST:-} ]]; then
-        fail "no Docker engine answers at DOCKER_HOST=$DOCKER_HOST. Start it, or unset DOCKER_HOST to use this machine's."
+        fail docker-unreachable "no Docker engine answers at DOCKER_HOST=$DOCKER_HOST. Start it, or unset DOCKER_HOST to use this machine's."
     fi
     check_rights
     [[ $(uname -s) == Linux ]] || explain_installation
     command -v dockerd >/dev/null || install_packages engine
     start_engine
     engine_answers || { use_sudo_where_it_helps && engine_answers; } ||
-        fail "the Docker engine does not answer. Its log: journalctl -u docker, or /var/log/docker.log."
+        fail docker-unreachable "the Docker engine does not answer. See its log: journalctl -u docker, or /var/log/docker.log."
 }
 
 add_plugin() {
@@ -48,16 +48,16 @@ add_plugin() {
 
 check_rights() {
     [[ ! -S $ENGINE_SOCKET || -w $ENGINE_SOCKET ]] ||
-        fail "this user may not use the Docker engine. Do this, then log in again: sudo usermod -aG docker $(id -un 2>/dev/null || true)"
+        fail no-permission "this user has no permission to use the Docker engine. Run this, then log in again: sudo usermod -aG docker $(id -un 2>/dev/null || true)"
 }
 
 check_version() {
     local what=$1 least=$2 version=${3#v}
     printf '%s\n' "$least" "$version" | sort --version-sort --check=quiet ||
-        fail "$what $version is too old: $least or newer is needed. Update it, then start again."
+        fail outdated-software "$what $version is too old: $least or newer is needed. Update it, then repeat the command."
 }
 
-# Whether it answers, and then as ENGINE: its version, the CPUs that it has, PLUGIN=VERSION of each plug-in.
+# Whether the engine answers. Sets ENGINE to its version, its CPUs, and PLUGIN=VERSION for each plug-in.
 engine_answers() {
     local facts='{{.ServerVersion}} {{.NCPU}}{{range .ClientInfo.Plugins}} {{.Name}}={{.Version}}{{end}}'
     command -v docker >/dev/null && ENGINE=$(docker info --format "$facts" 2>/dev/null) && [[ $ENGINE == [0-9]* ]]
@@ -82,7 +82,7 @@ as_root() {
     if [[ $EUID -eq 0 ]]; then "$@"; else sudo "$@"; fi
 }
 
-# This distribution: "debian 12", "ubuntu 24.04"; empty if it does not say.
+# This distribution, such as "debian 12" or "ubuntu 24.04"; empty if unknown.
 distribution() {
     [[ -r /etc/os-release ]] || return 0
     # shellcheck disable=SC1091
@@ -108,10 +108,10 @@ install_packages() {
     distribution=$(distribution)
     packages=$(packages_for "$part" "$distribution") || explain_installation
     can_be_root || explain_installation "as root: apt-get install $packages"
-    say "Installing Docker's $part from the packages of ${distribution^}: $packages"
+    say "Installing the Docker $part from the packages of ${distribution^}: $packages"
     [[ $distribution != 'debian 12' ]] || add_trixie_source
     read -r -a names <<<"$packages"
-    quietly install_from_distribution "${names[@]}" || fail "the packages could not be installed; the reason stands above."
+    quietly install_from_distribution "${names[@]}" || fail missing-program "cannot install $packages. The reason is above."
 }
 
 install_from_distribution() {
@@ -124,9 +124,9 @@ install_from_distribution() {
 add_trixie_source() {
     local mirror security release='Pin: release o=Debian,n=/^trixie(-security|-updates)?$/'
     mirror=$(debian_mirror)
-    [[ $mirror ]] || fail "this machine's package sources name no Debian mirror, so Docker cannot be installed from one."
+    [[ $mirror ]] || fail missing-program "cannot install Docker: the package sources of this machine contain no Debian mirror. Add one, or install Docker yourself."
     security=$(security_mirror)
-    [[ $security ]] || warn "this machine's package sources name no archive of Debian's security updates, so Docker gets none."
+    [[ $security ]] || warn "the package sources of this machine contain no archive of Debian's security updates, so Docker receives none."
     {
         trixie_source "$mirror" trixie
         [[ -z $security ]] || trixie_source "$security" trixie-security
@@ -141,7 +141,7 @@ trixie_source() {
         'Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg' ''
 }
 
-# Docker stays installed. Without a terminal nothing is removed, since removing needs root and ends Docker's updates.
+# Docker stays installed. Without a terminal nothing is removed, because that needs root and ends Docker's updates.
 offer_to_remove_trixie_source() {
     local answer remove=(rm -f "$TRIXIE_SOURCES" "$TRIXIE_PINS")
     [[ -e $TRIXIE_SOURCES || -e $TRIXIE_PINS ]] || return 0
@@ -149,7 +149,7 @@ offer_to_remove_trixie_source() {
         read -rp "Remove the package sources from which Docker was installed and is updated? [y/N] " answer || answer=no
         [[ $answer != [yY]* ]] || as_root "${remove[@]}"
     else
-        say "Docker stays installed, with its package sources. To remove those: sudo ${remove[*]}"
+        say "Docker and its package sources stay installed. To remove the sources: sudo ${remove[*]}"
     fi
 }
 
@@ -175,7 +175,7 @@ start_engine() {
     local deadline=$((SECONDS + ENGINE_PATIENCE_SECONDS))
     until as_root docker info >/dev/null 2>&1; do
         ((SECONDS < deadline)) ||
-            fail "the Docker engine did not answer within $ENGINE_PATIENCE_SECONDS s. Its log: journalctl -u docker, or /var/log/docker.log."
+            fail docker-unreachable "the Docker engine did not answer within $ENGINE_PATIENCE_SECONDS s. See its log: journalctl -u docker, or /var/log/docker.log."
         sleep 0.2
     done
 }
@@ -186,7 +186,7 @@ start_engine_without_systemd() {
     as_root service docker start >/dev/null 2>&1 && return
     # shellcheck disable=SC2016
     quietly as_root env -i PATH="$PATH" sh -c 'ulimit() { :; }; . "$0"' "$ENGINE_INIT_SCRIPT" start ||
-        fail 'the Docker engine could not be started; the reason stands above.'
+        fail docker-unreachable 'cannot start the Docker engine. The reason is above.'
 }
 
 # They survive a power cut, and the engine mistakes them for those of a running engine.
@@ -201,7 +201,6 @@ remove_stale_pid_files() {
     done
 }
 
-# Ends with instructions for what these scripts may not or cannot do themselves.
 explain_installation() {
     local advice=${1:-}
     if [[ -z $advice ]]; then
@@ -213,7 +212,7 @@ explain_installation() {
             *) advice='install Docker Engine, the Compose v2 plug-in and the buildx plug-in, and start the engine' ;;
         esac
     fi
-    fail "Lockstep needs a running Docker Engine with Compose v2 and buildx, and cannot set them up here.
-Do this, then start again:
+    fail docker-missing "Lockstep needs a running Docker Engine with Compose v2 and buildx, and cannot install them here.
+Do this, then repeat the command:
   $advice"
 }

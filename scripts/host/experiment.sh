@@ -1,11 +1,47 @@
 # shellcheck shell=bash
-# An experiment's runs, one after the other: the image says which run comes next, and reads the results.
+# The runs of an experiment. The image chooses the next run and reads the results; the host only runs it.
 
 REFRESH_SECONDS=1
-RESULTS_ROOT=results GRIDS=scripts/experiments # where runs go, and where grid files are
+RESULTS_ROOT=results GRIDS=scripts/experiments # the folders of runs and of grid files
 QUICK=() # --quick, for the smaller version of a grid
-KEPT='Finished runs are kept: the same command goes on from here.' # after an interrupt
+KEPT='Finished runs are kept. The same command resumes.' # after an interrupt
 AT_WORK='' # the container of work_on_grids
+
+experiments() {
+    local files=(scripts/experiments/*.toml)
+    files=("${files[@]##*/}")
+    printf '%s\n' "${files[@]%.toml}"
+}
+
+# Name, title and rounds of each experiment. TOML's first keys, before any table, are these.
+list_experiments() {
+    awk '
+        function finish() { if (name != "") printf "%-15s %s%s\n", name, title, rounds }
+        FNR == 1 { finish(); name = FILENAME; sub(/.*\//, "", name); sub(/[.]toml$/, "", name); title = rounds = ""; table = 0 }
+        /^ *\[/ { table = 1 }
+        !table && /^title *= *"/ { title = $0; sub(/^[^"]*"/, "", title); sub(/" *(#.*)?$/, "", title) }
+        !table && /^repeats *= */ { sub(/^[^=]*= */, ""); sub(/ *(#.*)?$/, ""); rounds = ": " $0 ($0 == 1 ? " round" : " rounds") }
+        END { finish() }' scripts/experiments/*.toml
+}
+
+check_experiment() {
+    local known
+    mapfile -t known < <(experiments)
+    [[ " ${known[*]} " == *" $1 "* ]] || refuse_name experiment "$1" "${known[@]}"
+}
+
+ready_grids() {
+    on_signals leave_experiment
+    ready_project
+    ready_base_image
+}
+
+ready_runs() {
+    warn_of_unused_settings
+    check_against_engine
+    claim_project
+    build_image
+}
 
 # Makes all unfinished runs of one experiment. To be called where errors end the script (set -e).
 make_runs() {
@@ -19,7 +55,7 @@ make_runs() {
         log=$folder/$trial.log
         began=$SECONDS code=0
         begin run_trial "$folder" "$settings" >"$log" 2>&1
-        tell_while_running "$folder/$trial/rank-0.jsonl" "$began"
+        show_progress "$folder/$trial/rank-0.jsonl" "$began"
         wait "$ATTENDED" || code=$?
         ATTENDED=''
         if ((code == 0)); then
@@ -27,23 +63,22 @@ make_runs() {
         else
             docker compose logs --no-color >>"$log" 2>&1 || true
             remove_containers
-            say "    failed with exit code $code; everything that it printed: $log"
+            say "    failed with exit code $code. Its output: $log"
             grep --max-count 3 'error: ' "$log" | sed 's/^/    /' >&2 || true
         fi
         ended=(--ended "$trial" "$code" "$((SECONDS - began))")
     done
 }
 
-# The part that runs in the image.
 of_experiment() { of_grids experiment "$@"; }
 
 # A command in the image that sees the grid files and the results.
 of_grids() {
-    # It takes seconds and writes files whole or not at all: Ctrl-C ends the wait for it, but not the command itself.
+    # It takes seconds and writes files atomically, so Ctrl-C ends only the wait for it.
     with_grids --sig-proxy=false "$LOCKSTEP_IMAGE" "$@"
 }
 
-# The same for a command that may take minutes: Ctrl-C ends it.
+# The same for a command that may take minutes, which Ctrl-C ends.
 work_on_grids() {
     local code=0
     AT_WORK=$COMPOSE_PROJECT_NAME-grids-$$
@@ -66,12 +101,11 @@ run_trial() {
     while IFS= read -r name; do
         export "${name?}"
     done <<<"$settings"
-    export RESULTS_FOLDER=./$folder RESUME=never CHECKPOINT_EVERY=0 MAX_RESTARTS=0 # each run is made in one go, or made again
+    export RESULTS_FOLDER=./$folder RESUME=never CHECKPOINT_EVERY=0 MAX_RESTARTS=0 # a run is made in one go, or repeated
     run_ranks "prepare --neighbours=$(neighbours)" train
 }
 
-# On a terminal: shows the progress of the current run.
-tell_while_running() {
+show_progress() {
     local records=$1 began=$2 steps
     [[ -t 2 ]] || return 0
     while kill -0 "$ATTENDED" 2>/dev/null; do
@@ -83,14 +117,15 @@ tell_while_running() {
     printf '\r\033[K' >&2
 }
 
-# Ends the current run as Ctrl-C ends scripts/up. The run counts as not made.
+# Ends the current run as Ctrl-C ends scripts/up. The run counts as unfinished.
 leave_experiment() {
     local code=$1
     trap '' INT TERM HUP
     [[ ! -t 2 ]] || printf '\r\033[K' >&2
     if [[ ${ATTENDED:-} ]] && kill -TERM "$ATTENDED" 2>/dev/null; then
         say 'Stopping'
-        # After the signal: what had not started by then does not, and what had would not end by it.
+        # After the signal, so that a container that has not started yet never does. One that has started ignores the
+        # signal.
         [[ ! $AT_WORK ]] || docker rm --force "$AT_WORK" >/dev/null 2>&1 || true
         wait "$ATTENDED" || true
     fi
@@ -98,7 +133,7 @@ leave_experiment() {
     exit "$code"
 }
 
-# Settings that may come from outside the grid file, because they say nothing about the runs.
+# Settings that may come from outside the grid file, because they do not affect results.
 of_this_machine() { [[ $1 == NETWORK_PREFIX || $1 == DATA_FOLDER ]]; }
 
 # A setting from outside the grid file would silently change the experiment.
@@ -106,7 +141,7 @@ warn_of_unused_settings() {
     local name
     for name in $(known_settings); do
         if ! of_this_machine "$name" && [[ $(given "$name") ]]; then
-            warn "$name is set, and not used: an experiment takes settings only from its file and from arguments."
+            warn "$name is ignored: an experiment takes settings only from its file and from arguments."
         fi
     done
 }

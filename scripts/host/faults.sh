@@ -1,10 +1,9 @@
 # shellcheck shell=bash
-# Faults injected into real runs: the image plans them and judges what was seen; here they are injected and watched.
+# Fault injection into real runs. The image plans faults and judges the outcome; the host injects and observes.
 
-STEPS_GONE_ON=3 # after a fault that must not harm a run
-UNDER_WAY=()    # what injects faults now
+STEPS_AFTER_FAULT=3 # by which a run proves that a fault was harmless
+UNDER_WAY=()        # processes that inject faults now
 
-# Makes all trials of a plan.
 make_trials() {
     local sweep=$1 orders
     while true; do
@@ -22,10 +21,10 @@ make_trials() {
     done
 }
 
-# The part that runs in the image. It sees results/. Ctrl-C ends the wait for it, and not the command itself.
+# The part that runs in the image. It sees results/. Ctrl-C ends only the wait for it.
 of_faults() { of_image --sig-proxy=false --volume "$PWD/results:/lockstep/results" "$LOCKSTEP_IMAGE" faults "$@"; }
 
-# What the image has said of the next trial. Settings go into the environment.
+# Parses the next trial. Settings go into the environment.
 take_orders() {
     local line word first rest rank
     FAULTS=() UNHARMED='' KILLS=() RECOVER=''
@@ -40,7 +39,7 @@ take_orders() {
             fault) FAULTS+=("$first $rest") ;;
             recover) RECOVER=$first ;;
             kill) KILLS+=("$first $rest") ;;
-            *) export "${line?}" ;; # whose value may have spaces
+            *) export "${line?}" ;; # a setting, whose value may contain spaces
         esac
     done <<<"$1"
     CONTAINERS=() PAUSED=() OTHERS=()
@@ -54,10 +53,10 @@ take_orders() {
     done
 }
 
-# A rank's container; in a new project Compose numbers them so.
+# A rank's container, as Compose numbers them in a new project.
 container() { if (($1 == 0)); then echo "$(project_name)-rank0-1"; else echo "$(project_name)-worker-$1"; fi; }
 
-# A run from which ranks are killed, to its end: Docker starts them again.
+# A run from which ranks are killed and restarted by Docker, to its end.
 make_recovery() {
     local each rank seconds steps file
     start_trial
@@ -68,11 +67,11 @@ make_recovery() {
         UNDER_WAY+=($!)
     done
     await_last_ends "$RECOVER" "${CONTAINERS[@]}"
-    wait "${UNDER_WAY[@]}" || true # they end with their containers
+    wait "${UNDER_WAY[@]}" || true # they exit with their containers
 }
 
-# Kills a rank so many seconds after a file of the run has come, or tells of so many steps: from the inside, where
-# nothing comes between.
+# Kills a rank some seconds after a file of the run exists and holds a number of steps. It waits inside the container,
+# where the delay is short.
 kill_at() {
     # shellcheck disable=SC2016
     docker exec --user 0 "$(container "$1")" sh -c '
@@ -82,7 +81,7 @@ kill_at() {
         kill -9 -1' sh "${4:+$TRIAL/$4}" "$2" "$3" || true
 }
 
-# Until these containers have ended and will not be started again, or the patience is over.
+# Waits until these containers have exited for good, for at most the seconds in the first argument.
 await_last_ends() {
     local until=$((SECONDS + $1)) each
     shift
@@ -97,12 +96,10 @@ await_last_ends() {
 start_trial() {
     export RESULTS_FOLDER=${NOTES%/*} RANK_COMMAND=train
     run_once "prepare --neighbours=$(neighbours)"
-    trap 'end_faults 130' INT
-    trap 'end_faults 143' TERM HUP
-    start worker rank0 || { remove_containers && fail 'the ranks could not be started; the reason stands above.'; }
+    on_signals end_faults
+    start worker rank0 || { remove_containers && fail run-failed 'cannot start the ranks. The reason is above.'; }
 }
 
-# One run, from its start to the end of its last process.
 make_trial() {
     local paused
     export RESUME=never CHECKPOINT_EVERY=0 MAX_RESTARTS=0
@@ -115,7 +112,7 @@ make_trial() {
     note fault "$(now)"
     inject_all
     if [[ $UNHARMED ]]; then
-        see_it_go_on
+        check_unharmed
         return
     fi
     await_ends "$PATIENCE" "${OTHERS[@]}"
@@ -127,12 +124,11 @@ make_trial() {
     await_ends "$PATIENCE" "${PAUSED[@]}"
 }
 
-# Of `prepare`, in place of all that it prints: what it says where it fails.
+# Replaces the one in cluster.sh: shows the output of `prepare` only if it fails.
 show_once() {
     [[ $(docker wait "$1") == 0 ]] || docker logs "$1"
 }
 
-# All faults at once, each by its function.
 inject_all() {
     local fault kind rank rest
     UNDER_WAY=()
@@ -144,10 +140,10 @@ inject_all() {
     wait "${UNDER_WAY[@]}"
 }
 
-# All processes but the container's init, which ends with them.
+# All processes but the container's init, which exits with them.
 inject_kill() { docker exec --user 0 "$(container "$1")" sh -c 'kill -9 -1'; }
 
-# On a busy machine the engine may give up freezing a container, which then runs on: three tries.
+# On a busy machine the engine may fail to freeze a container: three attempts.
 freeze() { docker pause "$1" || docker pause "$1" || docker pause "$1"; }
 
 inject_pause() { freeze "$(container "$1")"; }
@@ -160,7 +156,7 @@ inject_blink() {
 
 inject_disconnect() { docker network disconnect "$(project_name)_ranks" "$(container "$1")"; }
 
-# As the process's own user, who may lower its limits. In the join the process may not be there yet.
+# As the process's own user, who may lower its limits. During the join the process may not exist yet.
 inject_disk() {
     # shellcheck disable=SC2016
     docker exec --user 0 "$(container "$1")" sh -c '
@@ -182,20 +178,20 @@ inject_stranger() {
         "$LOCKSTEP_IMAGE" -m app faults stranger rank0 "$PORT" "$2" "$((10#${TRIAL#trial-}))"
 }
 
-# It holds the ranks' network, and Compose does not know it.
+# It uses the ranks' network, and is not part of the Compose project.
 send_stranger_away() { docker rm --force "$(project_name)-stranger" >/dev/null 2>&1 || true; }
 
-# After a fault that must do no harm: the run comes to its end, or goes on until it is told to stop.
-see_it_go_on() {
+# After a harmless fault the run finishes, or makes further steps until it is stopped.
+check_unharmed() {
     if [[ $UNHARMED == stop ]]; then
-        await_steps $(($(steps_so_far) + STEPS_GONE_ON)) "$START_PATIENCE" || note stuck
+        await_steps $(($(steps_so_far) + STEPS_AFTER_FAULT)) "$START_PATIENCE" || note stuck
         note stopped "$(now)"
-        docker kill --signal TERM "${CONTAINERS[@]}" >/dev/null 2>&1 || true # some may have ended
+        docker kill --signal TERM "${CONTAINERS[@]}" >/dev/null 2>&1 || true # some may have exited
     fi
     await_ends "$START_PATIENCE" "${CONTAINERS[@]}"
 }
 
-# Until rank 0 has recorded so many steps; fails if it takes too long or rank 0 ends before.
+# Waits until rank 0 has recorded a number of steps. Fails if that takes too long, or if rank 0 exits before.
 await_steps() {
     local steps=$1 until=$((SECONDS + $2))
     while (($(steps_so_far) < steps)); do
@@ -207,12 +203,12 @@ await_steps() {
 steps_so_far() {
     local steps
     steps=$(grep --count '"kind": "step"' "$RECORDS" 2>/dev/null) || true
-    echo "${steps:-0}" # there may be no file yet
+    echo "${steps:-0}" # the file may not exist yet
 }
 
 is_running() { [[ $(docker inspect --format '{{.State.Running}}' "$1") == true ]]; }
 
-# Until these containers have ended, or the patience is over.
+# Waits until these containers have exited, for at most the seconds in the first argument.
 await_ends() {
     local patience=$1 alarm
     shift
@@ -227,7 +223,7 @@ await_ends() {
     } 2>/dev/null
 }
 
-# How each rank ended, and what it printed. One that is still there is noted, and killed.
+# Records how each rank exited, and its output. A rank that still runs is recorded as left, and killed.
 note_ends() {
     local rank name
     for rank in "${!CONTAINERS[@]}"; do
@@ -246,17 +242,16 @@ note() { echo "$*" >>"$NOTES/seen"; }
 # Seconds since 1970, on the clock that also times the containers.
 now() { echo "${EPOCHREALTIME:-$(date +%s)}"; }
 
-# A signal ends this wait at once.
 await_moment() {
     sleep "$1" 9>&- &
     wait $!
 }
 
-# Ends a trial as Ctrl-C ends scripts/up, and at once: nothing of it is needed any more.
+# Ends a trial at once: none of its results is needed.
 end_faults() {
     trap '' INT TERM HUP
     docker kill "${CONTAINERS[@]}" >/dev/null 2>&1 || true
-    wait "${UNDER_WAY[@]}" || true # nobody may come any more
+    wait "${UNDER_WAY[@]}" || true # no stranger may start after this
     send_stranger_away
     end_early "$1"
 }

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# The image: one for all checkouts with the same sources, under the tag lockstep:SOURCES. A second tag for each
-# checkout that uses it, lockstep:of-PROJECT, says when nobody needs it any longer.
+# The image: one for all checkouts with the same sources, tagged lockstep:SOURCES. Each checkout that uses it adds a tag
+# lockstep:of-PROJECT. An image without such a tag can be removed.
 
-# Builds the program's image unless it is there, and lets LOCKSTEP_IMAGE name it.
+# Builds the program's image unless it exists, and sets LOCKSTEP_IMAGE to it.
 build_image() {
     [[ ${REVISION+given} ]] || REVISION=$(git describe --always --dirty 2>/dev/null) || REVISION=''
     ready_image lockstep lockstep
@@ -10,7 +10,7 @@ build_image() {
     docker tag "$IMAGE" lockstep # the newest, for commands by hand; nothing here depends on it
 }
 
-# Sets IMAGE to a stage of the Dockerfile as these sources make it, and notes that this checkout uses it.
+# Sets IMAGE to a stage of the Dockerfile built from these sources, and tags it as used by this checkout.
 ready_image() {
     local target=$1 name=$2
     IMAGE=$name:$(number_of_sources)
@@ -18,7 +18,7 @@ ready_image() {
     use_image "$IMAGE" "$name:of-$(project_name)"
 }
 
-# Gives an image this checkout's tag. The image that had it goes, unless another checkout uses it.
+# Moves this checkout's tag to an image. The image that had it is removed, unless another checkout uses it.
 use_image() {
     local image=$1 own=$2 before
     before=$(image_id "$own") || before=''
@@ -26,21 +26,20 @@ use_image() {
     [[ -z $before || $before == "$(image_id "$own")" ]] || release_image "$before"
 }
 
-# Not by Compose, which would label the image, and all that runs from it, as its project's.
+# Not by Compose, which would label the image, and all its containers, with its project.
 build() {
     local target=$1 tag=$2
     local command=(docker buildx build --load --target "$target" --tag "$tag" --build-arg "REVISION=$REVISION" --file docker/Dockerfile .)
     if [[ -t 2 ]]; then
         attend "${command[@]}"
     else
-        say 'Building the image, which takes a minute or two the first time'
+        say 'Building the image, which takes one or two minutes the first time'
         attend quietly "${command[@]}"
-    fi || fail 'the image could not be built; the reason stands above.'
+    fi || fail image-failed 'cannot build the image. The reason is above.'
 }
 
 image_id() { docker image inspect --format '{{.Id}}' "$1" 2>/dev/null; }
 
-# Follows from all that goes into the image.
 number_of_sources() {
     {
         image_id "$BASE_IMAGE"
@@ -49,7 +48,7 @@ number_of_sources() {
     } | "${CHECKSUM[@]}" | cut -c 1-16
 }
 
-# Removes an image that no checkout uses any longer. The engine keeps one that a container still runs.
+# Removes an image that no checkout uses. The engine keeps one that a container still runs.
 release_image() {
     local tags names
     tags=$(docker image inspect --format '{{join .RepoTags "\n"}}' "$1" 2>/dev/null) || return 0
@@ -58,7 +57,6 @@ release_image() {
     docker image rm "${names[@]}" >/dev/null 2>&1 || true
 }
 
-# Takes this checkout's tag from an image.
 leave_image() {
     local image=$1 id
     id=$(image_id "$image") || return 0

@@ -1,15 +1,13 @@
 # shellcheck shell=bash
-# Checks that nothing else uses the subnet of the ranks' private network.
+# The subnet of the ranks' private network, which nothing else may use.
 
-# Refuses a NETWORK_PREFIX that another cluster or this host already uses.
 check_network_is_free() {
     local project=$1 prefix owner
     prefix=$(setting NETWORK_PREFIX)
     owner=$(owner_of "$prefix" "$project")
-    [[ -z $owner ]] || refuse "NETWORK_PREFIX=$prefix: $prefix.0/24 is taken by $owner. Choose another one, such as NETWORK_PREFIX=$(free_prefix), or unset it: Docker then chooses."
+    [[ -z $owner ]] || refuse invalid-setting "NETWORK_PREFIX=$prefix: $prefix.0/24 is in use by $owner. Choose another one, such as NETWORK_PREFIX=$(free_prefix), or unset it to let Docker choose."
 }
 
-# A prefix that nobody uses.
 free_prefix() {
     local number
     for number in {1..254}; do
@@ -18,7 +16,7 @@ free_prefix() {
     echo "10.77.$number"
 }
 
-# Who uses a prefix, other than this project; nothing if it is free.
+# The user of a prefix, other than this project; nothing if it is free.
 owner_of() {
     local prefix=$1 project=$2 subnet owner
     while read -r subnet owner; do
@@ -29,7 +27,7 @@ owner_of() {
     done < <(taken_subnets "$project")
 }
 
-# One line per subnet in use: the subnet, and who uses it.
+# Each subnet in use with its user.
 taken_subnets() {
     local project=$1 networks
     mapfile -t networks < <(docker network ls --quiet)

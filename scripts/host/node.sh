@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# A node of CloudLab: its disk, its Docker engine, its address on the experiment network. All of it may be there already.
+# A CloudLab node: its disk, its Docker engine, its address on the experiment network. All of it may be set up already.
 
 EXPERIMENT_PREFIX=10.10.1
 ENGINE_SETTINGS=/etc/docker/daemon.json
@@ -10,10 +10,10 @@ ENGINE_PATIENCE_SECONDS_AT_BOOT=600 # others install packages then as well, and 
 ENGINE_PAUSE_SECONDS=15
 ADDRESS_PATIENCE_SECONDS=120
 
-# Makes this node ready, with Docker's data in a folder where a disk is mounted, or in Docker's usual place.
+# Prepares this node, with Docker's data on the disk mounted at a folder, or in Docker's default folder.
 make_node_ready() {
     local disk=${1:-}
-    [[ $EUID -eq 0 ]] || refuse "this readies the whole machine, which takes root."
+    [[ $EUID -eq 0 ]] || refuse no-permission "this command configures the whole machine and needs root. Start it with sudo."
     [[ -z $disk ]] || await_disk "$disk"
     configure_engine "$disk"
     await_engine
@@ -25,13 +25,13 @@ await_disk() {
     local disk=$1 deadline=$((SECONDS + DISK_PATIENCE_SECONDS))
     until mountpoint -q "$disk"; do
         ((SECONDS < deadline)) ||
-            fail "no disk is mounted at $disk after $DISK_PATIENCE_SECONDS s. See lsblk and /etc/fstab. To keep Docker's data on the root file system instead, start this without $disk."
+            fail node-not-ready "no disk is mounted at $disk after $DISK_PATIENCE_SECONDS s. Check lsblk and /etc/fstab. To keep Docker's data on the root file system instead, omit $disk."
         sleep 1
     done
 }
 
-# Everything of Docker goes to the disk, images too: the newer store of containerd would keep those on the root file
-# system. Docker's own networks stay away from the experiment network.
+# All of Docker's data goes to the disk, including images, which the newer store of containerd would keep on the root
+# file system. Docker's own networks do not overlap the experiment network.
 engine_settings() {
     local disk=$1
     echo '{'
@@ -46,7 +46,7 @@ configure_engine() {
     wanted=$(engine_settings "$disk")
     if [[ -e $ENGINE_SETTINGS ]]; then
         [[ $(<"$ENGINE_SETTINGS") != "$wanted" ]] || return 0
-        fail "$ENGINE_SETTINGS is there and has other settings, which are left untouched. Put these into it, then restart Docker and start again:
+        fail node-not-ready "$ENGINE_SETTINGS exists with other settings and is left untouched. Add these to it, restart Docker, and repeat the command:
 $wanted"
     fi
     mkdir -p "$(dirname "$ENGINE_SETTINGS")"
@@ -56,7 +56,7 @@ $wanted"
     restart_engine
 }
 
-# At a boot the engine can come before the disk. It would then begin again in the empty folder below the mount.
+# At boot the engine can start before the disk is mounted. It would then use the empty folder below the mount point.
 write_condition() {
     local disk=$1
     [[ $disk && -d /run/systemd/system ]] || return 0
@@ -65,20 +65,19 @@ write_condition() {
     systemctl daemon-reload
 }
 
-# One that was there before its settings.
 restart_engine() {
     engine_answers || return 0
     say 'Restarting the Docker engine with its new settings'
     if [[ -d /run/systemd/system ]]; then systemctl restart docker; else service docker restart; fi
 }
 
-# Again and again, because at a first boot apt's lock is taken for minutes, or a mirror does not answer yet.
+# Repeatedly, because at the first boot apt's lock is held for minutes, or a mirror does not answer yet.
 await_engine() {
     local deadline=$((SECONDS + ENGINE_PATIENCE_SECONDS_AT_BOOT))
     until (ready_engine); do
         ((SECONDS < deadline)) ||
-            fail "Docker is not ready after $ENGINE_PATIENCE_SECONDS_AT_BOOT s; the reason stands above."
-        say "Docker is not ready; trying again in $ENGINE_PAUSE_SECONDS s"
+            fail node-not-ready "Docker is not ready after $ENGINE_PATIENCE_SECONDS_AT_BOOT s. The reason is above."
+        say "Docker is not ready. Retrying in $ENGINE_PAUSE_SECONDS s"
         sleep "$ENGINE_PAUSE_SECONDS"
     done
 }
@@ -87,7 +86,7 @@ await_address() {
     local deadline=$((SECONDS + ADDRESS_PATIENCE_SECONDS))
     until [[ $(experiment_address) ]]; do
         ((SECONDS < deadline)) ||
-            fail "no interface has an address in $EXPERIMENT_PREFIX.0/24, the experiment network, after $ADDRESS_PATIENCE_SECONDS s. 'ip address' shows what this node has, /var/emulab/boot/ifmap what it should have. Reboot it from the portal."
+            fail node-not-ready "no interface has an address in $EXPERIMENT_PREFIX.0/24, the experiment network, after $ADDRESS_PATIENCE_SECONDS s. Compare 'ip address' with /var/emulab/boot/ifmap, and reboot the node from the portal."
         sleep 1
     done
 }
@@ -102,7 +101,7 @@ describe_node() {
     local disk=$1 root
     root=$(docker info --format '{{.DockerRootDir}}')
     [[ -z $disk || $root == "$disk"/* ]] ||
-        fail "Docker keeps its data in $root, not on the disk at $disk. Restart it: sudo systemctl restart docker"
+        fail node-not-ready "Docker keeps its data in $root, not on the disk at $disk. Restart it: sudo systemctl restart docker"
     say "$(uname -n) is ready: Docker $(docker version --format '{{.Server.Version}}'), its data in $root ($(df -h --output=avail "$root" | sed -n '2s/ //gp') free);" \
         "experiment network: $(experiment_address); control network: $(cat "$CONTROL_INTERFACE" 2>/dev/null || echo unknown)"
 }

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# The Compose project of this user and this checkout: its name, who else uses the machine, and who may start a run.
+# The Compose project of this user and this checkout: its name, its lock, and other clusters on this machine.
 
-CLAIM='' # the file that is locked, on descriptor 9, while this script has a run of its project in progress
+CLAIM='' # the file that is locked on descriptor 9 while a run of this project is in progress
 
-# Names it by user and place, so that it is nobody else's: containers, network and volume all carry this name.
+# Derived from user and folder, so that it is unique. Containers, network and volume carry this name.
 name_project() {
     local user given
     user=$({ id -un 2>/dev/null || true; } | tr -cd 'A-Za-z0-9_.-')
@@ -11,7 +11,7 @@ name_project() {
     given=$(given COMPOSE_PROJECT_NAME)
     if [[ $given && $given != "$UNNAMED" ]]; then
         [[ $given =~ ^[a-z0-9][a-z0-9_-]{0,62}$ ]] ||
-            refuse "COMPOSE_PROJECT_NAME=$(shown "$given"): not allowed. Allowed: at most 63 small letters, digits, '_' or '-', a letter or digit first."
+            refuse invalid-setting "invalid COMPOSE_PROJECT_NAME '$(shown "$given")'. Use at most 63 lower-case letters, digits, '_' and '-', beginning with a letter or digit."
         return
     fi
     user=$(tr '[:upper:]' '[:lower:]' <<<"$user" | tr -cd 'a-z0-9')
@@ -24,17 +24,17 @@ project_name() { given COMPOSE_PROJECT_NAME; }
 # Refuses to start while the project has a run in progress. Removes the remains of a failed run.
 claim_project() {
     local project
-    [[ ! $CLAIM ]] || return 0 # it is ours already
+    [[ ! $CLAIM ]] || return 0 # already locked by this script
     project=$(project_name)
     CLAIM=$PWD/results/.claim-$project
     if ! take_claim; then
         CLAIM=''
-        refuse "$(in_progress "$project")"
+        refuse run-in-progress "$(in_progress "$project")"
     fi
     at_exit release_project
     if [[ $(containers) ]]; then
         release_project
-        refuse "$(in_progress "$project")"
+        refuse run-in-progress "$(in_progress "$project")"
     fi
     [[ -z $(containers --all) ]] || remove_containers
 }
@@ -45,34 +45,33 @@ release_project() {
     exec 9>&-
 }
 
-# The IDs of this project's containers that run, or of all; Docker answers faster than Compose would.
+# The IDs of this project's running containers, or with --all of all. Docker is faster here than Compose.
 containers() {
     docker ps --quiet --no-trunc --filter "label=com.docker.compose.project=$(project_name)" \
         --filter label=com.docker.compose.oneoff=False "$@"
 }
 
-# Whether what runs in this project is this script's.
 claimed() { [[ $CLAIM ]]; }
 
 in_progress() {
-    echo "project $1 has a run in progress. Wait for it, or end it with scripts/down, or use another project: COMPOSE_PROJECT_NAME=other $0"
+    echo "project $1 has a run in progress. Wait until it finishes, stop it with scripts/down, or use another project: COMPOSE_PROJECT_NAME=other $0"
 }
 
-# The kernel releases the lock when this script ends, even by SIGKILL: its children do not inherit the descriptor.
+# The kernel releases the lock when this script exits, even by SIGKILL: its children do not inherit the descriptor.
 # Without flock, as on macOS, the file itself is the claim, and a killed script leaves it behind.
 take_claim() {
     mkdir -p "${CLAIM%/*}" 2>/dev/null || true # somebody may have deleted results/
     while true; do
         if ! command -v flock >/dev/null; then
             (set -o noclobber && : >"$CLAIM") 2>/dev/null && return
-            [[ ! -e $CLAIM ]] || { warn "If the script that made $CLAIM was killed, remove this file." && return 1; }
+            [[ ! -e $CLAIM ]] || { warn "if the script that created $CLAIM was killed, remove this file." && return 1; }
         elif { exec 9>>"$CLAIM" || exec 9<"$CLAIM"; } 2>/dev/null; then
             flock -n 9 || return 1
-            [[ /dev/fd/9 -ef $CLAIM ]] || continue # its holder has removed it since it was opened here
+            [[ /dev/fd/9 -ef $CLAIM ]] || continue # its holder has removed it after it was opened here
             [[ ! -w $CLAIM ]] || return 0
             rm -f "$CLAIM" 2>/dev/null && continue # of another user, whose script was killed
         fi
-        fail "results/ cannot be written by $(id -un). Give it to the user who runs this."
+        fail no-permission "$(id -un) cannot write to results/. Change its owner: sudo chown -R $(id -u):$(id -g) results"
     done
 }
 

@@ -1,28 +1,28 @@
 # shellcheck shell=bash disable=SC2034,SC2153
-# What is done on a node of a Swarm. transport.sh sends this file there, and sets the names in capitals that are not
-# set here: PROJECT, RANKS, NUMBER, ADDRESS, ...
+# Functions that run on a node of a Swarm. transport.sh sends this file there, and sets the variables in capitals that
+# are not set here: PROJECT, RANKS, NUMBER, ADDRESS, ...
 
 FOLDER=/var/tmp/$PROJECT           # results and prepared data; the same path on all nodes
-SWARM_NOTE=/var/tmp/lockstep-swarm # the ID of this node in the Swarm that these scripts have made
+SWARM_NOTE=/var/tmp/lockstep-swarm # the ID of this node in the Swarm of these scripts
 SWARM_PORT=2377
 SWARM_POOL=10.77.0.0/16 # for Docker's own networks in the Swarm
 CONTROL_FILE=/var/emulab/boot/controlif # where a node of CloudLab names its control interface
 LEAST_FREE_MIB=5120 # for the image, and for another one while it is replaced
 LEAST_FREE_WITH_IMAGE_MIB=1024
 START_PATIENCE_SECONDS=60
-STOP_SECONDS=35 # that a rank may take to save its state and leave, a little more than in stack.yaml
+STOP_SECONDS=35 # within which a rank saves its state and exits, a little more than in stack.yaml
 LOOK_SECONDS=0.2
 LAST_LINES=8
 
-# Facts, one a line, and what keeps this node from taking part.
+# Facts, one a line, and problems that keep this node from taking part.
 look() {
     local address='' interface='' control
     read -r address interface < <(experiment_address) || true
     control=$(control_interface)
     if [[ ! $address ]]; then
-        echo "problem no interface has an address in $EXPERIMENT_NETWORK, the experiment network: it has $(addresses). For another network: EXPERIMENT_NETWORK=..."
+        echo "problem no interface has an address in $EXPERIMENT_NETWORK, the experiment network. The addresses are $(addresses). To use another network, set EXPERIMENT_NETWORK"
     elif [[ $interface == "$control" ]]; then
-        echo "problem $address in $EXPERIMENT_NETWORK is on $interface, the control network, which is not for gradients. For another network: EXPERIMENT_NETWORK=..."
+        echo "problem $address in $EXPERIMENT_NETWORK is on $interface, the control network, which must not carry gradients. To use another network, set EXPERIMENT_NETWORK"
     fi
     echo "address $address"
     echo "interfaces $interface ${control:-unknown}"
@@ -52,21 +52,21 @@ control_interface() {
 look_at_engine() {
     local version state node other
     if ! command -v docker >/dev/null || ! reach_engine; then
-        can_be_root || echo "problem the Docker engine is missing or does not answer, and $(id -un) cannot become root without a password to install or start it"
+        can_be_root || echo "problem the Docker engine is missing or does not answer, and $(id -un) cannot install or start it, because sudo asks for a password"
         ! command -v docker >/dev/null || { echo 'engine off' && return; }
-        packages_for engine "$(distribution)" >/dev/null || echo "problem Docker is missing, and cannot be installed here on $(distribution): install and start it"
+        packages_for engine "$(distribution)" >/dev/null || echo "problem cannot install Docker on $(distribution). Install and start it"
         echo 'engine missing'
         return
     fi
     version=$(docker version --format '{{.Server.Version}}')
     echo "engine $version"
-    (check_version 'Docker Engine' "$LEAST_ENGINE" "$version") 2>&1 | sed 's/^error: /problem /'
+    (check_version 'Docker Engine' "$LEAST_ENGINE" "$version") 2>&1 | sed -E 's/^error: (\[[a-z-]+\] )?/problem /'
     read -r state node < <(docker info --format '{{.Swarm.LocalNodeState}} {{.Swarm.NodeID}}')
     [[ $state == inactive ]] || is_our_swarm "$node" ||
-        echo "problem it belongs to another Swarm ($state). If nobody needs that: docker swarm leave --force"
+        echo "problem it belongs to another Swarm ($state). If nobody needs that Swarm, run docker swarm leave --force there"
     other=$(docker ps --filter label=lockstep.user --format '{{.Label "com.docker.compose.project"}}{{.Label "com.docker.stack.namespace"}} {{.Label "lockstep.user"}}' |
         awk -v own="$PROJECT" '$1 != own { print $1 " of " ($2 ? $2 : "an unnamed user"); exit }')
-    [[ ! $other ]] || echo "problem a run goes on there: project $other. Wait for its end"
+    [[ ! $other ]] || echo "problem a run is in progress there: project $other. Wait until it finishes"
 }
 
 reach_engine() { engine_answers || use_sudo_where_it_helps; }
@@ -82,7 +82,7 @@ look_at_disk() {
     free=$(free_mib "$place")
     echo "free $free"
     ((free >= needed)) ||
-        echo "problem only $free MiB are free in $place, where Docker keeps its images, and $needed are needed. Free some space, or move Docker's data to a larger disk"
+        echo "problem only $free MiB are free in $place, where Docker keeps its images, of $needed MiB required. Free some space, or move Docker's data to a larger disk"
 }
 
 free_mib() { df --output=avail -B 1M "$1" | sed -n '2s/ *//p'; }
@@ -91,14 +91,14 @@ free_mib() { df --output=avail -B 1M "$1" | sed -n '2s/ *//p'; }
 ready() {
     if ((NUMBER == 0)) || ! reach_engine; then ready_engine; fi
     mkdir -m 700 "$FOLDER" 2>/dev/null || true
-    [[ -O $FOLDER ]] || fail "$FOLDER belongs to someone else. Remove it there, or set another COMPOSE_PROJECT_NAME."
+    [[ -O $FOLDER ]] || fail node-not-ready "$FOLDER belongs to another user. Remove it there, or set another COMPOSE_PROJECT_NAME."
     mkdir -p "$FOLDER/results" "$FOLDER/prepared" "$FOLDER/data" "$FOLDER/source"
     reach_engine
-    clear_all # of a run that was cut off
+    clear_all # of an interrupted run
     docker info --format '{{.Swarm.NodeID}}'
 }
 
-# Whether this node manages a Swarm of exactly these nodes, all of them there.
+# Whether this node manages a Swarm of exactly these nodes, all of them ready.
 swarm_is_whole() {
     local found
     found=$(docker node ls --format '{{.ID}} {{.Status}}' 2>/dev/null | sort) || return 1
@@ -113,7 +113,7 @@ leave_swarm() {
     rm -f "$SWARM_NOTE"
 }
 
-# All that the Swarm itself says passes over the experiment network.
+# All traffic of the Swarm itself crosses the experiment network.
 swarm_at_own_address() {
     quietly docker swarm "$1" --listen-addr "$ADDRESS:$SWARM_PORT" --advertise-addr "$ADDRESS" --data-path-addr "$ADDRESS" "${@:2}"
 }
@@ -131,11 +131,10 @@ join_swarm() {
 
 note_swarm() { docker info --format '{{.Swarm.NodeID}}' | tee "$SWARM_NOTE"; }
 
-# A node that is silent for less than this keeps its rank: the ranks themselves find out who is lost. What is left of
-# every attempt stays to be read.
+# The Swarm must not reschedule a rank before the ranks themselves detect a failure. The containers of all attempts are
+# kept, for their output.
 settle_swarm() { quietly docker swarm update --dispatcher-heartbeat "$1s" --task-history-limit "$((MAX_RESTARTS + 1))"; }
 
-# Builds the image from the sources that were sent, unless it is there.
 make_image() {
     REVISION=$1
     cd "$FOLDER/source" || return 1
@@ -144,11 +143,11 @@ make_image() {
     echo "$IMAGE"
 }
 
-# By its name, which follows from its sources: engines of several versions give the same image several IDs.
+# By its name, a hash of its sources: engines of different versions give the same image different IDs.
 has_image() { image_id "$IMAGE" >/dev/null; }
 
-# To the other nodes, over the experiment network. It is not compressed: on such a network that would take longer than
-# to send it. Prints the port and the file's SHA-256, which goes to them by SSH: others on that network could alter the file.
+# Serves the image over the experiment network, uncompressed because compression would take longer than sending. Prints
+# the port and the file's SHA-256, which the nodes receive by SSH, because others on that network could alter the file.
 serve_image() {
     local share=$FOLDER/share port='' sum deadline=$((SECONDS + START_PATIENCE_SECONDS))
     mkdir -p "$share"
@@ -161,7 +160,7 @@ serve_image() {
         --security-opt no-new-privileges --volume "$share:/share:ro" --workdir /share --entrypoint python3 \
         "$IMAGE" -m http.server 0 --bind "$ADDRESS" >/dev/null
     until [[ $port ]]; do
-        ((SECONDS < deadline)) || fail "the image could not be offered at $ADDRESS: $(docker logs "$PROJECT-image" 2>&1)"
+        ((SECONDS < deadline)) || fail image-failed "cannot serve the image at $ADDRESS: $(docker logs "$PROJECT-image" 2>&1)"
         sleep 0.1
         port=$(docker logs "$PROJECT-image" 2>&1 | sed -n 's/^Serving HTTP .* port \([0-9]*\).*/\1/p')
     done
@@ -175,15 +174,15 @@ stop_serving_image() {
 
 load_image() {
     local port=$1 sum=$2 file=$FOLDER/image.tar arrived line
-    exec 3<>"/dev/tcp/$FIRST_ADDRESS/$port" || fail "the first node does not answer at $FIRST_ADDRESS:$port. Does a firewall stand between them?"
+    exec 3<>"/dev/tcp/$FIRST_ADDRESS/$port" || fail node-unreachable "the first node does not answer at $FIRST_ADDRESS:$port. Check for a firewall between the nodes."
     printf 'GET /image.tar HTTP/1.0\r\n\r\n' >&3
     read -r line <&3
-    [[ $line == *' 200 '* ]] || fail "the first node does not hand out the image: $line"
+    [[ $line == *' 200 '* ]] || fail image-failed "the first node refuses to send the image: $line"
     while IFS= read -r line <&3 && [[ $line != $'\r' ]]; do :; done
     at_exit rm -f "$file"
     arrived=$(tee "$file" <&3 | "${CHECKSUM[@]}")
     [[ ${arrived%% *} == "$sum" ]] ||
-        fail "the image that arrived from $FIRST_ADDRESS:$port was cut short or altered, and was not loaded: its SHA-256 is ${arrived%% *}, not $sum. Start again. If this repeats, check who else uses the experiment network."
+        fail checksum-mismatch "checksum mismatch in the image from $FIRST_ADDRESS:$port, which was not loaded: its SHA-256 is ${arrived%% *}, not $sum. Repeat the command. If the error persists, check for other users of the experiment network."
     quietly docker load --input "$file"
 }
 
@@ -201,17 +200,17 @@ one_shot() {
 check_settings() { one_shot --network none "$IMAGE" check "--variables=$1"; }
 
 prepare() {
-    exec 8>"$FOLDER/lock" # which docker inherits: it may go on with this after the connection has ended
-    flock --wait "$START_PATIENCE_SECONDS" 8 || fail "another process prepares data in $FOLDER. Wait for it."
+    exec 8>"$FOLDER/lock" # inherited by docker, which may keep running after the connection has ended
+    flock --wait "$START_PATIENCE_SECONDS" 8 || fail run-in-progress "another process prepares data in $FOLDER. Wait until it finishes."
     local only=()
     ((NUMBER == 0)) || only=(--only-data)
     one_shot --network bridge "$IMAGE" prepare "${only[@]}"
 }
 
-# The run that `prepare` has opened or chosen, and whether it has begun before.
+# The run that `prepare` has opened or chosen, and whether it is resumed.
 prepared_run() { sed -nE 's/.*"run": "([^"]*)", "goes_on": (true|false).*/\1 \2\n/p' "$FOLDER/prepared/run.json"; }
 
-# Starts all ranks, rank 0 for sure.
+# Starts all ranks, and waits for rank 0.
 deploy() {
     export NODES=$1 LOCKSTEP_IMAGE=$IMAGE NODE_FOLDER=$FOLDER LOCKSTEP_USER=$2 RESTART_CONDITION=on-failure
     ((MAX_RESTARTS > 0)) || RESTART_CONDITION=none
@@ -224,22 +223,22 @@ deploy() {
     until [[ $container ]]; do
         problem=$(docker service ps --no-trunc --format '{{.Error}}' "${PROJECT}_rank0" | sed '/^$/d' | head -n 1)
         ((SECONDS < deadline)) || problem=${problem:-"no container within $START_PATIENCE_SECONDS s"}
-        [[ ! $problem ]] || fail "the Swarm could not start rank 0: $problem"
+        [[ ! $problem ]] || fail run-failed "the Swarm cannot start rank 0: $problem"
         sleep 0.1
         container=$(rank_containers --filter status=running --filter status=exited)
     done
 }
 
-# This node's rank: the newest first, because the Swarm makes another one for each attempt.
+# The containers of this node's rank, the newest first: the Swarm creates one for each attempt.
 rank_containers() {
     docker ps --all --quiet --filter "label=com.docker.stack.namespace=$PROJECT" --filter label=com.docker.swarm.task "$@"
 }
 
-# Rank 0's lines of the last so many seconds, or all, and those to come.
+# Rank 0's lines of the last seconds, or all, and later ones.
 follow_rank0() {
     local run=$1 columns=$2 since=$3
     export TERM LOCKSTEP_IMAGE=$IMAGE
-    # Docker takes no volumes from a container with a tmpfs of a Swarm's making.
+    # --volumes-from fails on a container with a tmpfs created by a Swarm.
     if [[ $columns ]]; then
         lines_of_rank0 "$run" "$since" 2>&1 |
             with_bar "$columns" --volume "$FOLDER/results:/lockstep/results:ro" --volume "$FOLDER/prepared:/lockstep/prepared:ro"
@@ -252,13 +251,13 @@ lines_of_rank0() {
     local run=$1 since=(${2:+--since "$2s"}) container=''
     while container=$(next_attempt "$run" "$container"); do
         ((${#since[@]} > 0)) || [[ $container == "$(rank_containers | tail -n 1)" ]] ||
-            say "The Swarm has started rank 0 again ($(($(rank_containers | wc -l) - 1)) of $MAX_RESTARTS)"
+            say "The Swarm has restarted rank 0 ($(($(rank_containers | wc -l) - 1)) of $MAX_RESTARTS)"
         docker logs --follow "${since[@]}" "$container"
         since=()
     done
 }
 
-# The container of rank 0 after this one, or the newest. Fails once rank 0 has ended for good.
+# The container of rank 0 after the given one, or the newest. Fails once rank 0 has exited for good.
 next_attempt() {
     local run=$1 before=$2 container state code deadline=$((SECONDS + START_PATIENCE_SECONDS))
     while ((SECONDS < deadline)); do
@@ -270,24 +269,22 @@ next_attempt() {
             return
         fi
         [[ $state != running ]] || deadline=$((SECONDS + START_PATIENCE_SECONDS))
-        [[ $state != exited ]] || goes_on_after "$run" "$code" || return 1
+        [[ $state != exited ]] || restarts_after "$run" "$code" || return 1
         sleep "$LOOK_SECONDS"
     done
     return 1
 }
 
-# Whether the Swarm starts rank 0 again after this exit code.
-goes_on_after() {
+restarts_after() {
     local run=$1 code=$2
-    ((code != 0 && $(rank_containers | wc -l) <= MAX_RESTARTS)) && [[ ! $(ended_as_any "$run") ]]
+    ((code != 0 && $(rank_containers | wc -l) <= MAX_RESTARTS)) && [[ ! $(hopeless_end "$run") ]]
 }
 
 # The exit code of the last attempt, if that was a deterministic failure.
-ended_as_any() { tail -n 1 "$FOLDER/results/$1/attempts.jsonl" 2>/dev/null | sed -n 's/.*"exit_code": \([0-9]*\), "comes_again": true.*/\1/p'; }
+hopeless_end() { tail -n 1 "$FOLDER/results/$1/attempts.jsonl" 2>/dev/null | sed -n 's/.*"exit_code": \([0-9]*\), "comes_again": true.*/\1/p'; }
 
 state_of_rank0() { docker inspect --format '{{.State.Status}}' "$(rank_containers | head -n 1)" 2>/dev/null || echo gone; }
 
-# That of rank 0's last attempt, at its end.
 exit_code_of_rank0() {
     local run=$1 container='' next
     while next=$(next_attempt "$run" "$container"); do
@@ -297,25 +294,23 @@ exit_code_of_rank0() {
     docker inspect --format '{{.State.ExitCode}}' "$container"
 }
 
-# How this node's rank ended, if not well.
-tell() {
+describe_rank() {
     local container state code memory
     container=$(rank_containers | head -n 1)
-    [[ $container ]] || { echo 'no rank was started there' && return; }
+    [[ $container ]] || { echo 'no rank was started on this node' && return; }
     read -r state code memory < <(docker inspect --format '{{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}}' "$container")
     ((code != 0)) || [[ $state == running ]] || return 0
     if [[ $state == running ]]; then
-        echo 'its rank has not ended yet. Its last lines:'
+        echo 'its rank still runs. Its last lines:'
     elif ((code > 128)); then
-        echo "its rank was killed by $(name_of_signal $((code - 128))), with exit code $code. Its last lines:"
+        echo "its rank was killed by $(name_of_signal $((code - 128))) with exit code $code. Its last lines:"
     else
-        echo "its rank ended with exit code $code. Its last lines:"
+        echo "its rank exited with code $code. Its last lines:"
     fi
-    [[ $memory != true ]] || echo '    it ran out of memory: raise or unset RANK_MEMORY.'
+    [[ $memory != true ]] || echo '    it ran out of memory. Raise or unset RANK_MEMORY.'
     docker logs --tail "$LAST_LINES" "$container" 2>&1 | sed 's/^/    /'
 }
 
-# The ranks whose records this node lacks.
 missing_records() {
     local rank
     for ((rank = 0; rank < RANKS; rank++)); do
@@ -323,9 +318,9 @@ missing_records() {
     done
 }
 
-# Whether the ranks have saved a state of this run with which it can go on.
-can_go_on() {
-    [[ $(find "$FOLDER/results/$1/checkpoint" -mindepth 2 -name commit.json 2>/dev/null) && ! $(ended_as_any "$1") ]] &&
+# Whether the ranks have saved a state of this run that it can resume from.
+is_resumable() {
+    [[ $(find "$FOLDER/results/$1/checkpoint" -mindepth 2 -name commit.json 2>/dev/null) && ! $(hopeless_end "$1") ]] &&
         ! grep -qs '"complete": true' "$FOLDER/results/$1/summary.json"
 }
 
@@ -341,13 +336,12 @@ remove_stack() {
     done
 }
 
-# On the first node the stack, on the others what the Swarm has not ended yet.
+# On the first node the stack, on the others the containers that the Swarm has not removed yet.
 clear_all() {
     if ((NUMBER == 0)); then remove_stack; else clear_containers; fi
 }
 
-# Every container of this project, once the Swarm has let its rank save its state; looks again, because the Swarm may
-# still be starting one.
+# Removes all containers, once the rank has saved its state. Repeated, because the Swarm may still be starting one.
 clear_containers() {
     local found containers attempt deadline=$((SECONDS + STOP_SECONDS))
     until [[ ! $(rank_containers --filter status=running) ]] || ((SECONDS >= deadline)); do sleep "$LOOK_SECONDS"; done
@@ -359,14 +353,13 @@ clear_containers() {
     done
 }
 
-# What a run left on this node.
 forget_run() {
     [[ ! $1 ]] || rm -rf "${FOLDER:?}/results/$1"
     rm -f "$FOLDER/results/latest"
-    find "$FOLDER/results" -mindepth 1 -maxdepth 1 -type d -empty -delete # of one that has not begun
+    find "$FOLDER/results" -mindepth 1 -maxdepth 1 -type d -empty -delete # of a run that has not begun
 }
 
-# Everything that these scripts have put on this node, but for Docker itself.
+# Removes everything that these scripts have put on this node, except Docker itself.
 remove_all() {
     if reach_engine; then
         docker stack rm "$PROJECT" >/dev/null 2>&1 || true

@@ -1,19 +1,19 @@
 # shellcheck shell=bash disable=SC2034
-# The way to the nodes: functions of swarm_node.sh, run there through SSH or a command of the user's choosing.
+# Runs functions of swarm_node.sh on the nodes, through SSH or a command of the user's choice.
 
 SENT=(messages engine base_image settings project image cluster network swarm_node) # to a node, each time
 USUAL_LIMIT=120 # seconds that a function may take on a node
 LIMIT=$USUAL_LIMIT # of the next one; 0 for any time
-KILL_SECONDS=10 # after the limit, for what does not heed it
+KILL_SECONDS=10 # after the limit, for commands that ignore the first signal
 
-HOSTS=()     # as the user named them, in the order of their ranks once that is found
-ADDRESSES=() # theirs on the experiment network
-WORK=''      # a private folder for what the nodes answer
+HOSTS=()     # as the user named them, later in the order of their ranks
+ADDRESSES=() # on the experiment network
+WORK=''      # a private folder for the output of the nodes
 
-# Sets TRANSPORT to what is called as `TRANSPORT HOST COMMAND...`. Where it is SSH, no question can hold it up, a node
-# that is gone ends it, and all calls to a node share one connection.
+# Sets TRANSPORT to a command called as `TRANSPORT HOST COMMAND...`. SSH never prompts, exits when the node is gone, and
+# shares one connection among all calls to a node.
 choose_transport() {
-    WORK=$(mktemp -d /tmp/lockstep.XXXXXX) # short, because the path of a socket may have 100 characters only
+    WORK=$(mktemp -d /tmp/lockstep.) # short, because the path of a socket has at most 100 characters
     read -r -a TRANSPORT <<<"${LOCKSTEP_RSH:-ssh}"
     [[ ${TRANSPORT[0]##*/} == ssh ]] || return 0
     TRANSPORT+=(-o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=10 -o ServerAliveCountMax=3
@@ -32,7 +32,6 @@ close_transport() {
 
 reach() { "${TRANSPORT[@]}" "$@" 9>&-; }
 
-# A function of swarm_node.sh on one node, by its number.
 on() {
     local number=$1
     shift
@@ -49,8 +48,8 @@ on() {
     } | reach "${HOSTS[number]}" timeout --kill-after="$KILL_SECONDS" "$LIMIT" bash -s
 }
 
-# A function on all nodes at once, or on those with the numbers in ONLY. What each answered is in $WORK/NUMBER.out and
-# .err; $WORK/NUMBER.failed is there if it failed.
+# A function on all nodes at once, or on those with the numbers in ONLY. The output of each is in $WORK/NUMBER.out and
+# .err; $WORK/NUMBER.failed exists if it failed.
 on_all() {
     local number failed=0 pids=()
     rm -f "$WORK"/*.out "$WORK"/*.err "$WORK"/*.failed
@@ -67,38 +66,37 @@ on_all() {
     return "$failed"
 }
 
-# The same, and the end of this script where it fails: every node is named with its own words.
+# The same. If it fails on a node, this script fails with the errors of each.
 must_on_all() {
     local what=$1
     shift
     attend on_all "$@" || {
-        say "error: $what:"
-        tell_failures
+        error node-failed "$what:"
+        list_failures
         exit 1
     }
 }
 
-tell_failures() {
+list_failures() {
     local number
     for number in $(failed_ones); do
-        say "  ${HOSTS[number]}: $(words_of "$number")"
+        say "  ${HOSTS[number]}: $(error_of "$number")"
     done
 }
 
 failed_ones() { find "$WORK" -name '*.failed' | sed 's|.*/||; s/[.]failed$//' | sort -n; }
 
-# What a node said when it failed, or that it said nothing in time.
-words_of() {
+error_of() {
     local number=$1 words
-    words=$(sed -e 's/^error: //' -e '2,$s/^/    /' "$WORK/$number.err" 2>/dev/null | tail -n 12)
+    words=$(sed -E -e 's/^error: (\[[a-z-]+\] )?//' -e '2,$s/^/    /' "$WORK/$number.err" 2>/dev/null | tail -n 12)
     case ${words:+said}$(<"$WORK/$number.failed") in
         124) words="no answer within $LIMIT s" ;;
-        137) words="it was killed, or did not end $KILL_SECONDS s after its limit of $LIMIT s" ;;
+        137) words="it was killed, or did not exit $KILL_SECONDS s after its limit of $LIMIT s" ;;
     esac
     printf '%s' "${words:-exit code $(<"$WORK/$number.failed")}"
 }
 
-# The settings that are given here, for the nodes, and the parts of the scripts that go there.
+# The given settings, and the parts of the scripts that run on the nodes.
 write_settings() {
     local name value
     mkdir -p "$WORK/parts"

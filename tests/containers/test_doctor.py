@@ -39,7 +39,7 @@ def test_memory_and_threads_that_do_not_suffice_are_warnings(used_clone: Clone) 
     [
         ("SYNC_MODE=dpp", "Did you mean ddp?"),
         ("WORKERS=-1", "Allowed: a whole number, 0 to 100"),
-        ("--fast", "is not a setting"),
+        ("--fast", "[unknown-option]"),
     ],
 )
 def test_a_wrong_setting_ends_with_2_before_any_rank_starts(used_clone: Clone, wrong: str, told: str) -> None:

@@ -47,9 +47,9 @@ def test_a_prediction_needs_a_calibration_and_then_no_run(used_clone: Clone) -> 
     assert len(predicted(used_clone, "network")) > 10
 
     for wrong, words in (
-        ("--calibrated known WORKERS=3", "unknown option '--calibrated'"),
+        ("--calibrated known WORKERS=3", "Did you mean --calibration?"),
         ("COMPRESSION=top_k", "COMPRESSION=top_k: not calibrated. Allowed here: none, power_sgd"),
-        ("", "what is to be predicted?"),
+        ("", "[missing-argument]"),
     ):
         code, output = used_clone.run("bash", "-c", f"scripts/predict {wrong}")
         assert code == 2, output
@@ -99,7 +99,7 @@ def test_a_calibration_explains_its_own_runs(used_clone: Clone) -> None:
     assert "MODEL=resnet18: measured on one rank; how ranks differ is another model's" in cell["outside"]
     code, output = used_clone.run("bash", "-c", "scripts/predict MODEL=resnet18 WORKERS=1")
     assert code == 0, output
-    assert "is measured on one rank" not in output, "once is enough"
+    assert "Measuring it on one rank" not in output, "once is enough"
 
     code, output = run_long(used_clone, "scripts/verify cells --quick")
     assert code in (0, 1), output  # whether predictions hold is the machine's affair; that each was checked is ours

@@ -53,7 +53,7 @@ def test_what_would_come_again_is_not_tried_again(used_clone: Clone) -> None:
     assert code == 1, output
     assert "the training has diverged" in output
     assert output.count("4 ranks have joined") == 1
-    assert "Docker has started" not in output
+    assert "Docker has restarted" not in output
     assert used_clone.containers() == []
 
 

@@ -75,10 +75,10 @@ def test_the_engine_is_tried_again_while_there_is_time(tmp_path: Path) -> None:
     attempts = f"ready_engine() {{ echo x >>'{tmp_path}/attempts'; [[ $(wc -l <'{tmp_path}/attempts') -gt 2 ]]; }}"
     code, output = bash(f"ENGINE_PATIENCE_SECONDS_AT_BOOT=60; {attempts}; await_engine")
     assert code == 0
-    assert output.count("trying again") == 2
-    code, output = bash("ready_engine() { fail 'no mirror answers'; }; await_engine")
+    assert output.count("Retrying") == 2
+    code, output = bash("ready_engine() { fail missing-program 'no mirror answers'; }; await_engine")
     assert code == 1
-    assert output.index("no mirror answers") < output.index("Docker is not ready after 0 s")
+    assert output.index("no mirror answers") < output.index("error: [node-not-ready]")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_the_address_on_the_experiment_network_is_found_or_missed(interfaces: st
 
 
 @pytest.mark.parametrize(
-    ("arguments", "word"), [(["mydata"], "DISK=mydata: not allowed"), (["/a", "/b"], "too many arguments: /a /b")]
+    ("arguments", "word"), [(["mydata"], "[invalid-argument]"), (["/a", "/b"], "[unknown-argument]")]
 )
 def test_wrong_arguments_are_refused(arguments: list[str], word: str) -> None:
     result = subprocess.run([ROOT / "scripts/host/ready_node", *arguments], capture_output=True, text=True, check=False)
@@ -111,5 +111,5 @@ def test_without_root_nothing_begins() -> None:
     command = [*as_nobody, "bash", f"{ROOT}/scripts/host/ready_node", "/mydata"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2, result.stderr
-    assert "takes root" in result.stdout
-    assert f"To try again: sudo {ROOT}/scripts/host/ready_node /mydata" in result.stdout
+    assert "error: [no-permission]" in result.stdout
+    assert f"To retry: sudo {ROOT}/scripts/host/ready_node /mydata" in result.stdout

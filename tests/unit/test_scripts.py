@@ -6,6 +6,7 @@ import pty
 import re
 import shutil
 import subprocess
+import tomllib
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -13,21 +14,29 @@ from threading import Thread
 
 import pytest
 
+from app.modes import MODES
 from app.settings import environment, texts
+from app.settings.concern import Mark
 from app.settings.names import names
+from app.settings.settings import marked
 
 ROOT = Path(__file__).parents[2]
+SCRIPTS = [path.name for path in sorted((ROOT / "scripts").iterdir()) if path.is_file()]
+SCREEN_LINES, SCREEN_COLUMNS = 40, 100
+MOST_NAMES = 28
 ROUNDS = 20
 PARTS = "; ".join(
-    f". scripts/host/{part}.sh" for part in ("messages", "engine", "settings", "project", "image", "network")
+    f". scripts/host/{part}.sh"
+    for part in ("messages", "arguments", "settings", "engine", "project", "image", "network")
 )
 
 
-def bash(command: str, cwd: str | Path = ROOT, **environment: str) -> tuple[int, str]:
+def bash(command: str, cwd: str | Path = ROOT, given: str = "", **environment: str) -> tuple[int, str]:
     result = subprocess.run(
         ["bash", "-c", f"{PARTS}; {command}"],
         cwd=cwd,
         env={"PATH": "/usr/bin:/bin", **environment},
+        input=given,
         capture_output=True,
         text=True,
         check=False,
@@ -45,12 +54,172 @@ def test_the_scripts_take_the_settings_that_the_program_has() -> None:
     assert bash("known_settings")[1].split() == names()
 
 
-@pytest.mark.parametrize("argument", ["SYNC_MOD=ddp", "sync_mode=ddp", "SYNC_MODE.=ddp", "--fast", "fast", "=1"])
-def test_every_other_argument_is_refused_without_docker(argument: str) -> None:
-    code, output = bash(f"take_arguments '{argument}'")
-    assert code == 2
-    assert "is not a setting" in output
-    assert "--help lists all" in output
+@pytest.mark.parametrize(
+    ("arguments", "name", "fact"),
+    [
+        ("SYNCMODE=ring", "unknown-setting", "Did you mean SYNC_MODE?"),
+        ("sync_mode=ring", "unknown-setting", "Did you mean SYNC_MODE?"),
+        ("MEMORY=1g", "unknown-setting", "Did you mean RANK_MEMORY?"),
+        ("LR=0.1", "unknown-setting", "unknown setting LR. scripts/up --help"),
+        ("X=1 WORKERS=3", "unknown-setting", "unknown setting X. scripts/up --help"),
+        ("RANK=1", "unknown-setting", "WORKERS"),
+        ("SYNC_MODE.=ring", "unknown-setting", "'SYNC_MODE.'"),
+        ("=1", "unknown-setting", "SYNC_MODE=ddp"),
+        ("--sync-mode ring", "unknown-option", ": SYNC_MODE=ring\n"),
+        ("--sync-mode=ring", "unknown-option", ": SYNC_MODE=ring\n"),
+        ("--workers --with-floor", "unknown-option", ": WORKERS=...\n"),
+        ("--with-flor", "unknown-option", "Did you mean --with-floor?"),
+        ("--fast", "unknown-option", "--with-floor, NAME=value, --help.\n"),
+        ("workers 7", "unknown-argument", ": WORKERS=7\n"),
+        ("fast", "unknown-argument", ": SYNC_MODE=ddp\n"),
+    ],
+)
+def test_every_other_argument_is_refused_with_the_form_that_was_probably_meant(
+    arguments: str, name: str, fact: str, without_docker: str
+) -> None:
+    code, output = bash(f"scripts/up {arguments}", PATH=without_docker)
+    assert (code, output.count("\n")) == (2, 1), output
+    assert output.startswith(f"error: [{name}] ")
+    assert fact in output
+
+
+REFUSALS = {
+    "benchmark nonsense": "unknown-name",
+    "benchmark step --round 3": "unknown-option",
+    "benchmark step 'a;b'": "unknown-argument",
+    "benchmark sync WORKER=3": "unknown-setting",
+    "benchmark": "missing-argument",
+    "calibrate --fres": "unknown-option",
+    "calibrate SEED=3": "unknown-argument",
+    "calibrate a/b": "invalid-argument",
+    "cloudlab node0 --chek": "unknown-option",
+    "cloudlab": "missing-argument",
+    "compare a b --base-line c": "unknown-option",
+    "compare": "missing-argument",
+    "conformance nonsense": "unknown-name",
+    "conformance nonsense.py": "missing-file",
+    "conformance --all": "missing-argument",
+    "conformance --all nowhere": "missing-file",
+    "conformance tree ddp": "conflicting-arguments",
+    "doctor --quick": "unknown-option",
+    "down --everything": "unknown-option",
+    "experiment": "missing-argument",
+    "experiment rings": "unknown-name",
+    "experiment ring --quik": "unknown-option",
+    "experiment ring MAX_STEP=3": "unknown-setting",
+    "faults --seed": "missing-argument",
+    "faults --fault kill": "unknown-option",
+    "hardening --stak": "unknown-option",
+    "predict": "missing-argument",
+    "predict networks": "unknown-name",
+    "predict WORKER=1,3": "unknown-setting",
+    "report --all": "unknown-option",
+    "schedule SYNC_MOD=tree": "unknown-setting",
+    "test quick": "unknown-name",
+    "up --help nonsense": "unknown-name",
+    "verify cells --fresch": "unknown-option",
+    "verify cells ring": "conflicting-arguments",
+    "host/ready_node --disk": "unknown-option",
+}
+
+
+def test_every_error_of_the_scripts_has_one_of_a_few_names() -> None:
+    files = [*(ROOT / "scripts").iterdir(), *(ROOT / "scripts/host").iterdir()]
+    lines = [line for path in files if path.is_file() for line in path.read_text().splitlines()]
+    calls = [found for line in lines for found in re.findall(r"\b(?:refuse|fail|error) ([a-z-]+ )?[\"'](?!\$@)", line)]
+    assert len(calls) > MOST_NAMES
+    assert len({name for name in calls if name}) <= MOST_NAMES
+    assert "" not in calls
+
+
+@pytest.fixture(scope="module")
+def without_docker(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A PATH on which docker is a program that no script may call."""
+    folder = tmp_path_factory.mktemp("bin")
+    (folder / "docker").write_text("#!/bin/sh\necho docker was called >&2\nkill -9 $PPID\n")
+    (folder / "docker").chmod(0o755)
+    return f"{folder}:/usr/bin:/bin"
+
+
+@pytest.mark.parametrize("command", REFUSALS)
+def test_wrong_arguments_of_every_script_are_refused_without_docker(command: str, without_docker: str) -> None:
+    code, output = bash(f"scripts/{command}", PATH=without_docker)
+    assert (code, output.count("\n")) == (2, 1), output
+    assert output.startswith(f"error: [{REFUSALS[command]}] ")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_help_of_every_script_is_one_screen_and_needs_no_docker(script: str, without_docker: str) -> None:
+    code, output = bash(f"scripts/{script} --help", PATH=without_docker)
+    assert code == 0
+    assert output.startswith("usage: ")
+    assert output.count("\n") <= SCREEN_LINES
+    assert max(map(len, output.splitlines())) <= SCREEN_COLUMNS
+    assert "@settings" not in output
+    assert bash(f"scripts/{script} x -h", PATH=without_docker) == (0, output)
+
+
+def test_help_on_a_group_prints_each_of_its_settings_with_default_and_meaning(without_docker: str) -> None:
+    help_on = partial(bash, PATH=without_docker)
+    groups = re.findall(r"^## (\w+): (.*)$", (ROOT / ".env.example").read_text(), re.MULTILINE)
+    assert groups
+    screen = help_on("scripts/up --help")[1]
+    pages = []
+    for group, meaning in groups:
+        assert re.search(rf"^  {group} +{re.escape(meaning)}$", screen, re.MULTILINE)
+        code, page = help_on(f"scripts/up --help {group}")
+        assert (code, page.splitlines()[0]) == (0, f"{group}: {meaning}")
+        assert max(map(len, page.splitlines())) <= SCREEN_COLUMNS
+        pages.append(page)
+    assert help_on("scripts/doctor --help settings") == (0, "".join(pages))
+    entries = re.findall(r"^  ([A-Z_]+)=(.*)\n    \S", "".join(pages), re.MULTILINE)
+    assert sorted(name for name, _ in entries) == sorted(names())
+    assert ("WORKERS", "3") in entries
+
+
+def test_a_script_is_found_through_a_link_and_in_a_folder_with_a_space(tmp_path: Path, without_docker: str) -> None:
+    shutil.copytree(ROOT / "scripts", tmp_path / "a b/scripts")
+    (tmp_path / "down").symlink_to("a b/scripts/down")
+    assert bash(f"cd '{tmp_path}'; ./down --al", PATH=without_docker)[1].startswith("error: [unknown-option] ")
+
+
+def test_every_experiment_is_listed_with_its_title_without_docker(without_docker: str) -> None:
+    grids = {path.stem: tomllib.loads(path.read_text()) for path in (ROOT / "scripts/experiments").glob("*.toml")}
+    code, output = bash("scripts/experiment --list", PATH=without_docker)
+    assert code == 0
+    assert [line.split()[0] for line in output.splitlines()] == sorted(grids)
+    for line in output.splitlines():
+        name, title = line.split(maxsplit=1)
+        rounds = grids[name].get("repeats", 1)
+        assert title == f"{grids[name]['title']}: {rounds} round{'s' if rounds > 1 else ''}"
+
+
+def test_every_mode_is_known_without_docker() -> None:
+    assert bash(". scripts/host/conformance.sh; built_in_modes")[1].split() == list(MODES)
+
+
+def test_the_place_of_a_rank_is_no_setting_of_the_cluster() -> None:
+    for name in marked(Mark.GIVEN_BY_LAUNCHER):
+        assert "cannot be set here" in bash(f"check_setting {name.upper()}=1")[1]
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [
+        ("SYNCMODE", "SYNC_MODE"),
+        ("max_step", "MAX_STEPS"),
+        ("MAX_SETPS", "MAX_STEPS"),
+        ("MEMORY", "RANK_MEMORY"),
+        ("LR", ""),
+        ("QQ", ""),
+        ("", ""),
+        ("$(x) \\n `y`", ""),
+        ("x" * 100_000, ""),
+    ],
+)
+def test_the_nearest_word_however_it_is_written(word: str, near: str) -> None:
+    known = " ".join(names())
+    assert bash(f'read -r word; nearest "$word" {known}', given=word) == (0, near and f"{near}\n")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +250,7 @@ def test_scripts_and_program_refuse_the_same_values_in_the_same_words(name: str,
     for value in values.split():
         code, output = bash("check_compose_settings", **{name: value})
         told = environment.problems({name: value})
-        assert (code, output) == ((2, f"error: {told[name]}\n") if told else (0, "")), value
+        assert (code, output) == ((2, f"error: [invalid-setting] {told[name]}\n") if told else (0, "")), value
 
 
 def test_a_folder_of_data_may_hold_spaces_and_no_control_characters() -> None:
@@ -106,7 +275,7 @@ def test_each_user_and_each_folder_has_its_own_project(tmp_path: Path) -> None:
     for wrong in ("Mine", "a/b", "-a", "a b", "x" * 64, "\u8a13"):
         code, output = bash("name_project", COMPOSE_PROJECT_NAME=wrong)
         assert (code, output.count("\n")) == (2, 1)
-        assert "not allowed. Allowed: at most 63 small letters" in output
+        assert "error: [invalid-setting] " in output
 
 
 def test_equal_sources_have_one_number_and_others_another(tmp_path: Path) -> None:
@@ -196,7 +365,7 @@ def test_a_start_makes_the_folder_of_results_again_if_it_was_deleted(tmp_path: P
     (tmp_path / "results").touch()
     code, output = bash(f"CLAIM={tmp_path}/results/claim; take_claim")
     assert code == 1
-    assert "results/ cannot be written by" in output
+    assert "error: [no-permission] " in output
 
 
 @pytest.mark.parametrize("name", ["x y", "x *", 'x\' "y" $HOME `y`'])
@@ -236,7 +405,7 @@ def test_a_run_is_judged_by_its_own_records_and_not_by_those_of_another_project(
     assert code == 0, output
     code, output = start(RANK0="1")
     assert code == 1
-    assert "worker-1 ended before rank 0, with exit code 3. Its last lines:\n    no luck here" in output
+    assert "worker-1 exited before rank 0 with exit code 3. Its last lines:\n    no luck here" in output
     assert "The state is saved" not in output
     assert {path.name for path in (tmp_path / "results").iterdir()} == {"claim", "named", "theirs"}
 
@@ -269,7 +438,7 @@ def test_a_node_loads_exactly_the_image_that_the_first_node_has_saved(tmp_path: 
         assert (tmp_path / "loaded").read_text() == arrives
     else:
         assert code == 1
-        assert "was not loaded" in output
+        assert "error: [checksum-mismatch] " in output
         assert not (tmp_path / "loaded").exists()
     assert not (tmp_path / "image.tar").exists()
 
@@ -418,4 +587,4 @@ def test_an_init_script_that_may_not_raise_limits_starts_the_engine_without_a_ch
 def test_a_compose_that_cannot_read_the_cluster_is_refused(version: str, accepted: bool) -> None:
     code, output = bash(f'check_version "Docker Compose" "$LEAST_COMPOSE" {version}')
     assert (code, output == "") == (0, True) if accepted else (1, False)
-    assert accepted or f"Docker Compose {version.removeprefix('v')} is too old: 2.22 or newer is needed." in output
+    assert accepted or "error: [outdated-software] Docker Compose" in output

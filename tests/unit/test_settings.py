@@ -285,35 +285,6 @@ def test_other_variables_are_left_in_peace() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "near"),
-    [
-        ("SYNCMODE", "SYNC_MODE"),
-        ("max_step", "MAX_STEPS"),
-        ("LR", None),
-        ("MEMORY", "RANK_MEMORY"),
-        ("QQ", None),
-        ("x" * 100_000, None),
-    ],
-)
-def test_the_nearest_setting(name: str, near: str | None) -> None:
-    assert names.about_name(name) == (f"Nearest: {near}." if near else "")
-
-
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("", "A name has letters, digits"),
-        ("A B", "A name has letters, digits"),
-        ("SEED\n", "A name has letters, digits"),
-        ("RANK", "The cluster assigns ranks"),
-        ("MASTER_ADDR", "finds rank 0 itself"),
-    ],
-)
-def test_a_name_that_cannot_be_a_setting_is_explained(name: str, told: str) -> None:
-    assert told in names.about_name(name)
-
-
-@pytest.mark.parametrize(
     ("word", "near"),
     [
         ("RING", "ring_all_reduce"),

@@ -13,26 +13,22 @@ from app import errors
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/troubleshooting.md"
 ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
-REFUSING = re.compile(r"\b(?:refuse|fail) (?=[\"'])")
+REFUSING = re.compile(r"\b(?:refuse|fail|error) (?:[a-z-]+ )?(?=[\"'])")
 FEWEST_WORDS = 3  # a template with fewer passes on the words of others
 
 # Messages that the page leaves out, and why.
 ELSEWHERE = {
-    "unknown option": "the message lists the options",
-    "is not a benchmark": "the message lists them",
-    "is neither an option nor NAME=value": "--help lists them",
-    "which experiment?": "the message names the command that lists them",
-    "unknown argument": "scripts/test, for contributors",
-    "needed for the tests": "scripts/test, for contributors",
-    "the test tools could not be installed": "scripts/test, for contributors",
-    "an SSH server is needed": "scripts/test, for contributors",
+    "the tests need": "scripts/test, for contributors",
+    "the node tests need": "scripts/test, for contributors",
+    "cannot unpack the SSH server": "scripts/test, for contributors",
     "is no experiment": "the message lists the experiments",
     "is no calibration. Known": "the message lists them",
     "grids were given. Allowed": "the message says all",
-    "cannot be a name. Allowed": "the message says all",
-    "two grids, … and …. Allowed": "the message says all",
-    "which grid?": "the message names the option that shows an example",
-    "what is to be predicted?": "the message names the option that shows examples",
+    "is not a setting. Write NAME=value": "the scripts have refused it before",
+    "invalid name of a calibration": "the message says all",
+    "has the settings of all runs": "the message says all",
+    "two grids, … and …. Give one": "the message says all",
+    "nothing to predict": "the message names the option that shows examples",
     "is not a setting that experiments take": "the message names the nearest one",
     "varies … itself": "the message names the file and the setting",
     "is no TOML": "the message names the line",

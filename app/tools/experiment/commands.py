@@ -10,21 +10,6 @@ from app.tools.experiment.plan import grid
 from app.tools.experiment.plan.trials import ExperimentPlan, Trial
 
 
-def list_all(say: Say) -> None:
-    """Every experiment and what it asks."""
-    names = grid.names()
-    width = max(map(len, names), default=0)
-    for name in names:
-        try:
-            each = grid.read(name)
-        except SettingError as error:
-            say(f"{name:<{width}}  {error}")
-            continue
-        say(
-            f"{each.name:<{width}}  {each.title}: {_number(len(each.cells), 'cell')} x {_number(each.repeats, 'round')}"
-        )
-
-
 def plan(names: Sequence[str], given: Sequence[str], say: Say, *, quick: bool, fresh: bool, dry_run: bool) -> None:
     """Check grid files and everything in them, and write the plans down; a dry run only tells of them."""
     from app.tools.experiment import page
