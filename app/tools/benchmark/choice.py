@@ -1,4 +1,4 @@
-"""What some benchmarks are to time, or have timed. This module does not import torch."""
+"""What some benchmarks are to time, or have timed, as options: imports neither torch nor the settings."""
 
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -8,7 +8,6 @@ from enum import StrEnum
 from typing import Self
 
 from app.machine.say import shown
-from app.settings.averaging import MOST_RANKS
 
 SMALLEST, LARGEST = 1 << 10, 256 << 20
 SIZE_STEP = 4
@@ -36,6 +35,18 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def _number_of_ranks(text: str) -> int:
+    from app.settings.averaging import MOST_RANKS
+
+    return whole_number(2, MOST_RANKS)(text)
+
+
+def _setup(text: str) -> str:
+    from app.tools.benchmark.setups import setup
+
+    return setup(text).name
 
 
 def add_numbers(parser: ArgumentParser, choice: type, most: dict[str, int]) -> None:
@@ -70,7 +81,7 @@ class Choice:
         parser.add_argument(
             "--ranks",
             nargs="+",
-            type=whole_number(2, MOST_RANKS),
+            type=_number_of_ranks,
             default=(),
             metavar="N",
             help="[2, 4, 8 and so on, all]",
@@ -99,6 +110,29 @@ class Choice:
             return sorted({ranks for ranks in self.ranks if ranks <= world_size})
         powers = [1 << power for power in range(1, world_size.bit_length())]
         return sorted({*(power for power in powers if power < world_size), world_size} - {1})
+
+
+@dataclass(frozen=True)
+class StepChoice:
+    """Which set-ups, for how many rounds, and how many steps in each."""
+
+    only: tuple[str, ...] = ()  # empty: the usual ones
+    rounds: int = 8
+    steps: int = 2
+
+    @classmethod
+    def add_options(cls, parser: ArgumentParser) -> None:
+        """Add its options to a command line."""
+        add_numbers(parser, cls, {"rounds": 1000, "steps": 1000})
+        meaning = "set-ups, such as course_ddp ddp ddp+PRECISION=bf16 [all]"
+        parser.add_argument("--only", nargs="+", type=_setup, default=(), metavar="NAME", help=meaning)
+
+    @classmethod
+    def of(cls, options: Namespace) -> Self:
+        """The choice that a command line makes; the defaults if it has no such options."""
+        if "rounds" not in options:
+            return cls()
+        return cls(tuple(dict.fromkeys(options.only)), options.rounds, options.steps)
 
 
 class Change(StrEnum):

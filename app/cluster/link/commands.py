@@ -1,0 +1,18 @@
+"""The command `shape-link`, which the entrypoint runs as root before it drops every privilege."""
+
+from argparse import Namespace
+
+from app.machine.command_line import Commands, add_command
+
+
+def add_to(commands: Commands) -> None:
+    link = add_command(commands, "shape-link", "as root: shape this rank's link by the LINK_ settings", _shape_link)
+    meaning = "try it on the loopback device only, then undo it"
+    link.add_argument("--rehearse", action="store_true", help=meaning)
+
+
+def _shape_link(arguments: Namespace) -> None:
+    from app.cluster.link import shaping
+    from app.settings import environment
+
+    (shaping.rehearse if arguments.rehearse else shaping.shape_link)(environment.load())
