@@ -8,15 +8,14 @@ from app.machine.say import say, shown
 
 
 def add_to(commands: Commands) -> None:
-    summary = "rebuild a run's report, or build one page of several runs"
-    report = add_command(commands, "report", summary, _run, prog="scripts/report", refusal=_refusal)
-    summary = "compare runs on the terminal, fastest first"
-    compare = add_command(commands, "compare", summary, _run, prog="scripts/compare", refusal=_refusal)
-    meaning = "name of a run in results/, or its folder"
-    report.add_argument("runs", nargs="*", metavar="RUN", help=f"{meaning} [the current run]")
-    compare.add_argument("runs", nargs="+", metavar="RUN", help=meaning)
-    meaning = "compare the runs with this one, part by part, with the noise of each difference"
-    for command in (report, compare):
+    for name, number, default, summary in (
+        ("report", "*", " [the current run]", "rebuild a run's report, or build one page of several runs"),
+        ("compare", "+", "", "compare runs on the terminal, fastest first"),
+    ):
+        command = add_command(commands, name, summary, _run, prog=f"scripts/{name}", refusal=_refusal)
+        meaning = f"name of a run in results/, or its folder{default}"
+        command.add_argument("runs", nargs=number, metavar="RUN", help=meaning)
+        meaning = "compare the runs with this one, part by part, with the noise of each difference"
         command.add_argument("--baseline", metavar="RUN", help=meaning)
 
 

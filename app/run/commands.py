@@ -19,10 +19,8 @@ def add_to(commands: Commands) -> None:
         command.add_argument("--variables", default="", metavar="NAMES", help=meaning)
         meaning = "other clusters running on this machine, PROJECT:USER:CONTAINERS,...: warn about shared cores"
         command.add_argument("--neighbours", default="", metavar="LIST", help=meaning)
-    meaning = "only build the data set, on machines without rank 0"
-    prepare.add_argument("--only-data", action="store_true", help=meaning)
-    meaning = "also check the baseline without synchronisation, which runs first"
-    check.add_argument("--with-floor", action="store_true", help=meaning)
+    prepare.add_argument("--only-data", action="store_true", help="only build the data set: on machines without rank 0")
+    check.add_argument("--with-floor", action="store_true", help="also check the baseline without synchronisation")
     check.add_argument("command_line", nargs=REMAINDER, help="another command line to check, such as train")
     add_command(commands, "schedule", "print the messages between ranks and their cost", _schedule)
     add_command(commands, "progress", "show a progress bar below rank 0's lines from stdin", _progress)

@@ -2,10 +2,10 @@
 
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import ClassVar, Self
 
 from app.machine.say import shown
 
@@ -49,50 +49,41 @@ def _setup(text: str) -> str:
     return setup(text).name
 
 
-def add_numbers(parser: ArgumentParser, choice: type, most: dict[str, int]) -> None:
-    """Add an option for each of these numbers of a choice, with its default there; each goes from 1 to its most."""
-    for name, limit in most.items():
-        default = getattr(choice, name)
-        parser.add_argument(f"--{name}", type=whole_number(1, limit), default=default, metavar="N", help=f"[{default}]")
+class BenchmarkOptions:
+    """A choice whose fields are options; those that are plain numbers go from 1 to `MOST`."""
 
-
-@dataclass(frozen=True)
-class Choice:
-    """Operations, message sizes in bytes, numbers of ranks."""
-
-    operations: tuple[str, ...] = OPERATION_NAMES
-    smallest: int = SMALLEST
-    largest: int = LARGEST
-    ranks: tuple[int, ...] = ()  # empty: 2, 4, 8 and so on, and all
+    MOST: ClassVar[dict[str, int]] = {}
 
     @classmethod
     def add_options(cls, parser: ArgumentParser) -> None:
-        """Add its options to a command line."""
-        parser.add_argument(
-            "--operations",
-            nargs="+",
-            choices=OPERATION_NAMES,
-            default=OPERATION_NAMES,
-            metavar="NAME",
-            help="[all]: " + ", ".join(OPERATION_NAMES),
-        )
-        parser.add_argument("--smallest", type=message_size, default=SMALLEST, metavar="SIZE", help="[1k]")
-        parser.add_argument("--largest", type=message_size, default=LARGEST, metavar="SIZE", help="[256M]")
-        parser.add_argument(
-            "--ranks",
-            nargs="+",
-            type=_number_of_ranks,
-            default=(),
-            metavar="N",
-            help="[2, 4, 8 and so on, all]",
-        )
+        for name, most in cls.MOST.items():
+            default = getattr(cls, name)
+            read = whole_number(1, most)
+            parser.add_argument(f"--{name}", type=read, default=default, metavar="N", help=f"[{default}]")
 
     @classmethod
     def of(cls, options: Namespace) -> Self:
         """The choice that a command line makes; the defaults if it has no such options."""
-        if "operations" not in options:
-            return cls()
-        return cls(tuple(options.operations), options.smallest, options.largest, tuple(options.ranks))
+        return cls(**{name: value for name, value in vars(options).items() if name in cls.__annotations__})
+
+
+@dataclass(frozen=True)
+class Choice(BenchmarkOptions):
+    """Operations, message sizes in bytes, numbers of ranks."""
+
+    operations: Sequence[str] = OPERATION_NAMES
+    smallest: int = SMALLEST
+    largest: int = LARGEST
+    ranks: Sequence[int] = ()  # empty: 2, 4, 8 and so on, and all
+
+    @classmethod
+    def add_options(cls, parser: ArgumentParser) -> None:
+        names, default = OPERATION_NAMES, f"[all]: {', '.join(OPERATION_NAMES)}"
+        parser.add_argument("--operations", nargs="+", choices=names, default=names, metavar="NAME", help=default)
+        parser.add_argument("--smallest", type=message_size, default=SMALLEST, metavar="SIZE", help="[1k]")
+        parser.add_argument("--largest", type=message_size, default=LARGEST, metavar="SIZE", help="[256M]")
+        default = "[2, 4, 8 and so on, all]"
+        parser.add_argument("--ranks", nargs="+", type=_number_of_ranks, default=(), metavar="N", help=default)
 
     def sizes(self) -> list[int]:
         """Each four times the one before, and the size of VGG-11's gradients."""
@@ -113,26 +104,19 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class StepChoice:
+class StepChoice(BenchmarkOptions):
     """Which set-ups, for how many rounds, and how many steps in each."""
 
-    only: tuple[str, ...] = ()  # empty: the usual ones
+    MOST: ClassVar = {"rounds": 1000, "steps": 1000}
+    only: Sequence[str] = ()  # empty: the usual ones
     rounds: int = 8
     steps: int = 2
 
     @classmethod
     def add_options(cls, parser: ArgumentParser) -> None:
-        """Add its options to a command line."""
-        add_numbers(parser, cls, {"rounds": 1000, "steps": 1000})
+        super().add_options(parser)
         meaning = "set-ups, such as course_ddp ddp ddp+PRECISION=bf16 [all]"
         parser.add_argument("--only", nargs="+", type=_setup, default=(), metavar="NAME", help=meaning)
-
-    @classmethod
-    def of(cls, options: Namespace) -> Self:
-        """The choice that a command line makes; the defaults if it has no such options."""
-        if "rounds" not in options:
-            return cls()
-        return cls(tuple(dict.fromkeys(options.only)), options.rounds, options.steps)
 
 
 class Change(StrEnum):
@@ -146,44 +130,26 @@ class Change(StrEnum):
 
 
 @dataclass(frozen=True)
-class ComputeChoice:
+class ComputeChoice(BenchmarkOptions):
     """How often each variant of a step has its turn, and how many steps it takes in it."""
 
+    MOST: ClassVar = {"rounds": 1000, "steps": 1000}
     rounds: int = 8
     steps: int = 2
 
-    @classmethod
-    def add_options(cls, parser: ArgumentParser) -> None:
-        """Add its options to a command line."""
-        add_numbers(parser, cls, {"rounds": 1000, "steps": 1000})
-
-    @classmethod
-    def of(cls, options: Namespace) -> Self:
-        """The choice that a command line makes."""
-        return cls(options.rounds, options.steps)
-
 
 @dataclass(frozen=True)
-class ReportChoice:
+class ReportChoice(BenchmarkOptions):
     """How long a run's report is to be made, and how often."""
 
+    MOST: ClassVar = {"ranks": 100, "steps": 100_000, "rounds": 1000}
     ranks: int = 8
     steps: int = 10_000
     rounds: int = 5
 
-    @classmethod
-    def add_options(cls, parser: ArgumentParser) -> None:
-        """Add its options to a command line."""
-        add_numbers(parser, cls, {"ranks": 100, "steps": 100_000, "rounds": 1000})
-
-    @classmethod
-    def of(cls, options: Namespace) -> Self:
-        """The choice that a command line makes."""
-        return cls(options.ranks, options.steps, options.rounds)
-
 
 @dataclass(frozen=True)
-class Noted:
+class Noted(BenchmarkOptions):
     """What scripts/benchmark has noted of one start: its run's folder, and when lines of it came."""
 
     folder: str
@@ -205,5 +171,4 @@ class Noted:
 
     @classmethod
     def add_options(cls, parser: ArgumentParser) -> None:
-        """Add what has been noted to a command line."""
         parser.add_argument("starts", nargs="+", type=cls.read, metavar="START", help="FOLDER:RANKS:SECONDS:...")

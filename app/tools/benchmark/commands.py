@@ -1,14 +1,13 @@
 """The command `benchmark`: each benchmark with its options, and what it starts."""
 
-from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Mapping
+from argparse import Namespace
 
 from app.machine.command_line import Commands, add_command
 from app.machine.interrupt import end_on_signal
 from app.machine.quick_imports import quick_imports
 from app.machine.say import say
 from app.settings.commands import add_rank_options, rank_options
-from app.tools.benchmark.choice import Choice, ComputeChoice, Noted, ReportChoice, StepChoice
+from app.tools.benchmark.choice import BenchmarkOptions, Choice, ComputeChoice, Noted, ReportChoice, StepChoice
 
 BENCHMARKS = {
     "step": "whole training steps of each configuration, compared with an ordinary course script",
@@ -23,35 +22,28 @@ BENCHMARKS = {
 }
 
 
-def _result(parser: ArgumentParser) -> None:
-    parser.add_argument("file", nargs="?", metavar="FILE", help="name of a file in results/benchmarks/ [the newest]")
-
-
-def _result_to_compare(parser: ArgumentParser) -> None:
-    _result(parser)
-    parser.add_argument("--keep", action="store_true", help="instead keep these ratios for later comparisons")
-
-
-OPTIONS: Mapping[str, Callable[[ArgumentParser], None]] = {
-    "step": StepChoice.add_options,
-    "collectives": Choice.add_options,
-    "compute": ComputeChoice.add_options,
-    "startup": Noted.add_options,
-    "report": ReportChoice.add_options,
-    "table": _result,
-    "compare": _result_to_compare,
+CHOICES: dict[str, type[BenchmarkOptions]] = {
+    "step": StepChoice,
+    "collectives": Choice,
+    "compute": ComputeChoice,
+    "startup": Noted,
+    "report": ReportChoice,
 }
 
 
 def add_to(commands: Commands) -> None:
-    summary = "time a part of the program, as one of the cluster's ranks"
-    command = add_command(commands, "benchmark", summary, _benchmark)
+    command = add_command(commands, "benchmark", "time a part of the program, as one of the ranks", _benchmark)
     add_rank_options(command)
     names = command.add_subparsers(dest="name", required=True, metavar="NAME")
     for name, what in BENCHMARKS.items():
         benchmark = add_command(names, name, what)
-        if name in OPTIONS:
-            OPTIONS[name](benchmark)
+        if name in CHOICES:
+            CHOICES[name].add_options(benchmark)
+        if name in ("table", "compare"):
+            meaning = "name of a file in results/benchmarks/ [the newest]"
+            benchmark.add_argument("file", nargs="?", metavar="FILE", help=meaning)
+        if name == "compare":
+            benchmark.add_argument("--keep", action="store_true", help="instead keep these ratios for later")
 
 
 def _benchmark(arguments: Namespace) -> int:

@@ -46,7 +46,7 @@ class StepBench:
     ) -> None:
         self.settings, self.cluster, self.choice, self.say = settings, cluster, choice, say
         bfloat16 = all(member.machine.bfloat16 for member in cluster.members)
-        self.setups = [BenchmarkSetup(name) for name in choice.only] or usual(bfloat16)
+        self.setups = [BenchmarkSetup(name) for name in dict.fromkeys(choice.only)] or usual(bfloat16)
         self._gate = Communicator(cluster, "in the benchmark")
         self._clock = RunClock(cluster, Communicator(cluster, "while clocks were compared"))
         self._steps = (WARM_UP + choice.rounds) * choice.steps

@@ -8,8 +8,7 @@ from app.machine.say import say
 
 
 def add_to(commands: Commands) -> None:
-    summary = "check that a mode satisfies the laws of synchronisation"
-    conformance = add_command(commands, "conformance", summary, _conformance)
+    conformance = add_command(commands, "conformance", "check a mode against the laws of averaging", _conformance)
     conformance.add_argument("mode", metavar="MODE", help="a built-in mode, or - for a file on standard input")
     conformance.add_argument("--called", default="", metavar="NAME", help="name of the mode in messages")
     conformance.add_argument("--own", default="", metavar="A,B,C", help="names of the files in extensions/")

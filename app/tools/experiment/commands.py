@@ -7,8 +7,7 @@ from app.machine.say import say
 
 
 def add_to(commands: Commands) -> None:
-    summary = "plan an experiment, choose its next run, build its page"
-    experiment = add_command(commands, "experiment", summary, _experiment)
+    experiment = add_command(commands, "experiment", "plan an experiment, build its page", _experiment)
     steps = experiment.add_subparsers(dest="step", required=True, metavar="STEP")
     add_command(steps, "list", "print all experiments")
     plan = add_command(steps, "plan", "check grid files and write the lists of their runs")

@@ -7,8 +7,7 @@ from app.machine.say import say
 
 
 def add_to(commands: Commands) -> None:
-    summary = "plan faults in real runs, and judge the outcomes"
-    faults = add_command(commands, "faults", summary, _faults)
+    faults = add_command(commands, "faults", "plan faults in real runs, and judge the outcomes", _faults)
     steps = faults.add_subparsers(dest="step", required=True, metavar="STEP")
     plan = add_command(steps, "plan", "check the arguments and write the list of trials", prog="scripts/faults")
     following = add_command(steps, "next", "print the host's orders for the next trial")

@@ -44,9 +44,7 @@ def make_plan(
             mode, timeout = trial.settings["SYNC_MODE"], trial.settings["PEER_TIMEOUT"]
             say(f"  {trial.name}: {mode}, {trial.words}, {trial.moment.words}, PEER_TIMEOUT={timeout}")
         return
-    folder = SWEEPS / sweep
-    folder.mkdir(parents=True)
-    folders.replace_file(folder / PLAN, json.dumps([asdict(trial) for trial in made], indent=2) + "\n")
+    _write(sweep, PLAN, made)
 
 
 def make_plan_of_kills(
@@ -60,9 +58,12 @@ def make_plan_of_kills(
         for kill in made:
             say(f"  {kill.name}: {kill.settings['SYNC_MODE']}, killed: {kill.words}")
         return
-    folder = SWEEPS / sweep
-    folder.mkdir(parents=True)
-    folders.replace_file(folder / KILLS, json.dumps([asdict(kill) for kill in made], indent=2) + "\n")
+    _write(sweep, KILLS, made)
+
+
+def _write(sweep: str, name: str, trials: Sequence[FaultTrial | Kill]) -> None:
+    (SWEEPS / sweep).mkdir(parents=True)
+    folders.replace_file(SWEEPS / sweep / name, json.dumps([asdict(each) for each in trials], indent=2) + "\n")
 
 
 def next_trial(sweep: str, say: Say) -> None:

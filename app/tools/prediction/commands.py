@@ -6,7 +6,7 @@ from app.machine.command_line import Commands, add_command
 from app.machine.say import say
 
 VERIFICATION_STEPS = {
-    "lacking": "print the calibration and each model that it lacks",
+    "lacking": "print the calibration and the models it lacks",
     "plan": "write the predictions, then the list of runs",
     "settle": "reopen runs that machine drift disturbed",
     "report": "compare the measurements with the predictions",
@@ -22,8 +22,7 @@ def add_to(commands: Commands) -> None:
     predict = add_command(commands, "predict", "predict step times from a calibration", _predict)
     meaning = "a grid file, or lists of values such as WORKERS=1,3,7"
     predict.add_argument("cells", nargs="+", metavar="GRID | NAME=VALUE,...", help=meaning)
-    meaning = "only print the calibration and each model that it lacks"
-    predict.add_argument("--lacking", action="store_true", help=meaning)
+    predict.add_argument("--lacking", action="store_true", help="only print the calibration and the models it lacks")
     hosts = predict.add_mutually_exclusive_group()
     meaning = "all ranks share the calibrated machine [if it has enough cores]"
     hosts.add_argument("--one-host", dest="one_host", action="store_true", default=None, help=meaning)
