@@ -87,8 +87,8 @@ def _form(
     store = Rendezvous(values, table.attempt) if values else dist.HashStore()
     backend = BACKENDS[place.backend]
     cluster = Cluster(rank, members, detector, place.peer_timeout, store, backend, table.attempt)
-    detector.start(lambda loss: end_now(str(cluster.failure(loss)), clean_ups))
-    ask_on_signal(lambda: str(cluster.failure(detector.loss)) if detector.loss else None)
+    detector.start(lambda loss: end_now(cluster.failure(loss), clean_ups))
+    ask_on_signal(lambda: cluster.failure(detector.loss) if detector.loss else None)
     clean_ups.insert(0, lambda: detector.give_up("it was told to stop"))
     deadline = max(identity.deadline, time.monotonic() + CONNECTING_SECONDS)
     try:

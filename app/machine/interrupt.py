@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
+from app.errors import LockstepError
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 CleanUps = list[Callable[[], object]]
@@ -20,7 +22,7 @@ STOP_SECONDS = 20.0  # for work that stops where it can go on later; compose.yam
 
 _first = threading.Lock()  # held by whoever ends the process: once, and until it has ended
 _by_its_work = threading.Event()
-_causes: list[Callable[[], str | None]] = []
+_causes: list[Callable[[], LockstepError | None]] = []
 _stops: list[Callable[[int], None]] = []
 
 
@@ -49,7 +51,7 @@ def end_on_signal() -> CleanUps:
     return clean_ups
 
 
-def ask_on_signal(cause: Callable[[], str | None]) -> None:
+def ask_on_signal(cause: Callable[[], LockstepError | None]) -> None:
     """When a signal comes, ask this for an error that the process ends with instead, if it knows one.
 
     Whoever stops all ranks after a failure also stops those that were about to say what had failed.
@@ -67,9 +69,9 @@ def stopping_on_signal(stop: Callable[[int], None]) -> Iterator[None]:
         _stops.remove(stop)
 
 
-def end_now(error: str, clean_ups: CleanUps) -> NoReturn:
+def end_now(error: LockstepError, clean_ups: CleanUps) -> NoReturn:
     """End the process with an error, whatever its other threads are doing."""
-    _end(f"error: {error}", clean_ups, 1)
+    _end(error.line, clean_ups, 1)
 
 
 def ignore_further_signals() -> None:

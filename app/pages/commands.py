@@ -1,84 +1,30 @@
-"""What is made of finished runs on demand: reports, and a table on the terminal."""
+"""The commands `report` and `compare`. Their scripts pass arguments on as typed."""
 
-from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
+from argparse import Namespace
 
-from app.analysis.run import Run, find
-from app.errors import LockstepError, SettingError
-from app.machine import folders
-from app.machine.say import Say
-from app.pages import comparison, page
-from app.pages.baseline import Against
-from app.pages.conclusion import conclude
-from app.pages.written import on_terminal
-from app.records import manifest
+from app.errors import SettingError
+from app.machine.command_line import Commands, add_command
+from app.machine.say import say, shown
 
 
-def report(names: Sequence[str], say: Say, baseline: str | None = None) -> None:
-    """Make one run's report and summary again, or one page of several runs; without a name, of the present run."""
-    if not names and baseline is None:
-        present = folders.run_ticket().run
-        if not (folders.RESULTS / present / manifest.FILE).is_file():
-            return  # it ended before it had anything to report, and has said why
-        names = [present]
-    found = _find(names or ["latest"])
-    base = _find_baseline(baseline, found)
-    _call_apart([*found, base] if base else found)
-    try:
-        if len(found) == 1 and not base:
-            conclude(found[0].folder)
-            path = found[0].folder / folders.REPORT
-        else:
-            path = page.write_comparison(found, base)
-    except OSError as error:
-        raise LockstepError(folders.unwritten(error)) from None
-    say(f"Report: {_from_here(path)}")
+def add_to(commands: Commands) -> None:
+    for name, number, default, summary in (
+        ("report", "*", " [the current run]", "rebuild a run's report, or build one page of several runs"),
+        ("compare", "+", "", "compare runs on the terminal, fastest first"),
+    ):
+        command = add_command(commands, name, summary, _run, prog=f"scripts/{name}", refusal=_refusal)
+        meaning = f"name of a run in results/, or its folder{default}"
+        command.add_argument("runs", nargs=number, metavar="RUN", help=meaning)
+        meaning = "compare the runs with this one, part by part, with the noise of each difference"
+        command.add_argument("--baseline", metavar="RUN", help=meaning)
 
 
-def compare(names: Sequence[str], say: Say, baseline: str | None = None) -> None:
-    """Lay runs side by side, the fastest first; with a baseline, also say how each differs from it."""
-    found = _find(names)
-    base = _find_baseline(baseline, found)
-    runs = [*found, base] if base else found
-    _call_apart(runs)
-    say(on_terminal(comparison.compared(runs)))
-    for each in comparison.differences(runs):
-        say(f"differs: {each}")
-    for run in runs:
-        say(f"{run.name}: {run.summary.verdict.sentences[0]}")
-    if base:
-        against = Against(found, base)
-        for table in against.tables():
-            say(f"\n{table.title}\n{on_terminal(table)}")
-        say("\n" + "\n".join(against.sentences()))
+def _refusal(script: str, message: str) -> SettingError:
+    return SettingError(f"{script}: {shown(message)}. Allowed: names or folders of runs, --baseline RUN, --help.")
 
 
-def _find(names: Sequence[str]) -> list[Run]:
-    """Each once, in the order given."""
-    return list({run.folder: run for run in map(find, names)}.values())
+def _run(arguments: Namespace) -> None:
+    from app.pages import on_demand
 
-
-def _find_baseline(name: str | None, runs: Sequence[Run]) -> Run | None:
-    """None where none was asked for."""
-    base = None if name is None else find(name)
-    if base and base.folder in [run.folder for run in runs]:
-        raise SettingError(
-            f"--baseline {name}: the run {base.name} is also one of those to compare with it. "
-            "Name another run as the baseline, or leave this one out of the others."
-        )
-    return base
-
-
-def _call_apart(runs: Sequence[Run]) -> None:
-    """Call runs by their folders where they have the same name, as copies of a run do."""
-    for name_of in (lambda run: run.folder.name, lambda run: str(_from_here(run.folder))):
-        times = Counter(run.name for run in runs)
-        alike = [run for run in runs if times[run.name] > 1]
-        for run in alike:
-            run.called = name_of(run)
-
-
-def _from_here(path: Path) -> Path:
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
+    command = on_demand.report if arguments.command == "report" else on_demand.compare
+    command(arguments.runs, say, arguments.baseline)

@@ -13,7 +13,7 @@ from app.extensions.files import FOLDER
 from app.machine.say import LONGEST_SHOWN, shown
 from app.settings.kinds import Form, OneOf, OneOfOrOwn, types_of
 
-LIKENESS = 0.5  # of two words, from which on one is suggested for the other
+LEAST_LIKENESS = 0.5  # with which one word is suggested for another
 SHORTEST_PART = 3  # letters of a word that counts as a part of another
 
 
@@ -61,14 +61,17 @@ def explain(detail: ErrorDetails, fields: Mapping[str, FieldInfo]) -> str:
 
 def nearest(word: str, known: Sequence[str]) -> str | None:
     """The known word that is most like this one, if any is like it at all."""
-    by_letters = {_letters(each): each for each in known}
     own = _letters(word[:LONGEST_SHOWN])
-    # One that holds the other whole, such as RING and ring_all_reduce, counts however much longer it is.
-    holding = [
-        each for each in by_letters if min(len(own), len(each)) >= SHORTEST_PART and (own in each or each in own)
-    ]
-    found = difflib.get_close_matches(own, holding or list(by_letters), n=1, cutoff=0 if holding else LIKENESS)
-    return by_letters[found[0]] if found else None
+    likeness = {each: max(_likeness(own, _letters(part)) for part in (each, each.partition("_")[0])) for each in known}
+    best = max(known, key=lambda each: likeness[each], default=None)
+    return best if best is not None and likeness[best] >= LEAST_LIKENESS else None
+
+
+def _likeness(one: str, other: str) -> float:
+    """From 0 to 1, and above it where one word holds the other whole, such as ring and ring_all_reduce."""
+    ratio = difflib.SequenceMatcher(None, one, other).ratio()
+    holds = min(len(one), len(other)) >= SHORTEST_PART and (one in other or other in one)
+    return ratio + holds
 
 
 def hint(word: str, known: Sequence[str]) -> str:

@@ -3,14 +3,17 @@
 import textwrap
 from collections.abc import Iterator
 
+from app.errors import SettingError
+from app.machine.say import shown
 from app.settings.averaging import OF_AVERAGING
 from app.settings.concern import HelpGroup, Mark
-from app.settings.explanations import allowed_values, bounds_of, default_text, rule_of
+from app.settings.explanations import allowed_values, bounds_of, default_text, hint, rule_of
 from app.settings.kinds import DECIMAL, WHOLE, Memory, Pattern, types_of
 from app.settings.names import names
 from app.settings.settings import CONCERNS, FIELDS, marked
 
 WIDTH = 120
+ALL = "settings"
 
 GROUPS = {
     "averaging": "how the ranks average gradients and parameters",
@@ -33,11 +36,13 @@ def _group(concern: str, name: str) -> str:
     return next((mark.name for mark in FIELDS[name].metadata if isinstance(mark, HelpGroup)), concern)
 
 
-def help_text(group: str | None = None) -> str:
+def help_on(topic: str) -> str:
     """The settings of a group, or of all groups, each with its default, meaning and values."""
+    if topic not in (*GROUPS, ALL):
+        raise SettingError(f"unknown topic {shown(topic)!r}. {hint(topic, [*GROUPS, ALL])}", "unknown-name")
     return "\n\n".join(
         "\n".join([f"{each}: {GROUPS[each]}", *map(_help_line, settings_of(each))])
-        for each in ([group] if group else GROUPS)
+        for each in (GROUPS if topic == ALL else [topic])
     )
 
 

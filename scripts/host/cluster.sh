@@ -46,6 +46,7 @@ check_data_folder() {
 run_cluster() {
     claim_project
     build_image
+    check_settings
     say "Project $(project_name)"
     run_ranks "${1%% *} $(circumstances)${1#"${1%% *}"}" "$2"
 }
@@ -61,6 +62,7 @@ run_with_floor() {
     export RUN_NAME=$run RESUME=never
     claim_project
     build_image
+    check_settings
     say "Project $(project_name)"
     run_once "check --with-floor $(circumstances)"
     say "== $run-floor: baseline without synchronisation, SYNC_MODE=none"
@@ -192,12 +194,27 @@ of_runs() {
 }
 
 show_schedule() {
-    local name value environment=()
+    local -a options
+    options_of_settings
+    of_image "${options[@]}" "$LOCKSTEP_IMAGE" schedule
+}
+
+# Adds each setting that is given to the caller's options of docker run.
+options_of_settings() {
+    local name value
     for name in $(known_settings); do
         value=$(given "$name")
-        [[ -z $value ]] || environment+=(--env "$name=$value")
+        [[ -z $value ]] || options+=(--env "$name=$value")
     done
-    of_image "${environment[@]}" "$LOCKSTEP_IMAGE" schedule
+}
+
+# Refuses an invalid setting within a second: `prepare`, which checks them as well, takes several, as Compose makes the
+# network and the containers of all ranks meanwhile.
+check_settings() {
+    local -a options=(--env "RANKS_STARTED=$(number_of_ranks)")
+    options_of_settings
+    attend docker run --rm --network none --read-only --cap-drop ALL --security-opt no-new-privileges --entrypoint python3 \
+        "${options[@]}" --volume "$PWD/extensions:/lockstep/extensions:ro" "$LOCKSTEP_IMAGE" -m app check --only-settings || exit
 }
 
 # Without a network, and with only the rights that the entrypoint needs to drop all rights.

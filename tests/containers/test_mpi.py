@@ -18,7 +18,7 @@ def test_a_killed_rank_is_named_and_no_key_is_left(used_clone: Clone) -> None:
     output, _ = running.communicate(timeout=PATIENCE_SECONDS)
 
     assert running.returncode == 1, output
-    assert re.search(rf"error: rank 0: lost rank 2 \({victim}, ", output), output
+    assert re.search(rf"error: \[rank-lost\] rank 0: lost rank 2 \({victim}, ", output), output
     for number in (1, 3):
         code, said = used_clone.run("docker", "logs", used_clone.container("worker", number))
         assert (code, f"lost rank 2 ({victim}, " in said) == (0, True), said

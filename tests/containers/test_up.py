@@ -109,8 +109,8 @@ def test_a_wrong_setting_ends_with_2_before_any_rank_starts(used_clone: Clone, w
 @pytest.mark.parametrize(
     ("dotenv", "told"),
     [
-        ("WORKERS=-1 # fewer", "error: WORKERS=-1: not allowed. Allowed: a whole number, 0 to 100."),
-        ("WORKERS: 200\r", "error: WORKERS=200: not allowed. Allowed: a whole number, 0 to 100."),
+        ("WORKERS=-1 # fewer", "error: [invalid-setting] WORKERS=-1: not allowed. Allowed: a whole number, 0 to 100."),
+        ("WORKERS: 200\r", "error: [invalid-setting] WORKERS=200: not allowed. Allowed: a whole number, 0 to 100."),
         ("=x", "error: [invalid-dotenv]"),
         ("A B=1", "error: [invalid-dotenv]"),
     ],

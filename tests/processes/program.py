@@ -27,9 +27,9 @@ processes.set_forkserver_preload(
         "app.sync.modes.ddp",
         "app.tools.doctor.checkup",
         "app.tools.benchmark.take_part",
-        "app.pages.commands",
-        "app.tools.experiment.commands",
-        "app.tools.conformance.commands",
+        "app.pages.on_demand",
+        "app.tools.experiment.between_runs",
+        "app.tools.conformance.verdicts",
         "torch._dynamo",  # which DistributedDataParallel imports when one is made: 860 modules
         "matplotlib.figure",
         "pytest",

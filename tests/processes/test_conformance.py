@@ -12,7 +12,7 @@ import pytest
 from app.cluster.members import Cluster
 from app.extensions.loading import load
 from app.sync.modes import mode_class, own_mode
-from app.tools.conformance import check, commands
+from app.tools.conformance import check, verdicts
 from app.tools.conformance.cases import MODELS, Model
 from app.tools.conformance.check import Checker, ConformanceVerdict, Submission
 from app.tools.conformance.outcomes import LENGTH, TrialOutcome, unpack
@@ -221,7 +221,7 @@ def test_what_is_no_mode_at_all_is_bad_usage(mode: str, text: str, words: str) -
 def test_a_mode_that_names_another_class_is_said_to_conform_as_that() -> None:
     """It was not held to the mean."""
     for kind, words in (("exact", "conforms"), ("vote", "conforms as vote")):
-        assert commands.conforms(ConformanceVerdict(None, None, "", kind, 100, 10, 1.0)) == words
+        assert verdicts.conforms(ConformanceVerdict(None, None, "", kind, 100, 10, 1.0)) == words
 
 
 def test_what_was_too_slow_to_be_tried_does_not_conform(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +229,7 @@ def test_what_was_too_slow_to_be_tried_does_not_conform(monkeypatch: pytest.Monk
     verdict = Checker(Submission(lambda: mode_class("all_reduce"), "all_reduce.py")).run(lambda _: None)
     assert verdict.law is None
     assert " chosen cases, on 1, 2, 3, 4, 5, 6, 7, 8 ranks, and all " in verdict.left_out
-    assert commands.conforms(verdict) == "too slow"
+    assert verdicts.conforms(verdict) == "too slow"
 
 
 def test_no_answer_can_be_more_than_data() -> None:

@@ -98,7 +98,7 @@ def test_every_mode_that_synchronises_is_tried() -> None:
 
 def named_by(rank: int, output: str) -> list[int]:
     """The ranks that a rank says it has lost."""
-    found = re.search(rf"^error: rank {rank}: lost ((rank \d+ \([^)]*\)(, )?)+)", output, re.MULTILINE)
+    found = re.search(rf"^error: \[rank-lost\] rank {rank}: lost ((rank \d+ \([^)]*\)(, )?)+)", output, re.MULTILINE)
     return [int(each) for each in re.findall(r"rank (\d+) \(", found[1])] if found else []
 
 
@@ -120,7 +120,7 @@ def test_a_silent_rank_is_lost_after_the_peer_timeout_and_says_so_when_it_wakes(
         ranks.processes[sleeper].send_signal(signal.SIGCONT)
         code, output = group.wait(ranks.processes[sleeper])
         assert code == 1, output
-        assert f"error: rank {sleeper}: the other ranks took this rank for lost" in output
+        assert f"error: [rank-lost] rank {sleeper}: the other ranks took this rank for lost" in output
         assert "lost rank" not in output
     finally:
         ranks.processes[sleeper].kill()
@@ -157,7 +157,9 @@ def test_a_rank_that_hangs_for_another_reason_is_ended_after_a_loss_and_says_whe
     assert run_group(3, hang, tmp_path) == [None, None, None]
     for rank in (0, 2):
         told = (tmp_path / str(rank)).read_text()
-        assert re.match(rf"error: rank {rank}: lost rank 1 \(.*\) during a long wait at step 5: it ended: ", told), told
+        assert re.match(
+            rf"error: \[rank-lost\] rank {rank}: lost rank 1 \(.*\) during a long wait at step 5: it ended: ", told
+        ), told
 
 
 def be_stopped_after_a_loss(rank: int, port: int, output: Path) -> None:
@@ -189,7 +191,9 @@ def test_a_rank_that_is_stopped_after_a_loss_names_it(tmp_path: Path) -> None:
         assert each.exitcode == 1
         if number != 1:
             told = (tmp_path / str(number)).read_text()
-            assert re.fullmatch(rf"error: rank {number}: lost rank 1 .*: it ended: the disk is full\n.*\n", told), told
+            assert re.fullmatch(
+                rf"error: \[rank-lost\] rank {number}: lost rank 1 .*: it ended: the disk is full\n.*\n", told
+            ), told
 
 
 @pytest.mark.parametrize("full", [[0], [1], [0, 1]])
@@ -204,7 +208,7 @@ def test_a_rank_that_cannot_write_says_so_in_a_line_and_what_it_wrote_stays(fold
     told = ranks.wait()
     assert [code for code, _ in told.values()] == [1, 1]
     refusal = re.compile(
-        r"error: rank (\d): results/\S+/rank-\1.jsonl cannot be written: File too large. "
+        r"error: \[cannot-write\] rank (\d): results/\S+/rank-\1.jsonl cannot be written: File too large. "
         "Raise the limit on the size of files.\n"
     )
     saying = [rank for rank, (_, output) in told.items() if refusal.search(output)]
@@ -239,7 +243,7 @@ def test_a_run_whose_folder_is_renamed_does_not_succeed_without_a_report(folder:
     run.rename(folder / "results/mine")
     outcomes = ranks.wait()
     assert outcomes[0][0] == 1, outcomes
-    assert f"error: rank 0: results/{run.name} is not there any more" in outcomes[0][1]
+    assert f"error: [cannot-write] rank 0: results/{run.name} is not there any more" in outcomes[0][1]
 
 
 def lose_rank_0(cluster: Cluster, step: Callable[[Cluster], object]) -> str | None:

@@ -523,7 +523,7 @@ def test_a_run_that_died_is_shown_as_far_as_it_came(
 def test_of_what_is_no_run_the_known_runs_are_named(command: str, place: Path) -> None:
     code, output = group.wait(group.start(command, place))
     assert (code, output.count("\n")) == (2, 1), output
-    assert f"error: '{command.split()[-1][:120]}" in output
+    assert f"error: [invalid-setting] '{command.split()[-1][:120]}" in output
     assert "' is no run: neither" in output
     assert "Runs in results/: alone, pair." in output
 

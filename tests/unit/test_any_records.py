@@ -18,7 +18,7 @@ from app.analysis.run import Run, find
 from app.errors import LockstepError
 from app.machine.say import for_terminal
 from app.pages import comparison, tables
-from app.pages.commands import compare
+from app.pages.on_demand import compare
 from app.records import journal
 from app.records.lines import Clock, Evaluation, OverlappedMessage, PhaseSeconds, Record, Step, Usage
 from app.records.summary import is_complete

@@ -14,7 +14,7 @@ import pytest
 from app.analysis.baseline import ENOUGH_STEPS, SPEED, PartDifference, batches, compare, difference, estimate
 from app.analysis.run import Run
 from app.errors import LockstepError
-from app.pages import commands
+from app.pages import on_demand
 from app.pages.baseline import Against
 from app.pages.comparison import headline
 from app.pages.table import Table
@@ -194,7 +194,7 @@ def test_a_comparison_leads_with_the_fastest_unless_the_noise_may_explain_it(tmp
     assert headline([write(tmp_path, "none", 0, RING), ring]).startswith("Nothing to compare: ")
 
 
-@pytest.mark.parametrize("command", [commands.compare, commands.report])
+@pytest.mark.parametrize("command", [on_demand.compare, on_demand.report])
 def test_a_baseline_is_another_run(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "results", "ring", 9, RING)

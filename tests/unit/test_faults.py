@@ -8,7 +8,7 @@ import pytest
 
 from app.errors import SettingError
 from app.modes import MODES
-from app.tools.faults import commands, kinds, plan, sayings
+from app.tools.faults import kinds, plan, sayings, sweep
 from app.tools.faults.judge import NO_EFFECT, OK, WRONG, judge
 from app.tools.faults.kinds import KINDS
 from app.tools.faults.plan import Fault, FaultMoment, FaultTrial
@@ -94,10 +94,10 @@ def test_the_host_does_what_the_plan_says(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     made = plan.make(3, 40, None, None, {"WORKERS": "5", "DATA_FOLDER": "/srv/my data"})
     asked = {"trials": 40, "seed": 3, "kinds": None, "modes": None, "given": ["WORKERS=5", "DATA_FOLDER=/srv/my data"]}
-    commands.make_plan("sweep", lambda line: None, **asked, dry_run=False)  # type: ignore[arg-type]
+    sweep.make_plan("sweep", lambda line: None, **asked, dry_run=False)  # type: ignore[arg-type]
     for trial in made:
         orders: list[str] = []
-        commands.next_trial("sweep", orders.append)
+        sweep.next_trial("sweep", orders.append)
         told = 'echo "$TRIAL $STEP $DELAY $PORT $PATIENCE ${UNHARMED:-no}"; printf "%s\n" "${FAULTS[@]}"'
         told += "; echo ${PAUSED[*]}; echo ${#OTHERS[@]} $SYNC_MODE $MAX_STEPS; echo $DATA_FOLDER"
         lines = "\n".join(orders)
@@ -115,7 +115,7 @@ def test_the_host_does_what_the_plan_says(tmp_path: Path, monkeypatch: pytest.Mo
         assert rest.split()[:2] == [str(6 - len(silent)), trial.settings["SYNC_MODE"]]
         assert rest.split()[2:] == [each for each in [trial.settings["MAX_STEPS"]] if each]
         (tmp_path / f"results/faults/sweep/{trial.name}-seen/verdict.json").write_text("{}")
-    commands.next_trial("sweep", pytest.fail)
+    sweep.next_trial("sweep", pytest.fail)
 
 
 # The judge: what is right is called so, and whatever is wrong in one way is found.

@@ -9,7 +9,7 @@ import pytest
 from app.errors import SettingError
 from app.modes import MODES
 from app.records.lines import Record
-from app.tools.faults import commands, kills, recovery
+from app.tools.faults import kills, recovery, sweep
 from app.tools.faults.judge import NO_EFFECT, OK, WRONG
 from app.tools.faults.kills import MOMENTS, Kill, KillMoment
 from app.tools.faults.seen import Left, Observations, RankSeen
@@ -64,12 +64,12 @@ def test_a_wrong_argument_is_refused(number: int, given: Mapping[str, str], told
 
 def test_the_host_does_what_the_plan_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    commands.make_plan_of_kills(
+    sweep.make_plan_of_kills(
         "sweep", lambda line: None, number=20, seed=3, modes=None, given=["WORKERS=5"], dry_run=False
     )
     for kill in kills.make(3, 20, None, {"WORKERS": "5"}):
         orders: list[str] = []
-        commands.next_trial("sweep", orders.append)
+        sweep.next_trial("sweep", orders.append)
         told = 'echo "$TRIAL $RECOVER $SYNC_MODE $RUN_NAME $RESUME $MAX_RESTARTS"; printf "%s\n" "${KILLS[@]}"'
         lines = "\n".join(orders)
         code, output = bash(f"{HOST}; take_orders '{lines}'; {told}", COMPOSE_PROJECT_NAME="p")
@@ -83,7 +83,7 @@ def test_the_host_does_what_the_plan_says(tmp_path: Path, monkeypatch: pytest.Mo
             (folder := tmp_path / "results/faults/sweep" / kill.name).mkdir()
             write_run(folder)
         (tmp_path / f"results/faults/sweep/{kill.name}-seen/verdict.json").write_text("{}")
-    commands.next_trial("sweep", pytest.fail)
+    sweep.next_trial("sweep", pytest.fail)
 
 
 def test_a_kill_that_came_too_late_comes_sooner_and_in_the_end_at_once(
@@ -92,7 +92,7 @@ def test_a_kill_that_came_too_late_comes_sooner_and_in_the_end_at_once(
     monkeypatch.chdir(tmp_path)
     moment = KillMoment("farewell", "checkpoint/finished", 0.2)
     assert [moment.sooner(tries) for tries in range(kills.MOST_TRIES)] == [0.2, 0.1, 0.05, 0.0]
-    commands.make_plan_of_kills("sweep", lambda line: None, number=1, seed=3, modes="ddp", given=[], dry_run=False)
+    sweep.make_plan_of_kills("sweep", lambda line: None, number=1, seed=3, modes="ddp", given=[], dry_run=False)
     planned = kills.make(3, 1, ["ddp"], {})[1]
     notes = tmp_path / "results/faults/sweep" / f"{planned.name}-seen"
     (first := notes.with_name(f"{planned.undisturbed}-seen")).mkdir()
@@ -100,7 +100,7 @@ def test_a_kill_that_came_too_late_comes_sooner_and_in_the_end_at_once(
     notes.mkdir()
     (notes / "tries").write_text("1")
     orders: list[str] = []
-    commands.next_trial("sweep", orders.append)
+    sweep.next_trial("sweep", orders.append)
     assert f"kill {planned.victims[0]} {planned.moment.sooner(1)} " in "\n".join(orders)
 
 

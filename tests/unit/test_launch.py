@@ -11,10 +11,11 @@ from pathlib import Path
 import asyncssh
 import pytest
 
+from app.cluster import key
 from app.cluster.identity import Identity
 from app.errors import JoinError, SettingError
 from app.settings.place import PlaceSettings
-from app.tools.launch import key, program, start
+from app.tools.launch import program, start
 from app.tools.launch.door import open_door
 from app.tools.launch.program import Program
 from app.tools.launch.reach import reach

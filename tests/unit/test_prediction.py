@@ -16,7 +16,7 @@ from app.errors import SettingError
 from app.machine import folders
 from app.settings import environment
 from app.tools.experiment.plan import grid
-from app.tools.prediction import ablations, calibration, cells, commands, limits
+from app.tools.prediction import ablations, calibration, cells, limits, on_demand
 from app.tools.prediction.calibration import Calibration, CpuLine, Passing
 from app.tools.prediction.drift import ANCHOR, reference
 from app.tools.prediction.forecast import Forecast
@@ -304,7 +304,7 @@ def test_models_that_have_to_be_measured_first_are_named(tmp_path: Path, monkeyp
     folder.mkdir(parents=True)
     KNOWN.write(folder)
     said: list[str] = []
-    commands.print_lacking(["MODEL=vgg11,resnet18", "WORKERS=1,3"], said.append, name=None)
+    on_demand.print_lacking(["MODEL=vgg11,resnet18", "WORKERS=1,3"], said.append, name=None)
     assert said == ["known resnet18"]
 
     alone = replace(KNOWN.computing["vgg11"], alone=True)

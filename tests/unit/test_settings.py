@@ -234,8 +234,8 @@ def test_what_only_compose_needs_is_in_no_record() -> None:
 
 def test_help_names_every_setting_in_one_group() -> None:
     for name in FIELDS:
-        assert f"  {name.upper()} " in texts.help_text()
-        assert sum(f"  {name.upper()} " in texts.help_text(group) for group in texts.GROUPS) == 1
+        assert f"  {name.upper()} " in texts.help_on(texts.ALL)
+        assert sum(f"  {name.upper()} " in texts.help_on(group) for group in texts.GROUPS) == 1
     assert texts.GROUPS.keys() == CONCERNS.keys()
 
 
@@ -288,6 +288,7 @@ def test_other_variables_are_left_in_peace() -> None:
     ("word", "near"),
     [
         ("RING", "ring_all_reduce"),
+        ("rng", "ring_all_reduce"),
         ("Ring-AllReduce", "ring_all_reduce"),
         ("allreduce", "all_reduce"),
         ("gather-scatter", "gather_scatter"),

@@ -103,9 +103,29 @@ def refusals() -> Iterator[str]:
         yield from (quoted_in_shell(script[found.end() :]) for found in REFUSING.finditer(script))
 
 
+def names_of_errors() -> set[str]:
+    """The names that errors have in the sources: of each kind of failure, and of a single one."""
+    found = {getattr(errors, kind).name for kind in ERRORS}
+    for node in programs():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ERRORS:
+            found |= {str(each.value) for each in node.args[1:] if isinstance(each, ast.Constant)}
+    for script in scripts():
+        found |= set(re.findall(r"\b(?:refuse|fail|error) ([a-z-]+) [\"']", script))
+    return found - {errors.StoppedError.name}
+
+
+def rows() -> list[str]:
+    return [line.split(" | ")[0] for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+
+
+def test_every_error_has_a_name_that_the_page_explains() -> None:
+    explained = {name for row in rows() for name in re.findall(r"^\| `([a-z]+(?:-[a-z]+)*)`$", row)}
+    assert explained == names_of_errors()
+
+
 def quotes() -> list[str]:
     """The messages on the page: what is in backticks in the first column of its tables."""
-    cells = [line.split(" | ")[0] for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    cells = [row for row in rows() if not re.fullmatch(r"\| `[a-z-]+`", row)]
     return [quote for cell in cells for quote in re.findall(r"`([^`]+)`", cell)]
 
 

@@ -13,7 +13,7 @@ from app.cluster.link.measured import Flow, deviations, links_of
 from app.cluster.members import Cluster
 from app.cluster.wire.communicator import Communicator
 from app.cluster.wire.messages import answer_pings, ping
-from app.errors import LockstepError
+from app.errors import LinkError
 from app.machine.interfaces import cut_off, mtu_bytes
 from app.records.manifest import Link
 from app.settings.links import LinkSettings, RequestedLink
@@ -33,10 +33,6 @@ class LinkSamples:
     flows: list[float]  # bytes per second, each from one rank
     stars: list[tuple[float, float]]  # seconds outwards and inwards, by the rank in the centre
     mtu: int
-
-
-class LinkError(LockstepError):
-    """The network misses what the LINK_ settings request."""
 
 
 def measure_links(requested: LinkSettings, cluster: Cluster, communicator: Communicator) -> list[Link] | None:

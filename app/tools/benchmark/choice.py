@@ -1,14 +1,13 @@
-"""What some benchmarks are to time, or have timed. This module does not import torch."""
+"""What some benchmarks are to time, or have timed, as options: imports neither torch nor the settings."""
 
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import ClassVar, Self
 
 from app.machine.say import shown
-from app.settings.concern import MOST_RANKS
 
 SMALLEST, LARGEST = 1 << 10, 256 << 20
 SIZE_STEP = 4
@@ -38,50 +37,53 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
     return read
 
 
-def add_numbers(parser: ArgumentParser, choice: type, most: dict[str, int]) -> None:
-    """Add an option for each of these numbers of a choice, with its default there; each goes from 1 to its most."""
-    for name, limit in most.items():
-        default = getattr(choice, name)
-        parser.add_argument(f"--{name}", type=whole_number(1, limit), default=default, metavar="N", help=f"[{default}]")
+def _number_of_ranks(text: str) -> int:
+    from app.settings.concern import MOST_RANKS
+
+    return whole_number(2, MOST_RANKS)(text)
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Operations, message sizes in bytes, numbers of ranks."""
+def _setup(text: str) -> str:
+    from app.tools.benchmark.setups import setup
 
-    operations: tuple[str, ...] = OPERATION_NAMES
-    smallest: int = SMALLEST
-    largest: int = LARGEST
-    ranks: tuple[int, ...] = ()  # empty: 2, 4, 8 and so on, and all
+    return setup(text).name
+
+
+class BenchmarkOptions:
+    """A choice whose fields are options; those that are plain numbers go from 1 to `MOST`."""
+
+    MOST: ClassVar[dict[str, int]] = {}
 
     @classmethod
     def add_options(cls, parser: ArgumentParser) -> None:
-        """Add its options to a command line."""
-        parser.add_argument(
-            "--operations",
-            nargs="+",
-            choices=OPERATION_NAMES,
-            default=OPERATION_NAMES,
-            metavar="NAME",
-            help="[all]: " + ", ".join(OPERATION_NAMES),
-        )
-        parser.add_argument("--smallest", type=message_size, default=SMALLEST, metavar="SIZE", help="[1k]")
-        parser.add_argument("--largest", type=message_size, default=LARGEST, metavar="SIZE", help="[256M]")
-        parser.add_argument(
-            "--ranks",
-            nargs="+",
-            type=whole_number(2, MOST_RANKS),
-            default=(),
-            metavar="N",
-            help="[2, 4, 8 and so on, all]",
-        )
+        for name, most in cls.MOST.items():
+            default = getattr(cls, name)
+            read = whole_number(1, most)
+            parser.add_argument(f"--{name}", type=read, default=default, metavar="N", help=f"[{default}]")
 
     @classmethod
     def of(cls, options: Namespace) -> Self:
         """The choice that a command line makes; the defaults if it has no such options."""
-        if "operations" not in options:
-            return cls()
-        return cls(tuple(options.operations), options.smallest, options.largest, tuple(options.ranks))
+        return cls(**{name: value for name, value in vars(options).items() if name in cls.__annotations__})
+
+
+@dataclass(frozen=True)
+class Choice(BenchmarkOptions):
+    """Operations, message sizes in bytes, numbers of ranks."""
+
+    operations: Sequence[str] = OPERATION_NAMES
+    smallest: int = SMALLEST
+    largest: int = LARGEST
+    ranks: Sequence[int] = ()  # empty: 2, 4, 8 and so on, and all
+
+    @classmethod
+    def add_options(cls, parser: ArgumentParser) -> None:
+        names, default = OPERATION_NAMES, f"[all]: {', '.join(OPERATION_NAMES)}"
+        parser.add_argument("--operations", nargs="+", choices=names, default=names, metavar="NAME", help=default)
+        parser.add_argument("--smallest", type=message_size, default=SMALLEST, metavar="SIZE", help="[1k]")
+        parser.add_argument("--largest", type=message_size, default=LARGEST, metavar="SIZE", help="[256M]")
+        default = "[2, 4, 8 and so on, all]"
+        parser.add_argument("--ranks", nargs="+", type=_number_of_ranks, default=(), metavar="N", help=default)
 
     def sizes(self) -> list[int]:
         """Each four times the one before, and the size of VGG-11's gradients."""
@@ -101,6 +103,22 @@ class Choice:
         return sorted({*(power for power in powers if power < world_size), world_size} - {1})
 
 
+@dataclass(frozen=True)
+class StepChoice(BenchmarkOptions):
+    """Which set-ups, for how many rounds, and how many steps in each."""
+
+    MOST: ClassVar = {"rounds": 1000, "steps": 1000}
+    only: Sequence[str] = ()  # empty: the usual ones
+    rounds: int = 8
+    steps: int = 2
+
+    @classmethod
+    def add_options(cls, parser: ArgumentParser) -> None:
+        super().add_options(parser)
+        meaning = "set-ups, such as course_ddp ddp ddp+PRECISION=bf16 [all]"
+        parser.add_argument("--only", nargs="+", type=_setup, default=(), metavar="NAME", help=meaning)
+
+
 class Change(StrEnum):
     """What a variant of a step does otherwise inside its process."""
 
@@ -112,44 +130,26 @@ class Change(StrEnum):
 
 
 @dataclass(frozen=True)
-class ComputeChoice:
+class ComputeChoice(BenchmarkOptions):
     """How often each variant of a step has its turn, and how many steps it takes in it."""
 
+    MOST: ClassVar = {"rounds": 1000, "steps": 1000}
     rounds: int = 8
     steps: int = 2
 
-    @classmethod
-    def add_options(cls, parser: ArgumentParser) -> None:
-        """Add its options to a command line."""
-        add_numbers(parser, cls, {"rounds": 1000, "steps": 1000})
-
-    @classmethod
-    def of(cls, options: Namespace) -> Self:
-        """The choice that a command line makes."""
-        return cls(options.rounds, options.steps)
-
 
 @dataclass(frozen=True)
-class ReportChoice:
+class ReportChoice(BenchmarkOptions):
     """How long a run's report is to be made, and how often."""
 
+    MOST: ClassVar = {"ranks": 100, "steps": 100_000, "rounds": 1000}
     ranks: int = 8
     steps: int = 10_000
     rounds: int = 5
 
-    @classmethod
-    def add_options(cls, parser: ArgumentParser) -> None:
-        """Add its options to a command line."""
-        add_numbers(parser, cls, {"ranks": 100, "steps": 100_000, "rounds": 1000})
-
-    @classmethod
-    def of(cls, options: Namespace) -> Self:
-        """The choice that a command line makes."""
-        return cls(options.ranks, options.steps, options.rounds)
-
 
 @dataclass(frozen=True)
-class Noted:
+class Noted(BenchmarkOptions):
     """What scripts/benchmark has noted of one start: its run's folder, and when lines of it came."""
 
     folder: str
@@ -171,5 +171,4 @@ class Noted:
 
     @classmethod
     def add_options(cls, parser: ArgumentParser) -> None:
-        """Add what has been noted to a command line."""
         parser.add_argument("starts", nargs="+", type=cls.read, metavar="START", help="FOLDER:RANKS:SECONDS:...")

@@ -1,59 +1,52 @@
-"""The benchmarks by name: their options on the command line, and what each one starts."""
+"""The command `benchmark`: each benchmark with its options, and what it starts."""
 
-from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Mapping
+from argparse import Namespace
 
+from app.machine.command_line import Commands, add_command
 from app.machine.interrupt import end_on_signal
 from app.machine.quick_imports import quick_imports
-from app.machine.say import Say
-from app.settings import environment
-from app.tools.benchmark.choice import Choice, ComputeChoice, Noted, ReportChoice
-from app.tools.benchmark.setups import StepChoice
+from app.machine.say import say
+from app.settings.commands import add_rank_options, rank_options
+from app.tools.benchmark.choice import BenchmarkOptions, Choice, ComputeChoice, Noted, ReportChoice, StepChoice
 
 BENCHMARKS = {
-    "step": "whole training steps of every set-up against an ordinary course script's",
-    "sync": "every mode against the plainest correct code of its pattern",
-    "collectives": "collective operations over a range of sizes, through the communicator and without it",
-    "overhead": "a training step with and without measurements, and what those cost",
-    "compute": "what each choice of the compute path gains: a rank's own step with and without it",
-    "startup": "tell what the stages of a start took, which scripts/benchmark has timed",
-    "report": "the making of a long run's summary and pages, by itself, against plain reading",
+    "step": "whole training steps of each configuration, compared with an ordinary course script",
+    "sync": "each mode, compared with the simplest correct code of its pattern",
+    "collectives": "collectives over a range of sizes, with and without the communicator",
+    "overhead": "a training step with and without measurements, and the cost of each measurement",
+    "compute": "ablations of the compute path: one rank's step with and without each choice",
+    "startup": "print how long each stage of a start took, as timed by scripts/benchmark",
+    "report": "building a long run's summary and pages, compared with plain reading",
     "table": "print the rows of the README's table from a result of `step`",
-    "compare": "say which ratios of a result of `step` got worse than the kept ones",
+    "compare": "list the ratios of a result of `step` that are worse than the kept ones",
 }
 
 
-def _result(parser: ArgumentParser) -> None:
-    parser.add_argument("file", nargs="?", metavar="FILE", help="its name in results/benchmarks/ [the newest]")
-
-
-def _result_to_compare(parser: ArgumentParser) -> None:
-    _result(parser)
-    parser.add_argument("--keep", action="store_true", help="keep its ratios from now on, instead")
-
-
-OPTIONS: Mapping[str, Callable[[ArgumentParser], None]] = {
-    "step": StepChoice.add_options,
-    "collectives": Choice.add_options,
-    "compute": ComputeChoice.add_options,
-    "startup": Noted.add_options,
-    "report": ReportChoice.add_options,
-    "table": _result,
-    "compare": _result_to_compare,
+CHOICES: dict[str, type[BenchmarkOptions]] = {
+    "step": StepChoice,
+    "collectives": Choice,
+    "compute": ComputeChoice,
+    "startup": Noted,
+    "report": ReportChoice,
 }
 
 
-def add_to(command: ArgumentParser) -> None:
-    """Add each benchmark and its options to the command's line."""
+def add_to(commands: Commands) -> None:
+    command = add_command(commands, "benchmark", "time a part of the program, as one of the ranks", _benchmark)
+    add_rank_options(command)
     names = command.add_subparsers(dest="name", required=True, metavar="NAME")
     for name, what in BENCHMARKS.items():
-        benchmark = names.add_parser(name, help=what)
-        if name in OPTIONS:
-            OPTIONS[name](benchmark)
+        benchmark = add_command(names, name, what)
+        if name in CHOICES:
+            CHOICES[name].add_options(benchmark)
+        if name in ("table", "compare"):
+            meaning = "name of a file in results/benchmarks/ [the newest]"
+            benchmark.add_argument("file", nargs="?", metavar="FILE", help=meaning)
+        if name == "compare":
+            benchmark.add_argument("--keep", action="store_true", help="instead keep these ratios for later")
 
 
-def run(arguments: Namespace, place: Mapping[str, str], say: Say) -> int:
-    """Run one; `place` says which rank this is, where nothing else does. Returns the exit code."""
+def _benchmark(arguments: Namespace) -> int:
     match arguments.name:
         case "table":
             from app.tools.benchmark import kept
@@ -69,6 +62,7 @@ def run(arguments: Namespace, place: Mapping[str, str], say: Say) -> int:
             tell(arguments.starts, say)
         case "compute":
             clean_ups = end_on_signal()
+            from app.settings import environment
             from app.tools.benchmark.compute import time_choices
 
             time_choices(environment.load(), ComputeChoice.of(arguments), say, clean_ups)
@@ -80,7 +74,8 @@ def run(arguments: Namespace, place: Mapping[str, str], say: Say) -> int:
         case _:
             clean_ups = end_on_signal()
             with quick_imports():
+                from app.settings import environment
                 from app.tools.benchmark.take_part import benchmark
 
-            benchmark(arguments.name, arguments, environment.load(place), say, clean_ups)
+            benchmark(arguments.name, arguments, environment.load(rank_options(arguments)), say, clean_ups)
     return 0

@@ -1,15 +1,12 @@
 """What `benchmark step` compares: our modes with their settings, and the course script's. Imports no torch."""
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Sequence
+from argparse import ArgumentTypeError
 from dataclasses import dataclass
-from typing import Self
 
 from app.machine.say import shown
 from app.modes import MODES
 from app.settings import environment
 from app.settings.settings import FIELDS, Settings
-from app.tools.benchmark.choice import add_numbers
 
 FLOOR = "none"
 ONE_NODE = "one_node"
@@ -101,30 +98,3 @@ def usual(bfloat16: bool) -> list[BenchmarkSetup]:
     if bfloat16:
         names += ["ddp+PRECISION=bf16", *(f"{mode}+PRECISION=bf16+WIRE_PRECISION=bf16" for mode in FASTEST)]
     return [BenchmarkSetup(name) for name in names]
-
-
-@dataclass(frozen=True)
-class StepChoice:
-    """Which set-ups, for how many rounds, and how many steps in each."""
-
-    only: tuple[BenchmarkSetup, ...] = ()  # empty: the usual ones
-    rounds: int = 8
-    steps: int = 2
-
-    @classmethod
-    def add_options(cls, parser: ArgumentParser) -> None:
-        """Add its options to a command line."""
-        add_numbers(parser, cls, {"rounds": 1000, "steps": 1000})
-        meaning = "set-ups, such as course_ddp ddp ddp+PRECISION=bf16 [all]"
-        parser.add_argument("--only", nargs="+", type=setup, default=(), metavar="NAME", help=meaning)
-
-    @classmethod
-    def of(cls, options: Namespace) -> Self:
-        """The choice that a command line makes; the defaults if it has no such options."""
-        if "rounds" not in options:
-            return cls()
-        return cls(tuple(dict.fromkeys(options.only)), options.rounds, options.steps)
-
-    def setups(self, bfloat16: bool) -> Sequence[BenchmarkSetup]:
-        """Those to compare."""
-        return self.only or usual(bfloat16)

@@ -22,9 +22,10 @@ from app.records.manifest import Link
 from app.settings.settings import Settings
 from app.tools.benchmark import results, table
 from app.tools.benchmark.bounds import MatrixProduct, flops_per_image
+from app.tools.benchmark.choice import StepChoice
 from app.tools.benchmark.contenders import Absent, Contender, Course, House, job_of, prepare
 from app.tools.benchmark.ratios import Middle
-from app.tools.benchmark.setups import BenchmarkSetup, StepChoice
+from app.tools.benchmark.setups import BenchmarkSetup, usual
 
 WARM_UP = 1  # rounds
 
@@ -45,7 +46,7 @@ class StepBench:
     ) -> None:
         self.settings, self.cluster, self.choice, self.say = settings, cluster, choice, say
         bfloat16 = all(member.machine.bfloat16 for member in cluster.members)
-        self.setups = list(choice.setups(bfloat16))
+        self.setups = [BenchmarkSetup(name) for name in dict.fromkeys(choice.only)] or usual(bfloat16)
         self._gate = Communicator(cluster, "in the benchmark")
         self._clock = RunClock(cluster, Communicator(cluster, "while clocks were compared"))
         self._steps = (WARM_UP + choice.rounds) * choice.steps

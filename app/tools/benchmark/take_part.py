@@ -11,10 +11,9 @@ from app.cluster.wire.communicator import Communicator
 from app.machine.interrupt import CleanUps
 from app.machine.say import Say
 from app.settings.settings import Settings
-from app.tools.benchmark.choice import Choice
+from app.tools.benchmark.choice import Choice, StepChoice
 from app.tools.benchmark.collectives import compare_collectives
 from app.tools.benchmark.overhead import compare_measuring
-from app.tools.benchmark.setups import StepChoice
 from app.tools.benchmark.step import compare_steps
 from app.tools.benchmark.sync import compare_modes
 

@@ -1,98 +1,23 @@
-"""The command `conformance`: a built-in mode, or a file from standard input; a verdict in words or as a row."""
+"""The command `conformance`, which scripts/conformance runs in a confined container."""
 
-import sys
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+from argparse import Namespace
 
-from app.errors import SettingError
-from app.extensions import moved, reading
-from app.extensions.files import path_of
-from app.extensions.loading import load
-from app.machine.say import Say, as_csv, shown
-from app.modes import MODES
-from app.settings.explanations import hint
-from app.sync.modes import mode_class, own_mode
-from app.tools.conformance.check import Checker, ConformanceVerdict, Submission
-from app.tools.conformance.confinement import keep_out_of_reach
-
-STANDARD_INPUT = "-"
-UNCHECKED = "none"  # it averages nothing
-COLUMNS = ("submission", "verdict", "law broken", "smallest case", "seconds")
-NAME = "submission"
+from app.machine.command_line import Commands, add_command
+from app.machine.quick_imports import quick_imports
+from app.machine.say import say
 
 
-def check(name: str, called: str, own: Sequence[str], say: Say, *, table: bool = False) -> int:
-    """The exit code: 0 if the mode conforms, 1 if not; a SettingError for what is no mode at all."""
-    keep_out_of_reach()
-    called = called or name
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        try:
-            submission = _of_input(Path(folder), called) if name == STANDARD_INPUT else _built_in(name, own)
-        except SettingError as error:
-            if table:
-                say(row(called, "refused", "", str(error), 0.0))
-            raise
-        verdict = Checker(submission).run(lambda line: print(line, file=sys.stderr, flush=True))
-    if table:
-        case = f"{verdict.case}: {verdict.seen}" if verdict.law else ""
-        law = verdict.law.name if verdict.law else ""
-        said = "broken" if verdict.law else conforms(verdict)
-        say(row(called, said, law, case or verdict.left_out, verdict.seconds))
-    else:
-        for line in words(called, verdict):
-            say(line)
-    return 1 if verdict.law or verdict.left_out else 0
+def add_to(commands: Commands) -> None:
+    conformance = add_command(commands, "conformance", "check a mode against the laws of averaging", _conformance)
+    conformance.add_argument("mode", metavar="MODE", help="a built-in mode, or - for a file on standard input")
+    conformance.add_argument("--called", default="", metavar="NAME", help="name of the mode in messages")
+    conformance.add_argument("--own", default="", metavar="A,B,C", help="names of the files in extensions/")
+    conformance.add_argument("--table", action="store_true", help="print one row of CSV")
 
 
-def row(called: str, verdict: str, law: str, case: str, seconds: float) -> str:
-    """A line of the table."""
-    return as_csv([(called, verdict, law, case, f"{seconds:.1f}")]).rstrip("\n")
+def _conformance(arguments: Namespace) -> int:
+    with quick_imports():
+        from app.tools.conformance import verdicts
 
-
-def words(called: str, verdict: ConformanceVerdict) -> list[str]:
-    """A verdict for people."""
-    if verdict.left_out:
-        return [
-            f"{called} is too slow: {verdict.cases} cases hold after {verdict.seconds:.0f} s, and these were left out:",
-            f"  {verdict.left_out}. On a busy machine try again.",
-        ]
-    if verdict.law is None:
-        tried = f"{verdict.laws} laws, {verdict.cases} cases on 1 to 8 ranks, {verdict.seconds:.0f} s"
-        return [f"{called} {conforms(verdict)}: {tried}"]
-    return [
-        f"{called} breaks the law '{verdict.law.name}': {verdict.law.sentence}",
-        f"  smallest case: {verdict.case}",
-        f"  what was seen: {verdict.seen}",
-    ]
-
-
-def conforms(verdict: ConformanceVerdict) -> str:
-    """With the class that the mode itself has named, where that is not held to the mean."""
-    if verdict.left_out:
-        return "too slow"
-    return "conforms" if verdict.kind == "exact" else f"conforms as {verdict.kind}"
-
-
-def _built_in(name: str, own: Sequence[str]) -> Submission:
-    if name == UNCHECKED:
-        raise SettingError(f"{UNCHECKED} averages nothing, so no law is its. Allowed: any other mode.")
-    if name not in MODES:
-        raise SettingError(
-            f"{shown(name)}: there is no such mode, and no file extensions/{shown(name)}.py. "
-            f"{hint(name, [*own, *MODES])}"
-        )
-    return Submission(lambda: mode_class(name), f"{name}.py", takes_unused=name != "ddp")
-
-
-def _of_input(folder: Path, called: str) -> Submission:
-    """The file that is given on standard input. It is read here, and run in the ranks alone."""
-    path = folder / f"{NAME}.py"
-    path.write_bytes(sys.stdin.buffer.read(reading.MOST_BYTES + 1))
-    try:
-        reading.check_mode(NAME, path)
-        for notice in moved.notices(path, Path(called)):
-            print(notice, file=sys.stderr, flush=True)
-    except SettingError as error:
-        raise SettingError(str(error).replace(str(path_of(NAME)), called)) from None
-    return Submission(lambda: own_mode(load(NAME, path), called), str(path))
+    own = arguments.own.split(",") if arguments.own else []
+    return verdicts.check(arguments.mode, arguments.called, own, say, table=arguments.table)

@@ -1,174 +1,52 @@
-"""What the image does for a sweep of faults; the host only makes the trials and watches them."""
+"""The command `faults` and its steps, which scripts/faults calls around the trials."""
 
-import json
-import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
-from random import SystemRandom
+from argparse import Namespace
 
-from pydantic import TypeAdapter
-
-from app.errors import LockstepError, SettingError
-from app.machine import folders
-from app.machine.say import Say
-from app.records.manifest import Manifest
-from app.tools.faults import kills, plan, recovery, seen, table
-from app.tools.faults.judge import NO_EFFECT, WRONG, judge
-from app.tools.faults.kills import Kill
-from app.tools.faults.plan import FaultTrial
-
-SWEEPS = folders.RESULTS / "faults"
-PLAN, KILLS, TABLE, VERDICT, TRIES = "plan.json", "kills.json", "table.txt", "verdict.json", "tries"
-MOST_SEED = 2**31 - 1
+from app.machine.command_line import Commands, add_command
+from app.machine.say import say
 
 
-def make_plan(
-    sweep: str,
-    say: Say,
-    *,
-    trials: int,
-    seed: int | None,
-    kinds: str | None,
-    modes: str | None,
-    given: Sequence[str],
-    dry_run: bool,
-) -> None:
-    """Plan the trials and write the plan; a dry run prints it."""
-    chosen = SystemRandom().randint(1, MOST_SEED) if seed is None else seed
-    made = plan.make(chosen, trials, _listed(kinds), _listed(modes), _by_name(given))
-    say(f"Seed {chosen}: {trials} trial{'s' if trials != 1 else ''}, each with a run of its own settings.")
-    if dry_run:
-        for trial in made:
-            mode, timeout = trial.settings["SYNC_MODE"], trial.settings["PEER_TIMEOUT"]
-            say(f"  {trial.name}: {mode}, {trial.words}, {trial.moment.words}, PEER_TIMEOUT={timeout}")
-        return
-    folder = SWEEPS / sweep
-    folder.mkdir(parents=True)
-    folders.replace_file(folder / PLAN, json.dumps([asdict(trial) for trial in made], indent=2) + "\n")
+def add_to(commands: Commands) -> None:
+    faults = add_command(commands, "faults", "plan faults in real runs, and judge the outcomes", _faults)
+    steps = faults.add_subparsers(dest="step", required=True, metavar="STEP")
+    plan = add_command(steps, "plan", "check the arguments and write the list of trials", prog="scripts/faults")
+    following = add_command(steps, "next", "print the host's orders for the next trial")
+    judge = add_command(steps, "judge", "judge a trial from what was observed")
+    table = add_command(steps, "table", "print the table of all trials")
+    for step in (plan, following, judge, table):
+        step.add_argument("sweep", metavar="SWEEP", help="name of a folder in results/faults/")
+    plan.add_argument("--trials", type=int, default=12, metavar="N", help="number of runs [%(default)s]")
+    plan.add_argument("--kills", type=int, metavar="N", help="number of kills that runs must recover from")
+    plan.add_argument("--seed", type=int, metavar="S", help="seed of the plan [random]")
+    plan.add_argument("--faults", metavar="KIND,...", help="inject only these kinds of faults")
+    plan.add_argument("--modes", metavar="MODE,...", help="use only these modes")
+    plan.add_argument("--set", nargs="+", default=[], metavar="NAME=value", help="settings of all runs")
+    plan.add_argument("--dry-run", action="store_true", help="print the plan only")
+    judge.add_argument("trial", metavar="TRIAL", help="name of the trial")
+    stranger = add_command(steps, "stranger", "send rubbish to a port, as an untrusted peer would")
+    stranger.add_argument("host", metavar="HOST")
+    stranger.add_argument("port", type=int, metavar="PORT")
+    stranger.add_argument("rubbish", metavar="KIND", help="what to send")
+    stranger.add_argument("seed", type=int, metavar="SEED")
 
 
-def make_plan_of_kills(
-    sweep: str, say: Say, *, number: int, seed: int | None, modes: str | None, given: Sequence[str], dry_run: bool
-) -> None:
-    """Plan kills that runs must recover from; a dry run prints them."""
-    chosen = SystemRandom().randint(1, MOST_SEED) if seed is None else seed
-    made = kills.make(chosen, number, _listed(modes), _by_name(given))
-    say(f"Seed {chosen}: {number} kill{'s' if number != 1 else ''}, each in a run of its own, and a run of each mode")
-    if dry_run:
-        for kill in made:
-            say(f"  {kill.name}: {kill.settings['SYNC_MODE']}, killed: {kill.words}")
-        return
-    folder = SWEEPS / sweep
-    folder.mkdir(parents=True)
-    folders.replace_file(folder / KILLS, json.dumps([asdict(kill) for kill in made], indent=2) + "\n")
+def _faults(arguments: Namespace) -> int | None:
+    from app.tools.faults import stranger, sweep
 
-
-def next_trial(sweep: str, say: Say) -> None:
-    """What the host has to do for the next trial, a line each; nothing after the last one."""
-    folder = SWEEPS / sweep
-    trial = next((each for each in _planned(folder) if not (_notes(folder, each) / VERDICT).is_file()), None)
-    if trial is None:
-        return
-    notes = _notes(folder, trial)
-    notes.mkdir(exist_ok=True)
-    say(f"trial {trial.name}")
-    if isinstance(trial, Kill):
-        moment = trial.moment
-        seconds = moment.sooner(_tries(notes))
-        # The undisturbed run has told how long an epoch is.
-        steps = moment.epochs * _steps_of_an_epoch(folder / trial.undisturbed) if moment.epochs else 0
-        say(f"recover {kills.PATIENCE_SECONDS}")
-        for rank in trial.victims:
-            say(f"kill {rank} {seconds} {steps} {moment.file}")
-    else:
-        say(f"moment {trial.moment.step} {trial.moment.seconds}")
-        say(f"port {trial.port}")
-        for fault in trial.faults:
-            say(f"fault {fault.kind} {fault.rank} {fault.rubbish or fault.seconds}")
-        say(f"patience {trial.join_timeout + 2 * plan.OVER_SECONDS:.0f} {trial.patience:.0f}")
-        if not trial.victims:
-            say(f"unharmed {'end' if trial.settings['MAX_STEPS'] else 'stop'}")
-    for name, value in trial.settings.items():
-        say(f"{name}={value}")
-
-
-def judge_trial(sweep: str, name: str, say: Say) -> None:
-    """Judge a trial by what the host has noted and the run has left."""
-    folder = SWEEPS / sweep
-    planned = _planned(folder)
-    number, trial = next((number, each) for number, each in enumerate(planned, 1) if each.name == name)
-    observed = seen.read(_notes(folder, trial), folder / name)
-    row: table.FaultRow | recovery.RecoveryRow
-    if isinstance(trial, Kill):
-        row = recovery.judge(trial, observed, folder / name)
-        told = recovery.progress(row, number, len(planned))
-        if row.verdict == NO_EFFECT and (tries := _tries(_notes(folder, trial))) + 1 < kills.MOST_TRIES:
-            (_notes(folder, trial) / TRIES).write_text(str(tries + 1))
-            shutil.rmtree(folder / name, ignore_errors=True)
-            say(f"{told}: it came too late, and is tried again")
-            return
-    else:
-        row = table.row(trial, observed, judge(trial, observed))
-        told = table.progress(row, number, len(planned))
-    folders.replace_file(_notes(folder, trial) / VERDICT, json.dumps(asdict(row), indent=2) + "\n")
-    say(told)
-    if row.verdict == WRONG:
-        say(f"    its logs: {_notes(folder, trial)}")
-
-
-def make_table(sweep: str, say: Say) -> int:
-    """Print the table of all trials; the exit code says whether all was right."""
-    folder = SWEEPS / sweep
-    found = [_notes(folder, trial) / VERDICT for trial in _planned(folder)]
-    verdicts = [path.read_text() for path in found if path.is_file()]
-    rows: Sequence[table.FaultRow | recovery.RecoveryRow]
-    if (folder / KILLS).is_file():
-        rows = recoveries = [TypeAdapter(recovery.RecoveryRow).validate_json(each) for each in verdicts]
-        text = f"{table.text(rows, recovery.HEADINGS)}\n{recovery.tally(recoveries)}"
-    else:
-        rows = ends = [TypeAdapter(table.FaultRow).validate_json(each) for each in verdicts]
-        text = f"{table.text(rows)}\n{table.tally(ends)}"
-    folders.replace_file(folder / TABLE, text + "\n")
-    say(text)
-    say(f"Table and logs: {folder}")
-    return 1 if any(row.verdict == WRONG for row in rows) else 0
-
-
-def _steps_of_an_epoch(run_folder: Path) -> int:
-    try:
-        return Manifest.read(run_folder).plan.steps_per_epoch
-    except (OSError, ValueError):
-        return 1  # it has failed, and its own verdict says so
-
-
-def _tries(notes: Path) -> int:
-    """How many kills of a trial came too late so far."""
-    return int((notes / TRIES).read_text()) if (notes / TRIES).is_file() else 0
-
-
-def _planned(folder: Path) -> Sequence[FaultTrial | Kill]:
-    path = folder / KILLS if (folder / KILLS).is_file() else folder / PLAN
-    try:
-        written = path.read_text()
-    except OSError as error:
-        raise LockstepError(f"{path} cannot be read: {error.strerror}.") from None
-    if path.name == KILLS:
-        return TypeAdapter(list[Kill]).validate_json(written)
-    return TypeAdapter(list[FaultTrial]).validate_json(written)
-
-
-def _notes(folder: Path, trial: FaultTrial | Kill) -> Path:
-    """Where the host writes what it sees; the run's own folder is made by `prepare`."""
-    return folder / f"{trial.name}-seen"
-
-
-def _listed(words: str | None) -> list[str] | None:
-    return None if words is None else [word for word in words.split(",") if word]
-
-
-def _by_name(given: Sequence[str]) -> Mapping[str, str]:
-    for each in given:
-        if "=" not in each:
-            raise SettingError(f"'{each}' is not a setting. Write NAME=value.")
-    return dict(each.split("=", 1) for each in given)
+    match arguments.step:
+        case "plan":
+            names = ("seed", "modes", "dry_run")
+            options = {name: getattr(arguments, name) for name in names} | {"given": arguments.set}
+            if arguments.kills is None:
+                sweep.make_plan(arguments.sweep, say, trials=arguments.trials, kinds=arguments.faults, **options)
+            else:
+                sweep.make_plan_of_kills(arguments.sweep, say, number=arguments.kills, **options)
+        case "next":
+            sweep.next_trial(arguments.sweep, say)
+        case "judge":
+            sweep.judge_trial(arguments.sweep, arguments.trial, say)
+        case "table":
+            return sweep.make_table(arguments.sweep, say)
+        case "stranger":
+            stranger.visit(arguments.host, arguments.port, arguments.rubbish, arguments.seed)
+    return None

@@ -5,7 +5,7 @@ import sys
 
 import asyncssh
 
-from app.tools.launch import key
+from app.cluster import key
 from app.tools.launch.door import LOGIN_SECONDS, PORT
 
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import asyncssh
 
+from app.cluster import key
 from app.cluster.identity import Identity, identify, interface_of, missing_error
 from app.errors import JoinError
 from app.settings.place import PlaceSettings
-from app.tools.launch import key
 from app.tools.launch.door import PORT, is_open, open_door
 from app.tools.launch.program import SOCKET, Program
 

@@ -6,11 +6,13 @@ It proves rank 0 to the workers and the workers to rank 0, because nobody else c
 import os
 from contextlib import suppress
 from pathlib import Path
-
-import asyncssh
+from typing import TYPE_CHECKING
 
 from app.errors import JoinError, SettingError
 from app.settings.place import PlaceSettings
+
+if TYPE_CHECKING:  # its import takes a second, which only ranks of mpirun need to wait for
+    import asyncssh
 
 FOLDER = Path("key")  # a volume of docker/compose.mpi.yaml
 FILE = FOLDER / "of_this_start"
@@ -25,14 +27,18 @@ def make_for(place: PlaceSettings) -> None:
             "BACKEND=mpi: this command line starts the ranks without mpirun. Allowed: BACKEND=mpi scripts/up, or "
             "docker compose -f compose.yaml -f docker/compose.mpi.yaml up."
         )
+    import asyncssh
+
     remove()
     content = asyncssh.generate_private_key("ssh-ed25519").export_private_key()
     with os.fdopen(os.open(FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
 
 
-def read() -> asyncssh.SSHKey:
+def read() -> "asyncssh.SSHKey":
     """This start's key."""
+    import asyncssh
+
     try:
         return asyncssh.read_private_key(FILE)
     except (OSError, asyncssh.KeyImportError) as error:

@@ -1,0 +1,99 @@
+"""The commands of a run: train as one rank, prepare or check for all ranks, draw the schedule, show the progress."""
+
+import sys
+from argparse import REMAINDER, Namespace
+
+from app.machine.command_line import Commands, add_command
+from app.machine.interrupt import end_on_signal
+from app.machine.quick_imports import quick_imports
+from app.machine.say import say
+from app.settings.commands import add_rank_options, rank_options
+
+
+def add_to(commands: Commands) -> None:
+    add_rank_options(add_command(commands, "train", "take part in a run as one of its ranks", _train))
+    prepare = add_command(commands, "prepare", "before `train`: build the data set, open the run's folder", _prepare)
+    check = add_command(commands, "check", "check the settings, and a command line if given", _check)
+    for command in (prepare, check):
+        meaning = "names of the caller's environment variables, A,B,C: warn about likely misspelt settings"
+        command.add_argument("--variables", default="", metavar="NAMES", help=meaning)
+        meaning = "other clusters running on this machine, PROJECT:USER:CONTAINERS,...: warn about shared cores"
+        command.add_argument("--neighbours", default="", metavar="LIST", help=meaning)
+    prepare.add_argument("--only-data", action="store_true", help="only build the data set: on machines without rank 0")
+    check.add_argument("--only-settings", action="store_true", help="only check the settings, within a second")
+    check.add_argument("--with-floor", action="store_true", help="also check the baseline without synchronisation")
+    check.add_argument("command_line", nargs=REMAINDER, help="another command line to check, such as train")
+    add_command(commands, "schedule", "print the messages between ranks and their cost", _schedule)
+    add_command(commands, "progress", "show a progress bar below rank 0's lines from stdin", _progress)
+
+
+def _train(arguments: Namespace) -> None:
+    clean_ups = end_on_signal()
+    with quick_imports():
+        from app.run.rank import run
+        from app.settings import environment
+
+    run(environment.load(rank_options(arguments)), say, clean_ups)
+
+
+def _prepare(arguments: Namespace) -> None:
+    clean_ups = end_on_signal()
+    from app.cluster import key
+    from app.run.prepare import prepare
+    from app.settings import environment
+
+    _warn_of_misspelt(arguments.variables)
+    settings = environment.load()
+    key.make_for(settings.place)
+    prepare(settings, _neighbours(arguments.neighbours), say, clean_ups, only_data=arguments.only_data)
+
+
+def _check(arguments: Namespace) -> None:
+    from app.settings import environment
+
+    _warn_of_misspelt(arguments.variables)
+    _neighbours(arguments.neighbours)
+    settings = environment.load()
+    if arguments.only_settings:
+        return
+    from app.cluster import key
+
+    key.make_for(settings.place)
+    if arguments.with_floor:
+        from app.run.prepare import check_floor  # imports torch
+
+        check_floor(settings)
+
+
+def _schedule(_: Namespace) -> None:
+    from app.run.schedule import show
+    from app.settings import environment
+
+    show(environment.load(), say)
+
+
+def _progress(_: Namespace) -> None:
+    from app.run.progress import follow
+
+    follow(sys.stdin)
+
+
+def _warn_of_misspelt(variables: str) -> None:
+    from app.settings import names
+
+    for warning in names.misspelt(variables.split(",")):
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
+
+
+def _neighbours(given: str) -> str:
+    """Warn of other clusters on this machine; the sentence is returned for the run's page."""
+    if not given:
+        return ""
+    each = [cluster.split(":") for cluster in given.split(",")]
+    named = ", ".join(
+        f"project {project} of {user or 'an unnamed user'} ({count} container{'s' if count != '1' else ''})"
+        for project, user, count in each
+    )
+    said = f"the machine's cores were shared from the start with {named}. Times are longer than without that"
+    print(f"warning: {said}", file=sys.stderr, flush=True)
+    return said

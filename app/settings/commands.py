@@ -1,0 +1,35 @@
+"""The commands that print texts generated from the settings, and the options by which a rank is given its place."""
+
+from argparse import ArgumentParser, Namespace
+
+from app.machine.command_line import Commands, add_command
+from app.settings.launchers import OPTIONS
+
+# For ranks that are started by hand, as course scripts are: the settings that have an option.
+RANK_OPTIONS = {
+    "rank": ("R", "this process's rank, 0 to N - 1 [RANK]"),
+    "world_size": ("N", "number of ranks [WORLD_SIZE]"),
+    "master_addr": ("ADDRESS", "address or host name of rank 0 [MASTER_ADDR]"),
+    "master_port": ("PORT", "port on which rank 0 waits for the others [MASTER_PORT]"),
+}
+
+
+def add_rank_options(command: ArgumentParser) -> None:
+    for setting, (value, meaning) in RANK_OPTIONS.items():
+        command.add_argument(OPTIONS[setting], dest=setting, metavar=value, help=meaning)
+
+
+def rank_options(arguments: Namespace) -> dict[str, str]:
+    """Those that were given, by setting, for `environment.load`."""
+    return {setting: value for setting in RANK_OPTIONS if (value := getattr(arguments, setting)) is not None}
+
+
+def add_to(commands: Commands) -> None:
+    add_command(commands, "env-example", "print the text of .env.example", _generated)
+    add_command(commands, "settings-table", "print the text of scripts/host/settings.table", _generated)
+
+
+def _generated(arguments: Namespace) -> None:
+    from app.settings import texts
+
+    print(texts.env_example() if arguments.command == "env-example" else texts.settings_table(), end="")
