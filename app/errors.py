@@ -26,6 +26,12 @@ class SettingError(LockstepError):
     comes_again = True
 
 
+class ConflictError(SettingError):
+    """Settings that contradict each other, or of which one has no effect."""
+
+    name = "conflicting-settings"
+
+
 class DamagedError(LockstepError):
     """A file of a run that was damaged, or that another program made."""
 

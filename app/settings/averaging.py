@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from app.errors import SettingError
+from app.errors import ConflictError
 from app.modes import ANY_WIRE_PRECISION, EXCHANGES, FITS, MODES, PLAIN_EXCHANGE
 from app.settings.concern import (
     LEAST_FACTOR,
@@ -42,6 +42,8 @@ WHY_ONLY = {
 
 class AveragingSettings(Concern):
     """Settings of a mode, a compressor and a cadence."""
+
+    meaning = "how the ranks average gradients and parameters"
 
     sync_mode: Annotated[str, AfterValidator(BUILT_IN_MODES)] = Field(
         "ddp",
@@ -120,11 +122,11 @@ class AveragingSettings(Concern):
             return values | {"sync_mode": FITS.get(str(compression), (PLAIN_EXCHANGE,))[0]}
         return values
 
-    def _contradictions(self) -> Iterator[SettingError]:
+    def _conflicts(self) -> Iterator[ConflictError]:
         yield from self._about_exchange()
         yield from self._about_wire()
 
-    def _about_exchange(self) -> Iterator[SettingError]:
+    def _about_exchange(self) -> Iterator[ConflictError]:
         """Refuse a compressor or cadence that does not fit. User-defined modes are checked when they are loaded."""
         mode, compression, every = self.sync_mode, self.compression, self.sync_every
         fitting = FITS.get(compression, EXCHANGES)
@@ -132,43 +134,42 @@ class AveragingSettings(Concern):
             return
         why = WHY_NOT.get(mode) or WHY_ONLY.get(compression)
         if compression != "none":
-            yield SettingError(
-                f"COMPRESSION={compression} with SYNC_MODE={mode}: not allowed, {why}. "
-                f"Allowed: SYNC_MODE={', '.join(fitting)}."
+            yield ConflictError(
+                f"COMPRESSION={compression} does not work with SYNC_MODE={mode}: {why}. "
+                f"Choose SYNC_MODE from: {', '.join(fitting)}."
             )
         elif every is not None:
-            yield SettingError(
-                f"SYNC_EVERY={every} with SYNC_MODE={mode}: not allowed, {why}. "
-                f"Allowed: SYNC_MODE={', '.join(fitting)}."
+            yield ConflictError(
+                f"SYNC_EVERY={every} does not work with SYNC_MODE={mode}: {why}. "
+                f"Choose SYNC_MODE from: {', '.join(fitting)}."
             )
 
-    def _about_wire(self) -> Iterator[SettingError]:
+    def _about_wire(self) -> Iterator[ConflictError]:
         wire = self.wire_precision
         if wire == "fp32":
             return
         if self.compression != "none":
-            yield SettingError(
-                f"WIRE_PRECISION={wire} with COMPRESSION={self.compression}: not allowed, the compressor chooses the "
-                "number format. Allowed: WIRE_PRECISION=fp32, or COMPRESSION=none."
+            yield ConflictError(
+                f"WIRE_PRECISION={wire} does not work with COMPRESSION={self.compression}: the compressor chooses the "
+                "number format. Unset one of them."
             )
         if self.sync_mode in MODES and self.sync_mode not in ANY_WIRE_PRECISION:
-            yield SettingError(
-                f"WIRE_PRECISION={wire} with SYNC_MODE={self.sync_mode}: not allowed, this mode sends gradients "
-                f"uncast. Allowed: WIRE_PRECISION=fp32, or SYNC_MODE={', '.join(ANY_WIRE_PRECISION[1:])}."
+            yield ConflictError(
+                f"WIRE_PRECISION={wire} does not work with SYNC_MODE={self.sync_mode}, which sends gradients uncast. "
+                f"Unset WIRE_PRECISION, or choose SYNC_MODE from: {', '.join(ANY_WIRE_PRECISION[1:])}."
             )
 
     def check_ranks(self, world_size: int) -> None:
         """Refuse groups and shards that this number of ranks cannot form."""
         if self.group_size is not None and world_size % self.group_size:
             allowed = ", ".join(str(size) for size in range(1, world_size + 1) if world_size % size == 0)
-            raise SettingError(
-                f"GROUP_SIZE={self.group_size} with {world_size} rank(s): not allowed, groups must be of equal size. "
-                f"Allowed: {allowed}."
+            raise ConflictError(
+                f"GROUP_SIZE={self.group_size} does not divide {world_size} rank(s) into equal groups. "
+                f"Choose from: {allowed}."
             )
         if self.shards is not None and self.shards > world_size:
-            raise SettingError(
-                f"SHARDS={self.shards} with {world_size} rank(s): not allowed, each shard needs a rank of its own. "
-                f"Allowed: 1 to {world_size}."
+            raise ConflictError(
+                f"SHARDS={self.shards} is more than {world_size} rank(s) can serve. Give at most {world_size}."
             )
 
     def group_size_of(self, world_size: int) -> int:

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
-from app.errors import SettingError
+from app.errors import ConflictError
 from app.settings import kinds
 
 # PyTorch computes with these numbers in single precision, which ends at 3.4e38; the rest is room for products.
@@ -48,6 +48,8 @@ class HelpGroup:
 class Concern(BaseModel):
     """Settings of one concern, read once and never changed; a field's name in capitals is its variable."""
 
+    meaning: ClassVar[str]  # a heading in the help
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @field_validator("*", mode="before")
@@ -68,32 +70,32 @@ class Concern(BaseModel):
         return value
 
     def model_post_init(self, context: Any, /) -> None:
-        """Refuse the first contradiction between settings of this concern."""
-        for problem in (*self._unmet_needs(), *self._contradictions()):
-            raise problem
+        """Refuse the first conflict between settings of this concern."""
+        for conflict in (*self._unmet_needs(), *self._conflicts()):
+            raise conflict
 
-    def _contradictions(self) -> Iterator[SettingError]:
+    def _conflicts(self) -> Iterator[ConflictError]:
         yield from ()
 
-    def _unmet_needs(self) -> Iterator[SettingError]:
+    def _unmet_needs(self) -> Iterator[ConflictError]:
         """Refuse parameters that would be ignored."""
         for name in (name for name in type(self).model_fields if name in self.model_fields_set):
             needs, value = needs_of(type(self), name), getattr(self, name)
-            shown = f"{value:g}" if isinstance(value, float) else value
             if needs is None or value is None:
                 continue
-            owner = getattr(self, needs.owner)
-            if needs.values and owner not in needs.values:
-                yield SettingError(
-                    f"{name.upper()}={shown} with {needs.owner.upper()}={owner}: not allowed, it is a setting of "
-                    f"{' and '.join(needs.values)}. "
-                    f"Unset {name.upper()}, or set {needs.owner.upper()}={needs.values[0]}."
+            owner, owned = needs.owner.upper(), f"{name.upper()}={as_written(value)}"
+            found = getattr(self, needs.owner)
+            if needs.values and found not in needs.values:
+                yield ConflictError(
+                    f"{owned} has no effect with {owner}={found}. "
+                    f"Unset {name.upper()}, or set {owner}={' or '.join(needs.values)}."
                 )
-            elif owner is None:
-                yield SettingError(
-                    f"{name.upper()}={shown} has no effect without {needs.owner.upper()}. "
-                    f"Set {needs.owner.upper()}, or unset {name.upper()}."
-                )
+            elif found is None:
+                yield ConflictError(f"{owned} has no effect without {owner}. Unset {name.upper()}, or set {owner}.")
+
+
+def as_written(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def needs_of(concern: type[Concern], name: str) -> Needs | None:

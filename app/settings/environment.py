@@ -28,11 +28,12 @@ def problems(given: Mapping[str, str]) -> dict[str, str]:
     try:
         of(given)
     except RefusedSettingsError as error:
-        return {_first_named(str(each), given): str(each) for each in error.each}
+        return {first_named(str(each), given): str(each) for each in error.each}
     except SettingError as error:
-        return {_first_named(str(error), given): str(error)}
+        return {first_named(str(error), given): str(error)}
     return {}
 
 
-def _first_named(message: str, given: Mapping[str, str]) -> str:
+def first_named(message: str, given: Mapping[str, str]) -> str:
+    """The first of the given variables that a message names."""
     return next((name for name in re.findall(r"[A-Z][A-Z_]+", message) if name in given), "")

@@ -31,7 +31,12 @@ def allowed_values(field: FieldInfo) -> str:
         return form.words
     types = types_of(field)
     kind = "a whole number" if int in types else "a number" if float in types else "text"
-    return ", ".join([kind, *_bound_words(field)])
+    return " ".join([kind, *_bound_words(field)])
+
+
+def remedy(field: FieldInfo) -> str:
+    """The sentence that ends the refusal of a value."""
+    return f"{'Choose from:' if _choices(field) else 'Give'} {allowed_values(field)}."
 
 
 def rule_of[Rule](field: FieldInfo, kind: type[Rule]) -> Rule | None:
@@ -54,7 +59,7 @@ def explain(detail: ErrorDetails, fields: Mapping[str, FieldInfo]) -> str:
     """What is wrong with a value, what is allowed, and the nearest allowed word."""
     name, got = str(detail["loc"][0]), str(detail["input"])
     field = fields[name]
-    message = f"{name.upper()}={shown(got)}: not allowed. Allowed: {allowed_values(field)}."
+    message = f"invalid {name.upper()} '{shown(got)}'. {remedy(field)}"
     near = nearest(got, list(one_of.known) if (one_of := rule_of(field, OneOf)) else _choices(field))
     return f"{message} Did you mean {near}?" if near else message
 
@@ -96,7 +101,7 @@ def _choices(field: FieldInfo) -> list[str]:
 def _bound_words(field: FieldInfo) -> Iterator[str]:
     bounds = bounds_of(field)
     if {"ge", "le"} <= bounds.keys():
-        yield f"{bounds['ge']} to {bounds['le']}"
+        yield f"from {bounds['ge']} to {bounds['le']}"
         return
-    words = {"gt": "more than {}", "ge": "{} or more", "lt": "less than {}", "le": "at most {}"}
-    yield from (words[name].format(bound) for name, bound in bounds.items())
+    words = {"gt": "above {}", "ge": "of at least {}", "lt": "below {}", "le": "of at most {}"}
+    yield " and ".join(words[name].format(bound) for name, bound in bounds.items())

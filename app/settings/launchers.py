@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from app.errors import SettingError
+from app.errors import ConflictError, SettingError
 from app.machine.say import shown
 
 # The options of `train`, as course scripts have them, and the settings that they are.
@@ -111,7 +111,7 @@ def first_host(said: Sourced) -> str:
     host, behind = FIRST_NUMBER.sub(r"\1", first), said.value[len(first) :]
     if not HOST.fullmatch(host) or (behind and behind[0] != ","):
         raise SettingError(
-            f"{said.source}: this is no list of hosts, such as n[01-03,7]. "
+            f"cannot parse {said.source} as a list of hosts, such as n[01-03,7]. "
             "Set MASTER_ADDR to the name or address of rank 0's host."
         )
     return host
@@ -134,4 +134,4 @@ def _check_agreement(given: Place, launcher: Place) -> None:
 def _refuse_unequal(one: Sourced, other: Sourced) -> None:
     numbers = one.value.isdecimal() and other.value.isdecimal()
     if (int(one.value) != int(other.value)) if numbers else (one.value != other.value):
-        raise SettingError(f"{one.source}, but {other.source}: they contradict each other. Unset one of them.")
+        raise ConflictError(f"{one.source} contradicts {other.source}. Unset one of them.")

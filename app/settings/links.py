@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from app.errors import SettingError
+from app.errors import ConflictError
 from app.machine.say import shown
 from app.settings import link_rates
 from app.settings.concern import Concern, Mark
@@ -34,6 +34,8 @@ class RequestedLink:
 
 class LinkSettings(Concern):
     """Settings that shape each rank's link, and the check that it is shaped as requested."""
+
+    meaning = "the emulated network"
 
     link_rate: Annotated[str | None, AfterValidator(LINK_RATE), Mark.CHANGES_STEP_TIME] = Field(
         None, description="bandwidth of each rank's link, in each direction [not shaped]"
@@ -78,7 +80,5 @@ class LinkSettings(Concern):
                 raise no_such_rank("LINK_RATE_BY_RANK", str(self.link_rate_by_rank), rank, world_size)
 
 
-def no_such_rank(name: str, value: str, rank: int, world_size: int) -> SettingError:
-    return SettingError(
-        f"{name}={shown(value)}: there is no rank {rank}. Allowed with {world_size} rank(s): 0 to {world_size - 1}."
-    )
+def no_such_rank(name: str, value: str, rank: int, world_size: int) -> ConflictError:
+    return ConflictError(f"{name}={shown(value)}: there is no rank {rank}. The ranks are 0 to {world_size - 1}.")

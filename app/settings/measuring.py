@@ -12,6 +12,8 @@ DEFAULT_TRACE_STEPS = 200
 class MeasuringSettings(Concern):
     """Settings of measurements and of what is shown of them."""
 
+    meaning = "what is printed, sampled and traced"
+
     usage_interval: float = Field(
         0.5, ge=0.05, le=3600, description="seconds between two samples of a rank's CPU, memory and network use"
     )

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from app.errors import SettingError
+from app.errors import ConflictError, SettingError
 from app.machine.say import shown
 from app.settings.concern import MOST_RANKS, Concern, Mark, Needs
 from app.settings.kinds import Form, Memory, Pattern
@@ -52,6 +52,8 @@ EXPERIMENT_NETWORK = Pattern.of(
 
 class PlaceSettings(Concern):
     """Settings of the ranks' number, machines, network and limits."""
+
+    meaning = "how many ranks there are, where they run, and how they find each other"
 
     workers: Annotated[int, Mark.READ_BY_COMPOSE] = Field(
         3, ge=0, le=MOST_WORKERS, exclude=True, description="number of ranks besides rank 0"
@@ -119,18 +121,16 @@ class PlaceSettings(Concern):
         "10.10.1.0/24", exclude=True, description="the network of several machines that the gradients cross"
     )
 
-    def _contradictions(self) -> Iterator[SettingError]:
+    def _conflicts(self) -> Iterator[ConflictError]:
         if self.rank is not None and self.world_size is not None and self.rank >= self.world_size:
-            yield SettingError(
-                f"RANK={self.rank} with WORLD_SIZE={self.world_size}: not allowed. Allowed: 0 to {self.world_size - 1}."
-            )
+            yield ConflictError(f"RANK={self.rank} is not below WORLD_SIZE={self.world_size}. Ranks count from 0.")
         nodes = shown(self.nodes or "")
         if self.node is not None and self.node not in self.all_nodes:
-            yield SettingError(f"NODE={self.node} is not one of NODES={nodes}. Set both, or neither inside Compose.")
+            yield ConflictError(f"NODE={self.node} is not one of NODES={nodes}. Set both, or neither inside Compose.")
         if len(set(self.all_nodes)) < len(self.all_nodes):
-            yield SettingError(f"NODES={nodes} names a node twice. Each node has one rank.")
+            yield ConflictError(f"NODES={nodes} names a node twice. Each node has one rank.")
         if self.all_nodes and self.world_size not in (None, len(self.all_nodes)):
-            yield SettingError(
+            yield ConflictError(
                 f"WORLD_SIZE={self.world_size}, but NODES={nodes} names {len(self.all_nodes)}. Unset WORLD_SIZE."
             )
 
@@ -143,13 +143,13 @@ class PlaceSettings(Concern):
         """Refuse more CPUs or threads for a rank than a machine of this many CPUs can give."""
         if self.rank_cpus is not None and self.rank_cpus > cpus:
             raise SettingError(
-                f"RANK_CPUS={self.rank_cpus:g}: not allowed. Allowed: at most {cpus}, the CPUs of this machine."
+                f"invalid RANK_CPUS '{self.rank_cpus:g}'. Give at most {cpus}, the CPUs of this machine."
             )
         most = max(ALWAYS_ALLOWED_THREADS, THREADS_PER_CPU * cpus)
         if self.threads_per_rank is not None and self.threads_per_rank > most:
             raise SettingError(
-                f"THREADS_PER_RANK={self.threads_per_rank}: not allowed. Allowed: at most {most} on this machine of "
-                f"{cpus} CPU(s)."
+                f"invalid THREADS_PER_RANK '{self.threads_per_rank}'. "
+                f"Give at most {most} on this machine, which has {cpus} CPU(s)."
             )
 
     @property

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from app.errors import SettingError
+from app.errors import ConflictError
 from app.settings.concern import MOST_STEPS, Concern, Mark
 from app.settings.kinds import Form
 
@@ -29,6 +29,8 @@ RESUME = Form(re.compile(NAME).fullmatch, "auto, never, or the name of a run in 
 class RecoverySettings(Concern):
     """Settings of a run's name, its checkpoints, and what happens after a failure."""
 
+    meaning = "names of runs, checkpoints, restarts and resuming"
+
     run_name: Annotated[str | None, AfterValidator(RUN_NAME), Mark.RANKS_MAY_DIFFER, Mark.OF_ONE_START] = Field(
         None, description="name of the run's folder in results/ [the time of the start]"
     )
@@ -49,11 +51,9 @@ class RecoverySettings(Concern):
         "without your help; 0 never does",
     )
 
-    def _contradictions(self) -> Iterator[SettingError]:
+    def _conflicts(self) -> Iterator[ConflictError]:
         if self.resume not in (AUTO, NEVER, self.run_name or self.resume):
-            yield SettingError(
-                f"RESUME={self.resume} with RUN_NAME={self.run_name}: these name two runs. Unset one of them."
-            )
+            yield ConflictError(f"RESUME={self.resume} and RUN_NAME={self.run_name} name two runs. Unset one of them.")
 
     @property
     def restarts(self) -> int:

@@ -1,13 +1,13 @@
 """All settings of a run by concern, and the lists of settings that follow from their marks."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from app.errors import SettingError
+from app.errors import ConflictError, SettingError
 from app.extensions import files
 from app.settings.averaging import BUILT_IN_MODES, AveragingSettings
 from app.settings.concern import Concern, Mark
@@ -20,25 +20,7 @@ from app.settings.training import BUILT_IN_DATASETS, BUILT_IN_MODELS, TrainingSe
 
 Value = bool | int | float | str | None
 
-CONCERNS: dict[str, type[Concern]] = {
-    "averaging": AveragingSettings,
-    "training": TrainingSettings,
-    "links": LinkSettings,
-    "place": PlaceSettings,
-    "recovery": RecoverySettings,
-    "measuring": MeasuringSettings,
-}
-
-FIELDS: dict[str, FieldInfo] = {
-    name: field for concern in CONCERNS.values() for name, field in concern.model_fields.items()
-}
-
 _BUILT_IN = {"SYNC_MODE": BUILT_IN_MODES, "MODEL": BUILT_IN_MODELS, "DATASET": BUILT_IN_DATASETS}
-
-
-def marked(*marks: Mark) -> frozenset[str]:
-    """The settings with one of these marks."""
-    return frozenset(name for name, each in FIELDS.items() if any(mark in marks for mark in each.metadata))
 
 
 class RefusedSettingsError(SettingError):
@@ -47,6 +29,10 @@ class RefusedSettingsError(SettingError):
     def __init__(self, each: Collection[SettingError]) -> None:
         super().__init__("\n".join(map(str, each)))
         self.each = each
+
+    @property
+    def line(self) -> str:
+        return "\n".join(each.line for each in self.each)
 
 
 @dataclass(frozen=True)
@@ -79,32 +65,32 @@ class Settings:
         return cls(**concerns)
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself across concerns."""
-        for problem in (*self._about_own_files(), *self._about_wire()):
-            raise problem
+        """Refuse the first conflict between settings of several concerns."""
+        for conflict in (*self._about_own_files(), *self._about_wire()):
+            raise conflict
         if ranks := self.place.world_size or self.place.ranks_started:
             self.check_ranks(ranks)
         else:
             self.training.check_ranks(1)
 
-    def _about_own_files(self) -> Iterator[SettingError]:
+    def _about_own_files(self) -> Iterator[ConflictError]:
         for name, value in self._named.items():
             if value in _BUILT_IN[name].choices and value in files.names():
-                yield SettingError(
+                yield ConflictError(
                     f"{name}={value}: {files.path_of(value)} is shadowed by the built-in one. Rename the file."
                 )
 
-    def _about_wire(self) -> Iterator[SettingError]:
+    def _about_wire(self) -> Iterator[ConflictError]:
         wire = self.averaging.wire_precision
         if wire != "fp32" and self.training.precision == "fp64":
-            yield SettingError(
-                f"WIRE_PRECISION={wire} with PRECISION=fp64: not allowed, rounding on the wire would spoil the proofs "
-                "that fp64 is for. Allowed: WIRE_PRECISION=fp32, or PRECISION=fp32, bf16."
+            yield ConflictError(
+                f"WIRE_PRECISION={wire} does not work with PRECISION=fp64: rounding on the wire would spoil the proofs "
+                "that fp64 is for. Unset one of them."
             )
         if wire != "fp32" and self.place.backend == "mpi":
-            yield SettingError(
-                f"WIRE_PRECISION={wire} with BACKEND=mpi: not allowed, PyTorch's MPI has no 16-bit numbers. "
-                "Allowed: WIRE_PRECISION=fp32, or BACKEND=gloo."
+            yield ConflictError(
+                f"WIRE_PRECISION={wire} does not work with BACKEND=mpi: PyTorch's MPI has no 16-bit numbers. "
+                "Unset one of them."
             )
 
     def check_ranks(self, world_size: int) -> None:
@@ -157,6 +143,18 @@ class Settings:
     def own(self) -> dict[str, str]:
         """The user-defined ones among mode, model and data set, by variable: files in extensions/."""
         return {name: value for name, value in self._named.items() if value not in _BUILT_IN[name].choices}
+
+
+CONCERNS: dict[str, type[Concern]] = {each.name: each.type for each in fields(Settings)}  # type: ignore[misc]
+
+FIELDS: dict[str, FieldInfo] = {
+    name: field for concern in CONCERNS.values() for name, field in concern.model_fields.items()
+}
+
+
+def marked(*marks: Mark) -> frozenset[str]:
+    """The settings with one of these marks."""
+    return frozenset(name for name, each in FIELDS.items() if any(mark in marks for mark in each.metadata))
 
 
 def _of_concern(concern: type[Concern], values: Mapping[str, object]) -> dict[str, object]:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from app.errors import SettingError
+from app.errors import ConflictError
 from app.settings.concern import LEAST_FACTOR, MOST_FACTOR, MOST_STEPS, Concern, Mark
 from app.settings.kinds import OneOfOrOwn
 
@@ -32,6 +32,8 @@ MOST_EPOCHS = 1_000_000
 
 class TrainingSettings(Concern):
     """Settings of one training, whatever its ranks and links are."""
+
+    meaning = "the model, the data, the batch and the optimiser"
 
     model: Annotated[ModelName, AfterValidator(BUILT_IN_MODELS), Mark.CHANGES_STEP_TIME] = Field(
         "vgg11", description="the network to train"
@@ -95,11 +97,11 @@ class TrainingSettings(Concern):
         "on each rank",
     )
 
-    def _contradictions(self) -> Iterator[SettingError]:
+    def _conflicts(self) -> Iterator[ConflictError]:
         if {"global_batch_size", "batch_size_per_rank"} <= self.model_fields_set:
-            yield SettingError(
-                f"GLOBAL_BATCH_SIZE={self.global_batch_size} and BATCH_SIZE_PER_RANK={self.batch_size_per_rank}: "
-                "set only one of them."
+            yield ConflictError(
+                f"GLOBAL_BATCH_SIZE={self.global_batch_size} and BATCH_SIZE_PER_RANK={self.batch_size_per_rank} "
+                "determine each other. Unset one of them."
             )
 
     def check_ranks(self, world_size: int) -> None:
@@ -107,10 +109,10 @@ class TrainingSettings(Concern):
         batch = self.global_batch(world_size)
         rate = self.full_learning_rate(batch)
         if not LEAST_FACTOR <= rate <= MOST_FACTOR:
-            raise SettingError(
+            raise ConflictError(
                 f"LEARNING_RATE={self.learning_rate:g} with LEARNING_RATE_SCALING=linear is {rate:g} for a global "
-                f"batch of {batch} and BASE_BATCH_SIZE={self.base_batch_size}: not allowed. "
-                f"Allowed: {LEAST_FACTOR:g} to {MOST_FACTOR:g}."
+                f"batch of {batch} and BASE_BATCH_SIZE={self.base_batch_size}. "
+                f"Change one of them, so that it is from {LEAST_FACTOR:g} to {MOST_FACTOR:g}."
             )
 
     @property

@@ -73,11 +73,8 @@ check_setting() {
     [[ $name =~ ^[A-Za-z_][A-Za-z_0-9]*$ ]] ||
         refuse unknown-setting "invalid name of a setting '$(shown "$name")'. Names have only letters, digits and '_', such as SYNC_MODE=ddp."
     [[ $name != COMPOSE_PROJECT_NAME && " ${known[*]} " != *" $name "* ]] || return 0
-    case $name in
-        RANK | MASTER_ADDR | RANKS_STARTED | NODE | NODES)
-            refuse unknown-setting "$name cannot be set here: the cluster assigns ranks and resolves rank 0's address itself. WORKERS sets the number of the other ranks."
-            ;;
-    esac
+    ! settings_of_launcher | grep -qx -- "$name" ||
+        refuse unknown-setting "$name cannot be set here: the cluster assigns ranks and resolves rank 0's address itself. WORKERS sets the number of the other ranks."
     near=$(nearest "$name" "${known[@]}")
     refuse unknown-setting "unknown setting $(shown "$name").${near:+ Did you mean $near?} scripts/up --help lists the groups of settings."
 }

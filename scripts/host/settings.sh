@@ -5,8 +5,11 @@
 UNNAMED=no-name-is-given # the project's name that Compose gives back where neither .env nor the environment has one
 READ_BY_COMPOSE=''       # the settings in .env, as JSON, once Compose has read it
 
-# All names.
-known_settings() { awk -F '\t' '/^[A-Z]/ { print $1 }' scripts/host/settings.table; }
+# All that users set.
+known_settings() { awk -F '\t' '/^[A-Z]/ && $2 != "launcher" { print $1 }' scripts/host/settings.table; }
+
+# Those that the cluster gives to each rank.
+settings_of_launcher() { awk -F '\t' '$2 == "launcher" { print $1 }' scripts/host/settings.table; }
 
 # Those that Compose or a script consumes.
 settings_of_compose() { awk -F '\t' '/^[A-Z]/ && NF > 2 { print $1 }' scripts/host/settings.table; }
@@ -15,7 +18,7 @@ settings_of_compose() { awk -F '\t' '/^[A-Z]/ && NF > 2 { print $1 }' scripts/ho
 settings_of_averaging() { awk -F '\t' '$2 == "averaging" { print $1 }' scripts/host/settings.table; }
 
 default_of() { column 3 "$1"; }
-allowed_words_of() { column 7 "$1"; }
+remedy_of() { column 7 "$1"; }
 column() { awk -F '\t' -v column="$1" -v name="$2" '$1 == name { print $column }' scripts/host/settings.table; }
 
 # The names of all variables in the environment and .env, separated by commas. The program warns of misspelt settings.
@@ -60,12 +63,12 @@ check_compose_settings() {
     for name in $(settings_of_compose); do
         value=$(setting "$name")
         [[ -z $value ]] || allows "$name" "$value" ||
-            refuse invalid-setting "$name=$(shown "$value"): not allowed. Allowed: $(allowed_words_of "$name")."
+            refuse invalid-setting "invalid $name '$(shown "$value")'. $(remedy_of "$name")"
     done
     world_size=$(given WORLD_SIZE)
     ranks=$(number_of_ranks)
     [[ ! $world_size =~ ^[0-9]{1,9}$ ]] || ((10#$world_size == ranks)) ||
-        refuse conflicting-settings "WORLD_SIZE=$world_size with WORKERS=$(setting WORKERS): that makes $ranks ranks. WORKERS alone is enough."
+        refuse conflicting-settings "WORLD_SIZE=$world_size with WORKERS=$(setting WORKERS): that makes $ranks ranks. Unset WORLD_SIZE."
 }
 
 # Whether a value has the pattern of its setting and, where it is a number or an amount of memory, lies within the bounds.

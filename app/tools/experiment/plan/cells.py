@@ -59,7 +59,7 @@ def problems(given: Mapping[str, str]) -> dict[str, str]:
     try:
         settings.place.check_machine(len(look().cores))
     except SettingError as error:
-        found[str(error).partition("=")[0]] = str(error)
+        found[environment.first_named(str(error), given)] = str(error)
     try:
         check_fit(settings.training.model, settings.training.dataset_name)
     except SettingError as error:
