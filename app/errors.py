@@ -1,12 +1,12 @@
-"""The failures that a user can act on; every other exception is a defect of the program."""
+"""The failures that a user can act on. Every other exception is a defect of the program."""
 
 
 class LockstepError(Exception):
-    """A failure whose message says what was found, what is allowed and what to do next."""
+    """A failure whose message states the cause, then the allowed values or the remedy."""
 
     exit_code = 1
     name = "failed"  # in brackets before the message; docs/troubleshooting.md explains each
-    comes_again = False  # whether another attempt at the same run would end in the same way
+    deterministic = False  # whether every attempt at the same run would fail in the same way
 
     def __init__(self, message: str, name: str | None = None) -> None:
         super().__init__(message)
@@ -14,16 +14,16 @@ class LockstepError(Exception):
 
     @property
     def line(self) -> str:
-        """The message as it is printed, with the name of its kind."""
+        """The message as printed, preceded by its name."""
         return f"error: [{self.name}] {self}"
 
 
 class SettingError(LockstepError):
-    """Bad input, found before any work has started."""
+    """Invalid input, found before any work has started."""
 
     exit_code = 2
     name = "invalid-setting"
-    comes_again = True
+    deterministic = True
 
 
 class ConflictError(SettingError):
@@ -33,29 +33,29 @@ class ConflictError(SettingError):
 
 
 class DamagedError(LockstepError):
-    """A file of a run that was damaged, or that another program made."""
+    """A file of a run is damaged, or was written by another program."""
 
     exit_code = 2
     name = "damaged-file"
-    comes_again = True
+    deterministic = True
 
 
 class ExtensionError(LockstepError):
-    """A failure in a user's own mode, model or data set. The same code fails each time."""
+    """A failure in a user's own mode, model or data set. The same code fails every time."""
 
     name = "extension-failed"
-    comes_again = True
+    deterministic = True
 
 
 class DivergedError(LockstepError):
-    """Training diverged: a loss or parameter is NaN or infinite. The same run diverges each time."""
+    """Training diverged: a loss or parameter is NaN or infinite. The same run diverges every time."""
 
     name = "diverged"
-    comes_again = True
+    deterministic = True
 
 
 class WriteError(LockstepError):
-    """A disk that is full, or that may not be written."""
+    """A disk is full or not writable."""
 
     name = "cannot-write"
 
@@ -67,39 +67,39 @@ class JoinError(LockstepError):
 
 
 class MissingError(JoinError):
-    """A rank that was asked for is not running, and has not been restarted in time: nothing will start it."""
+    """A requested rank is not running and was not restarted in time, so nothing will start it."""
 
     name = "rank-missing"
-    comes_again = True
+    deterministic = True
 
 
 class UnequalRanksError(LockstepError):
-    """Ranks that would not train the same model on the same data."""
+    """The ranks would not train the same model on the same data."""
 
     name = "ranks-differ"
-    comes_again = True
+    deterministic = True
 
 
 class NetworkLostError(LockstepError):
-    """This rank has lost its network, and with it every other rank."""
+    """This rank has lost its network and with it every other rank."""
 
     name = "network-lost"
 
 
 class StoppedError(LockstepError):
-    """A run that was asked to stop, and has saved where it can resume."""
+    """The run was stopped, and has saved its state to resume from."""
 
-    exit_code = 143  # as a shell has it for SIGTERM
+    exit_code = 143  # the shell's code for SIGTERM
     name = "stopped"
 
 
 class PeerLostError(LockstepError):
-    """Other ranks went away, or went silent, in the middle of an operation."""
+    """Other ranks exited or stopped responding during an operation."""
 
     name = "rank-lost"
 
 
 class LinkError(LockstepError):
-    """The network misses what the LINK_ settings request."""
+    """The measured links do not meet the LINK_ settings."""
 
     name = "link-missed"

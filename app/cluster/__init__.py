@@ -1,1 +1,1 @@
-"""Who we are: how ranks find each other, what they know of each other, which one was lost."""
+"""How ranks find each other, form a group and detect which of them was lost."""

@@ -1,4 +1,4 @@
-"""The backends, and all in which they differ: how a group forms, how a lost rank is noticed, groups of some ranks."""
+"""The backends, and everything that depends on the backend: connecting, recognising its errors, forming subgroups."""
 
 import ctypes
 import os
@@ -16,35 +16,35 @@ FAREWELL_SECONDS = 5.0
 
 
 class Backend(ABC):
-    """What carries the messages of a group."""
+    """The library that carries a group's messages."""
 
     name: ClassVar[str]
 
     bytes_in_order: ClassVar[int | None]
-    """Messages of at most so many bytes arrive one after another; None: all.
+    """Messages of at most this many bytes arrive in order; None if all do.
 
-    Longer ones that are under way at the same time share the connection, and end together.
+    Longer messages in flight at the same time share the connection and complete together.
     """
 
     @abstractmethod
     def check(self) -> None:
-        """Refuse a process that was not started as this backend needs it."""
+        """Refuse a process that was not started in the way that this backend requires."""
 
     @abstractmethod
     def connect(self, store: dist.Store, rank: int, world_size: int, peer_timeout: float, interface: str) -> None:
-        """Connect this rank to all others; a RuntimeError if that fails."""
+        """Connect this rank to all others; raises RuntimeError if that fails."""
 
     @abstractmethod
     def is_failure(self, error: RuntimeError) -> bool:
-        """Whether this error is the backend's own, such as that of a lost rank, and not a defect of the program."""
+        """Whether the backend raised this error, for example because of a lost rank. Others are program defects."""
 
     @abstractmethod
     def group_of(self, ranks: Sequence[int], rank: int, peer_timeout: float) -> dist.ProcessGroup:
-        """A group of some ranks; all ranks of the cluster call this together."""
+        """Create a group of some ranks. All ranks of the cluster must call this together."""
 
     @abstractmethod
     def leave(self) -> None:
-        """Take leave of what the backend stands on, after all ranks have finished."""
+        """Shut the backend down after all ranks have finished."""
 
 
 class Gloo(Backend):
@@ -54,72 +54,71 @@ class Gloo(Backend):
     bytes_in_order = None
 
     def check(self) -> None:
-        """It needs nothing."""
+        """Gloo works in any process."""
 
     def connect(self, store: dist.Store, rank: int, world_size: int, peer_timeout: float, interface: str) -> None:
-        os.environ["GLOO_SOCKET_IFNAME"] = interface  # the only place where Gloo looks for it
+        os.environ["GLOO_SOCKET_IFNAME"] = interface  # Gloo reads it from nowhere else
         limit = timedelta(seconds=peer_timeout)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=limit)
 
     def is_failure(self, error: RuntimeError) -> bool:
-        """Gloo names its source file."""
+        """Gloo's messages contain the path of its source file."""
         return isinstance(error, dist.DistError) or "gloo" in str(error)
 
     def group_of(self, ranks: Sequence[int], rank: int, peer_timeout: float) -> dist.ProcessGroup:
-        """Members connect through the store."""
         group: dist.ProcessGroup = dist.new_group(list(ranks), timeout=timedelta(seconds=peer_timeout))
         return group
 
     def leave(self) -> None:
-        """Nothing: its connections end with the process."""
+        """Gloo's connections close when the process exits."""
 
 
 class Mpi(Backend):
-    """OpenMPI, over TCP. It has no limits of time: the failure detector alone ends a wait for a silent rank."""
+    """OpenMPI, over TCP. It has no timeouts: only the failure detector ends a wait for a silent rank."""
 
     name = "mpi"
-    bytes_in_order = 1 << 15  # sent without a request: half of OpenMPI's limit for TCP
+    bytes_in_order = 1 << 15  # sent eagerly: half of OpenMPI's limit for TCP
 
     PARAMETERS: ClassVar[dict[str, str]] = {
         "btl": "self,tcp",
         "pml": "ob1",
-        "mpi_yield_when_idle": "1",  # ranks that share cores: a rank that waits lets the others compute
-        "mpi_abort_delay": "30",  # seconds: time for this rank to say who is lost, and then to end by itself
+        "mpi_yield_when_idle": "1",  # on shared cores a waiting rank lets the others compute
+        "mpi_abort_delay": "30",  # seconds in which this rank reports the lost rank and exits by itself
     }
 
     def check(self) -> None:
-        """It needs mpirun, or another starter that speaks PMIx."""
+        """MPI requires mpirun or another launcher with PMIx."""
         if "PMIX_RANK" not in os.environ:
             raise SettingError(
-                "BACKEND=mpi: this process was not started by mpirun. Allowed: BACKEND=mpi scripts/up, or mpirun with "
+                "BACKEND=mpi: mpirun did not start this process. Run BACKEND=mpi scripts/up, or mpirun with "
                 "--with-ft ulfm --initial-errhandler mpi_errors_return before python3 -m app train."
             )
 
     def connect(self, store: dist.Store, rank: int, world_size: int, peer_timeout: float, interface: str) -> None:
-        """Connect through mpirun's daemons, which have counted the ranks before."""
+        """Connect through mpirun's daemons, which have already counted the ranks."""
         for name, value in {**self.PARAMETERS, "btl_tcp_if_include": interface}.items():
             os.environ.setdefault(f"OMPI_MCA_{name}", value)
         dist.init_process_group("mpi")
         if (dist.get_rank(), dist.get_world_size()) != (rank, world_size):
             raise RuntimeError(
-                f"mpirun has made it rank {dist.get_rank()} of {dist.get_world_size()}, and the join rank {rank} of "
-                f"{world_size}"
+                f"mpirun assigned rank {dist.get_rank()} of {dist.get_world_size()}, but the join assigned rank {rank} "
+                f"of {world_size}"
             )
 
     def is_failure(self, error: RuntimeError) -> bool:
-        """PyTorch passes on MPI's error codes."""
+        """PyTorch's messages contain MPI's error codes."""
         return isinstance(error, dist.DistError) or "MPI error" in str(error) or "MPI_ERR" in str(error)
 
     def group_of(self, ranks: Sequence[int], rank: int, peer_timeout: float) -> dist.ProcessGroup:
-        """MPI makes a group with the help of all ranks, and PyTorch leaves out those that are no members."""
+        """All ranks must create an MPI group together, but PyTorch skips ranks that are not members."""
         if rank not in ranks:
             dist.ProcessGroupMPI.create(list(ranks))
         group: dist.ProcessGroup = dist.new_group(list(ranks))
         return group
 
     def leave(self) -> None:
-        """Without MPI's own farewell, which waits for all ranks, mpirun takes the end of a rank for a failure."""
-        farewell = threading.Thread(target=ctypes.CDLL(None).MPI_Finalize, name="MPI's farewell", daemon=True)
+        """Call MPI_Finalize, which waits for all ranks. Without it, mpirun treats a rank's exit as a failure."""
+        farewell = threading.Thread(target=ctypes.CDLL(None).MPI_Finalize, name="MPI_Finalize", daemon=True)
         farewell.start()
         farewell.join(FAREWELL_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Who is who in a Compose project, by the names that Docker's DNS has for its containers."""
+"""Identifies the containers of a Compose project by their names in Docker's DNS."""
 
 import re
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ DNS_SECONDS = 6.0
 
 @dataclass(frozen=True)
 class Replica:
-    """A container as Compose numbers it."""
+    """A container, with the number that Compose gave it."""
 
     container: str
     service: str
@@ -27,7 +27,7 @@ class Replica:
 
     @property
     def rank(self) -> int:
-        """Workers are numbered from 1."""
+        """The container's number for workers, which Compose numbers from 1."""
         return 0 if self.service == RANK0_SERVICE else self.number
 
     def worker(self, number: int) -> str:
@@ -36,50 +36,49 @@ class Replica:
 
 
 def find_replica(address: str) -> Replica | None:
-    """Ask Docker's DNS whose address this is.
+    """Find the container with this address in Docker's DNS.
 
-    /etc/hosts would shadow the answer, so the query goes to the DNS server itself.
+    The query goes to the DNS server itself, because /etc/hosts would shadow its answer.
     """
     found = next(filter(None, map(REPLICA.match, _names(address))), None)
     return found and Replica(found["container"], found["service"], int(found["number"]))
 
 
 def is_at(container: str, address: str) -> bool:
-    """Whether this is the address of that container now."""
     replica = find_replica(address)
     return replica is not None and replica.container == container
 
 
 def find_workers() -> dict[str, tuple[int, str]]:
-    """The number and address of each worker that is running, by its container's name. Numbers may have gaps."""
+    """The number and address of each running worker, by container name. The numbers may have gaps."""
     if not _addresses(RANK0_SERVICE):
-        raise JoinError(f"Docker's DNS does not know '{RANK0_SERVICE}', so the workers cannot be counted.")
+        raise JoinError(f"cannot resolve '{RANK0_SERVICE}' in Docker's DNS to count the workers.")
     named = [(find_replica(address), address) for address in _addresses(WORKER_SERVICE)]
     return {each.container: (each.number, address) for each, address in named if each}
 
 
 def not_running(containers: Iterable[str]) -> set[str]:
-    """Those of these seats that are a worker's container which is not running now."""
+    """The worker containers among these names that are not running."""
     workers = {each for each in containers if CONTAINER.fullmatch(each)}
     return workers.difference(find_workers()) if workers else workers
 
 
 def where_to_read(name: str) -> str:
-    """Where the last lines of a rank's output are to be found."""
+    """How to find a rank's output, as the end of a sentence."""
     return f": docker logs {name}" if CONTAINER.fullmatch(name) else f". It runs on {name}."
 
 
 def refuse_single_container(addresses: Iterable[str]) -> None:
-    """Refuse `docker compose run rank0`: such a container has no place in the cluster, and nobody would answer it."""
+    """Refuse `docker compose run rank0`: its container is not part of the cluster, so no rank would answer it."""
     if any(SINGLE.match(name) for address in addresses for name in _names(address)):
         raise SettingError(
-            "`docker compose run` starts a single container, which is no rank of a cluster. "
-            "Start them all: docker compose up."
+            "`docker compose run` starts a single container, which cannot join a cluster. "
+            "Start all ranks: docker compose up.",
+            "invalid-argument",
         )
 
 
 def _names(address: str) -> list[str]:
-    """The names that the DNS has for an address."""
     try:
         return [str(record) for record in dns.resolver.resolve_address(address, lifetime=DNS_SECONDS)]
     except dns.exception.DNSException:
@@ -87,10 +86,10 @@ def _names(address: str) -> list[str]:
 
 
 def _addresses(service: str) -> list[str]:
-    """A service's addresses; none if no container of it runs.
+    """The addresses of a service's running containers.
 
-    Depending on its version, Docker forwards an unknown name, refuses it or leaves it unanswered. So every failure
-    means the same: this network has no such name.
+    Depending on its version, Docker forwards the query for an unknown name, refuses it or does not answer. So every
+    failure means that this network does not have the name.
     """
     try:
         answer = dns.resolver.resolve(service, "A", search=False, lifetime=DNS_SECONDS)

@@ -1,7 +1,7 @@
-"""Which ranks are lost: the one authority that every early end consults.
+"""Detects lost ranks. Whenever a rank ends early, the failure detector decides which rank was lost.
 
-Each rank has a thread that exchanges heartbeats with all other ranks: without rank 0 in the middle, without the
-backend, and while the training waits or computes.
+Each rank has a thread that exchanges heartbeats with all other ranks: not through rank 0, not through the backend, and
+also while the training waits or computes.
 """
 
 import socket
@@ -17,20 +17,20 @@ from app.cluster.judgement import ANSWER_SECONDS, Judgement, LossVerdict
 from app.cluster.stopping import Stopping
 from app.machine.interrupt import ignore_further_signals
 
-REPEAT_SECONDS = 0.2  # between two calls
-BEATS = 8  # signs of life within PEER_TIMEOUT
+REPEAT_SECONDS = 0.2  # between two heartbeats of a call
+BEATS = 8  # heartbeats per PEER_TIMEOUT
 SLOWEST_BEAT_SECONDS = 5.0
-BEATS_MISSED = 2.5  # by a rank that counts as silent: any heartbeat may be lost
-SLACK_SECONDS = 1.0  # a thread that wakes so much later than it wanted belongs to a process that did not run
-GRACE_SECONDS = 3.0  # for the training to notice a loss by itself, and to say in which operation
-FAREWELLS = 5  # each heartbeat may be lost
+BEATS_MISSED = 2.5  # by a rank considered silent: single heartbeats may be lost
+SLACK_SECONDS = 1.0  # a thread that wakes this much too late was in a process that did not run
+GRACE_SECONDS = 3.0  # for the training to notice a loss by itself and report the operation
+FAREWELLS = 5  # the last heartbeat is repeated, as each may be lost
 
 Address = tuple[str, int]
 Abandon = Callable[[LossVerdict], None]
 
 
 def listen(address: str) -> socket.socket:
-    """The socket for heartbeats, on a port that the kernel chooses."""
+    """Open the socket for heartbeats, on a port that the kernel chooses."""
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     datagrams.bind((address, 0))
     datagrams.setblocking(False)
@@ -38,21 +38,21 @@ def listen(address: str) -> socket.socket:
 
 
 class FailureDetector:
-    """One rank's failure detector."""
+    """Exchanges heartbeats with all other ranks in a thread, and reaches a verdict on which ranks are lost."""
 
     def __init__(
         self, datagrams: socket.socket, rank: int, addresses: Sequence[Address], password: str, peer_timeout: float
     ) -> None:
-        """`addresses` are those that all ranks listen on, by rank."""
+        """`addresses` are the listening addresses of all ranks, by rank."""
         self._datagrams, self._addresses, self._password = datagrams, addresses, password
         self._own = Heartbeat(rank)
         others = [other for other in range(len(addresses)) if other != rank]
         self._judgement = Judgement(rank, others, peer_timeout, time.monotonic())
         self._beat_seconds = min(SLOWEST_BEAT_SECONDS, peer_timeout / BEATS)
-        self._failed = threading.Event()  # an operation of the training
+        self._failed = threading.Event()  # an operation of the training failed
         self._decided, self._decided_at = threading.Event(), 0.0
         self._all_heard = threading.Event()
-        self._guarding = True  # until the training ends, or has noticed a loss by itself
+        self._guarding = True  # until the training ends or notices a loss by itself
         self._bell, self._ear = socket.socketpair()
         self._selector = DefaultSelector()  # select() fails on descriptors above 1,023
         for each in (self._datagrams, self._ear):
@@ -60,26 +60,26 @@ class FailureDetector:
         self.stopping = Stopping(others, self._ring)
 
     def start(self, abandon: Abandon) -> None:
-        """Begin. `abandon` ends the process after a loss that the training does not notice."""
-        threading.Thread(target=self._take_turns, args=(abandon,), name="failure detector", daemon=True).start()
+        """Start the thread. `abandon` ends the process after a loss that the training does not notice."""
+        threading.Thread(target=self._run, args=(abandon,), name="failure detector", daemon=True).start()
 
     @property
     def loss(self) -> LossVerdict | None:
-        """The verdict, if there is one and anybody is lost."""
+        """The verdict, if there is one and it names a lost rank."""
         verdict = self._judgement.verdict
         return verdict if verdict and verdict.lost else None
 
     def unheard(self, deadline: float) -> list[int]:
-        """Wait until every rank has been heard; the ranks that have not been by the deadline."""
+        """Wait until every rank has sent a heartbeat; returns the ranks that have not by the deadline."""
         self._all_heard.wait(max(0.0, deadline - time.monotonic()))
         return self._judgement.unknown
 
     def silent(self) -> list[int]:
-        """The ranks that have missed several beats: they may be paused, or beyond a network that failed."""
+        """The ranks that have missed several heartbeats: they may be paused or disconnected."""
         return self._judgement.silent_since(time.monotonic() - BEATS_MISSED * self._beat_seconds)
 
     def find_lost(self) -> LossVerdict:
-        """After a failed operation: the ranks that are gone, not those that merely noticed."""
+        """After a failed operation, find the ranks that caused it, not those that failed in consequence."""
         ignore_further_signals()
         self._guarding = False
         self._failed.set()
@@ -88,50 +88,50 @@ class FailureDetector:
         return self._judgement.verdict or LossVerdict(())
 
     def leave(self) -> None:
-        """This rank has finished with all others: nobody misses it any more, and it misses nobody."""
+        """This rank has finished: from now on its silence is not a loss, and it reports none."""
         self._guarding = False
         self._own = replace(self._own, done=True)
         self._broadcast()
 
-    def give_up(self, reason: str, *, comes_again: bool = False) -> None:
-        """This rank ends early; tell the others why, or who is lost."""
+    def give_up(self, reason: str, *, deterministic: bool = False) -> None:
+        """Announce that this rank ends early, with the reason or the lost ranks."""
         self._guarding = False
         if self.loss is None:
-            printable = reason.encode(errors="replace").decode()  # a file's name may hold what is no text
-            ending = printable[:LONGEST_REASON] or "it did not say why"
-            self._own = replace(self._own, ending=ending, comes_again=comes_again)
+            printable = reason.encode(errors="replace").decode()  # file names may contain surrogates
+            ending = printable[:LONGEST_REASON] or "no reason given"
+            self._own = replace(self._own, ending=ending, deterministic=deterministic)
         self._broadcast()
         for _ in range(FAREWELLS - 1):
             time.sleep(REPEAT_SECONDS / 2)
             self._broadcast()
 
-    def _take_turns(self, abandon: Abandon) -> None:
-        next_turn = next_beat = time.monotonic()
+    def _run(self, abandon: Abandon) -> None:
+        next_wake = next_beat = time.monotonic()
         while True:
-            self._listen(next_turn)
+            self._listen(next_wake)
             now = time.monotonic()
-            if now - next_turn > SLACK_SECONDS:
-                self._judgement.stand_still(now - next_turn, now)
+            if now - next_wake > SLACK_SECONDS:
+                self._judgement.stand_still(now - next_wake, now)
             if self._failed.is_set():
                 self._judgement.doubt(now)
             self._judgement.consider(now)
             if self._judgement.verdict and not self._decided.is_set():
                 self._decided_at = now
                 self._decided.set()
-                next_beat = now  # tell the others
+                next_beat = now  # announce the verdict at once
             if not self._judgement.unknown:
                 self._all_heard.set()
-            asked = self._judgement.call or self._judgement.verdict or self._judgement.unknown
-            urgent = asked or self.stopping.named
+            calling = self._judgement.call or self._judgement.verdict or self._judgement.unknown
+            urgent = calling or self.stopping.named
             if urgent or now >= next_beat:
                 self._broadcast()
                 next_beat = now + self._beat_seconds
             if self.loss and now - self._decided_at > GRACE_SECONDS and self._guarding:
                 abandon(self.loss)
-            next_turn = now + REPEAT_SECONDS if urgent else next_beat
+            next_wake = now + REPEAT_SECONDS if urgent else next_beat
 
     def _listen(self, until: float) -> None:
-        """Receive heartbeats until then, or until the training rings."""
+        """Receive heartbeats until then, or until another thread wakes this one."""
         while True:
             events = self._selector.select(max(0.0, until - time.monotonic()))
             readable = [key.fileobj for key, _ in events]
@@ -144,7 +144,7 @@ class FailureDetector:
                 return
 
     def _hear(self) -> None:
-        with suppress(OSError):  # such as the news that an earlier heartbeat met a closed port
+        with suppress(OSError):  # for example because an earlier heartbeat reached a closed port
             datagram, sender = self._datagrams.recvfrom(LARGEST)
             heartbeat = unpack(datagram, self._password)
             if heartbeat is None or not 0 <= heartbeat.rank < len(self._addresses):
@@ -164,12 +164,12 @@ class FailureDetector:
             standstill=self._judgement.standstill(time.monotonic()),
             lost=verdict.lost if verdict else (),
             reason=verdict.reason if verdict else "",
-            comes_again=verdict.comes_again if verdict else self._own.comes_again,
+            deterministic=verdict.deterministic if verdict else self._own.deterministic,
             stop=self.stopping.named,
         )
 
     def _ring(self) -> None:
-        """Wake the thread up, so that it sends a heartbeat at once."""
+        """Wake the thread so that it sends a heartbeat at once."""
         self._bell.send(b"!")
 
     def _broadcast(self) -> None:
@@ -179,5 +179,5 @@ class FailureDetector:
                 self._send(heartbeat, rank)
 
     def _send(self, heartbeat: Heartbeat, rank: int) -> None:
-        with suppress(OSError):  # no way there at the moment: the silence that follows is what counts
+        with suppress(OSError):  # unreachable for now: a lasting failure shows as silence
             self._datagrams.sendto(pack(heartbeat, self._password), self._addresses[rank])

@@ -14,12 +14,11 @@ from app.machine.say import shown
 from app.settings.place import PlaceSettings
 
 LOOPBACK = "127.0.0.1"
-OVER = "the run is over: there is nothing to join any more."
-PAUSE_SECONDS = 0.1  # before a name is looked up again
+OVER = "the run has finished, so there is nothing to join."
+PAUSE_SECONDS = 0.1  # between two look-ups of a name
 
 
 def never() -> bool:
-    """Say no."""
     return False
 
 
@@ -28,31 +27,31 @@ class Identity:
     """This process, and where to find rank 0."""
 
     rank: int
-    seats: tuple[str, ...]  # by rank, the key under which each rank joins; only rank 0 has them
-    seat: str  # this process's
+    seats: tuple[str, ...]  # by rank, the key under which each rank joins; empty except on rank 0
+    seat: str  # the key of this process
     name: str
     address: str
     master: str  # rank 0's name or address
     master_address: str
-    deadline: float  # when the join must be complete, on the clock of `time.monotonic`
-    absent: tuple[str, ...] = ()  # seats of ranks that were asked for and were not running when rank 0 counted them
-    nodes: tuple[str, ...] = ()  # by rank, where the settings name them
-    addresses: tuple[str, ...] = ()  # of rank 0 and the workers, in order, where rank 0 has just counted them
-    is_over: Callable[[], bool] = never  # whether there is nothing to join any more
+    deadline: float  # of the join, on the clock of `time.monotonic`
+    absent: tuple[str, ...] = ()  # seats of requested ranks that were not running when rank 0 counted
+    nodes: tuple[str, ...] = ()  # by rank, if the settings list them
+    addresses: tuple[str, ...] = ()  # of rank 0 and the workers, in order, if rank 0 has just counted
+    is_over: Callable[[], bool] = never  # whether the run has finished
 
     def title_of_seat(self, rank: int) -> str:
-        """A rank's name in messages, before it has registered."""
+        """A rank's name in messages before it has registered."""
         where = self.nodes[rank] if self.nodes else self.seats[rank]
         return f"rank {rank}" if where == str(rank) else f"rank {rank} ({where})"
 
 
 def identify(place: PlaceSettings, seats: tuple[str, ...] = (), is_over: Callable[[], bool] = never) -> Identity:
-    """Identify this process: by its rank or its node if they are set, else by its place in Compose, else as alone.
+    """Identify this process by its rank or node if set, else by its container in Compose, else as a single rank.
 
-    In Compose rank 0 counts the workers, unless the first attempt has fixed their seats. There are as many seats as
-    ranks were asked for, whether they are running or not, and more if more are running: `--scale` is not visible here.
-    This waits for rank 0's name, which Docker's DNS does not know until rank 0's container runs. That is
-    part of the join, and JOIN_TIMEOUT counts from here. A JoinError ends it if there is nothing to join any more.
+    In Compose, rank 0 counts the workers unless the first attempt has fixed the seats. Every requested rank has a seat,
+    whether it is running or not, and so has every further running worker, because `--scale` is not visible here.
+    This waits until Docker's DNS resolves rank 0's name, that is, until rank 0's container runs. The wait is part of
+    the join, so JOIN_TIMEOUT starts here. Raises JoinError if the run has finished.
     """
     deadline = time.monotonic() + place.join_timeout
     rank = _rank(place)
@@ -65,7 +64,7 @@ def identify(place: PlaceSettings, seats: tuple[str, ...] = (), is_over: Callabl
         if rank == 0:
             _check_master_is_here(place, master, address)
         nodes = place.all_nodes
-        _check_way(place, nodes[rank] if nodes else "", address, master)
+        _check_route(place, nodes[rank] if nodes else "", address, master)
         seats = tuple(
             nodes[each] if nodes and _is_address(nodes[each]) else str(each)
             for each in range(place.world_size or len(nodes) or 1)
@@ -78,10 +77,11 @@ def identify(place: PlaceSettings, seats: tuple[str, ...] = (), is_over: Callabl
     replica = compose.find_replica(address)
     if replica is None:
         raise JoinError(
-            f"{address} is neither {compose.RANK0_SERVICE} nor a {compose.WORKER_SERVICE} of a Compose project, and "
-            "RANK is not set. Outside Compose set RANK and WORLD_SIZE."
+            f"RANK is not set, and {address} is neither {compose.RANK0_SERVICE} nor a {compose.WORKER_SERVICE} of a "
+            "Compose project. Outside Compose, set RANK and WORLD_SIZE.",
+            "invalid-setting",
         )
-    own = replica.container  # its name stays the same when it is started again, its address may not
+    own = replica.container  # after a restart its name is the same, but its address may differ
     if replica.rank != 0:
         return Identity(replica.rank, (), own, own, address, name_of_rank0, master, deadline, is_over=is_over)
     if seats:
@@ -105,18 +105,18 @@ def identify(place: PlaceSettings, seats: tuple[str, ...] = (), is_over: Callabl
 
 
 def missing_error(identity: Identity, seats: Collection[str]) -> MissingError:
-    """The error of rank 0 where workers that were asked for are not running."""
+    """Rank 0's error if requested workers are not running."""
     ranks = [rank for rank, seat in enumerate(identity.seats) if seat in seats]
     names = ", ".join(identity.title_of_seat(rank) for rank in ranks)
     return MissingError(
-        f"rank 0: {len(identity.seats)} ranks were asked for, and {names} {'is' if len(ranks) == 1 else 'are'} not "
-        "running. The output there says why, if it was started. To start another number of ranks, set WORKERS. "
+        f"rank 0: {len(identity.seats)} ranks were requested, but {names} {'is' if len(ranks) == 1 else 'are'} not "
+        "running. See the output there, if any. To change the number of ranks, set WORKERS. "
         "If you removed a container by hand, remove the others as well (scripts/down, or docker compose down)."
     )
 
 
 def place_of(place: PlaceSettings) -> tuple[int, str]:
-    """This process's rank and address as in its identity, but in Compose without a wait for rank 0."""
+    """This process's rank and address, as in its identity. In Compose, this does not wait for rank 0."""
     if place.rank is None and not place.all_nodes and place.master_addr is not None:
         for address in _own_addresses():
             if replica := compose.find_replica(address):
@@ -126,47 +126,49 @@ def place_of(place: PlaceSettings) -> tuple[int, str]:
 
 
 def interface_of(address: str) -> str:
-    """The name of the network interface that has this address."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(entry.address == address for entry in addresses):
             return name
-    raise JoinError(f"no network interface has the address {address} any more.")
+    raise JoinError(f"no network interface has the address {address} any longer.", "network-lost")
 
 
 def _rank(place: PlaceSettings) -> int | None:
-    """The rank that the settings give this process, if they do: by its number, or by its node's place among all."""
+    """The rank that the settings assign to this process, if any: by RANK, or by its node's position in NODES."""
     if not place.all_nodes:
         return place.rank
     named = [place.node] if place.node else [*_own_addresses(), socket.gethostname()]
     places = [rank for rank, node in enumerate(place.all_nodes) if node in named]
     if len(places) != 1:
         raise SettingError(
-            f"NODES={shown(place.nodes or '')} has {len(places)} of this machine's names and addresses: "
-            f"{', '.join(named)}. It must have one. Set NODE to this machine's entry."
+            f"NODES={shown(place.nodes or '')} has {len(places)} of this machine's names and addresses "
+            f"({', '.join(named)}). It must have one. Set NODE to this machine's entry."
         )
     if place.rank not in (None, places[0]):
         raise SettingError(
-            f"RANK={place.rank}, but this machine is {place.all_nodes[places[0]]}, which is rank {places[0]} in "
-            f"NODES={shown(place.nodes or '')}: they contradict each other. Unset one of them."
+            f"conflicting settings: RANK={place.rank}, but this machine is {place.all_nodes[places[0]]}, which is rank "
+            f"{places[0]} in NODES={shown(place.nodes or '')}. Unset one of them.",
+            "conflicting-settings",
         )
     return places[0]
 
 
 def _check_master_is_here(place: PlaceSettings, master: str, address: str) -> None:
-    """Refuse a rank 0 on a machine to which the others would not come."""
+    """Refuse a rank 0 on a machine to which the other ranks would not connect."""
     if address not in (master, LOOPBACK):
         raise SettingError(
             f"this process is rank 0, but MASTER_ADDR={_name_of_rank0(place)} ({master}) is another machine. "
-            f"This one has: {', '.join(_own_addresses())}. Start rank 0 there, or set MASTER_ADDR to one of these."
+            f"Start rank 0 there, or set MASTER_ADDR to an address of this machine: {', '.join(_own_addresses())}.",
+            "conflicting-settings",
         )
 
 
-def _check_way(place: PlaceSettings, node: str, address: str, master: str) -> None:
-    """Refuse a node that would reach rank 0 from another address than that by which the others expect it."""
+def _check_route(place: PlaceSettings, node: str, address: str, master: str) -> None:
+    """Refuse a node that would connect to rank 0 from another address than its entry in NODES."""
     if _is_address(node) and node != address:
         raise SettingError(
-            f"this machine is {node} in NODES={shown(place.nodes or '')}, but its way to rank 0 at {master} begins "
-            f"at {address}. NODES and MASTER_ADDR must belong to one network."
+            f"this machine is {node} in NODES={shown(place.nodes or '')}, but its route to rank 0 at {master} "
+            f"starts at {address}. Take NODES and MASTER_ADDR from one network.",
+            "conflicting-settings",
         )
 
 
@@ -189,12 +191,12 @@ def _own_addresses() -> list[str]:
 
 
 def address_of(name: str) -> str:
-    """The IPv4 address behind a name, or an OSError; an address stays as it is."""
+    """Resolve a name to its IPv4 address; raises OSError. An address is returned unchanged."""
     return str(socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
 
 
 def _await_address_of(name: str, deadline: float, is_over: Callable[[], bool]) -> str:
-    """The address behind rank 0's name, which Docker's DNS has only while rank 0's container runs."""
+    """Wait for rank 0's address: Docker's DNS resolves its name only while rank 0's container runs."""
     while True:
         if is_over():
             raise JoinError(OVER)
@@ -203,17 +205,17 @@ def _await_address_of(name: str, deadline: float, is_over: Callable[[], bool]) -
         except OSError as error:
             if time.monotonic() + PAUSE_SECONDS > deadline:
                 raise JoinError(
-                    f"rank 0 is not to be found: the name MASTER_ADDR={name} has no address ({error.strerror}), and "
-                    "JOIN_TIMEOUT has passed. See what rank 0 printed."
+                    f"cannot resolve MASTER_ADDR={name}, the address of rank 0, within JOIN_TIMEOUT "
+                    f"({error.strerror}). See rank 0's output."
                 ) from None
             time.sleep(PAUSE_SECONDS)
 
 
 def _own_address(master: str, port: int) -> str:
-    """The address that this host would use towards rank 0."""
+    """This host's address on its route to rank 0."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((master, port))  # sends nothing: only the route is looked up
+            probe.connect((master, port))  # only looks up the route and sends nothing
         except OSError as error:
             raise JoinError(f"no route to rank 0 at MASTER_ADDR={master}: {error.strerror}.") from None
         return str(probe.getsockname()[0])

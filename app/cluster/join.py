@@ -1,4 +1,4 @@
-"""How the ranks find each other: all go to rank 0, rank 0 assigns ranks, and the group forms."""
+"""The join: every rank registers with rank 0, rank 0 sends the table of ranks, and the group forms."""
 
 import secrets
 import socket
@@ -17,7 +17,7 @@ from app.cluster.registrant import Registrant
 from app.cluster.registrar import Registrar
 from app.cluster.registration import RankTable, Registration, check_agreement, members_of
 from app.cluster.rendezvous import Rendezvous, Values, within
-from app.cluster.sharing import who_is_who
+from app.cluster.sharing import members_table
 from app.errors import JoinError, LockstepError
 from app.machine.interrupt import CleanUps, ask_on_signal, end_now
 from app.machine.say import Say
@@ -26,18 +26,18 @@ from app.settings.place import PlaceSettings
 from app.settings.settings import Settings, marked
 
 REMINDER_SECONDS = 10.0
-CONNECTING_SECONDS = 4.0  # at least, even if the last rank came at the last moment
+CONNECTING_SECONDS = 4.0  # at least, even if the last rank registered at the deadline
 ONLY_HERE = (
-    f" Rank 0 listens at {LOOPBACK}, where only processes of its own machine reach it, because MASTER_ADDR means that "
-    "address there. For ranks on other machines set MASTER_ADDR to its address on their network."
+    f" Rank 0 listens at {LOOPBACK}, which only its own machine can reach, because MASTER_ADDR resolves to it there. "
+    "For ranks on other machines, set MASTER_ADDR to rank 0's address on their network."
 )
-FAREWELL_SECONDS = 10.0  # after a refusal, for those who have not come yet
+FAREWELL_SECONDS = 10.0  # after a refusal, for ranks that have not registered yet
 
 
 def join(settings: Settings, identity: Identity, say: Say, clean_ups: CleanUps, attempt: int = 0) -> Cluster:
-    """Form the group by the identity's deadline. Rank 0 prints the table of members, and tells the attempt's number.
+    """Form the group by the identity's deadline. Rank 0 prints the table of members and sends the attempt's number.
 
-    The clean-ups are made if the failure detector has to end the process, because the training does not notice a loss.
+    The clean-ups run if the failure detector ends the process because the training does not notice a loss.
     """
     BACKENDS[settings.place.backend].check()
     try:
@@ -61,14 +61,16 @@ def join(settings: Settings, identity: Identity, say: Say, clean_ups: CleanUps, 
         )
         table = registrant.register(identity.seat, registration, identity.deadline)
         if identity.rank >= len(table.members):
-            raise JoinError(f"{title_of(identity)}: rank 0's table has no place for it. Start all ranks again.")
+            raise JoinError(
+                f"{title_of(identity)}: missing from rank 0's table. Start all ranks again.", "ranks-differ"
+            )
     elif len(identity.seats) == 1:
         table = _assign(settings, [registration], attempt)
     else:
         values = registrar = _open(settings.place, identity, say)
         table = _seat_all(registrar, settings, identity, registration, attempt, say)
     if identity.rank == 0:
-        say(who_is_who(table.members))
+        say(members_table(table.members))
     return _form(settings.place, identity, table, datagrams, values, clean_ups)
 
 
@@ -80,7 +82,7 @@ def _form(
     values: Values | None,
     clean_ups: CleanUps,
 ) -> Cluster:
-    """Connect with all other ranks: by the backend for the training, and by datagrams for the failure detector."""
+    """Connect to all other ranks: through the backend for training, through datagrams for the failure detector."""
     rank, members = identity.rank, table.members
     addresses = [(member.address, member.port) for member in members]
     detector = FailureDetector(datagrams, rank, addresses, table.password, place.peer_timeout)
@@ -89,7 +91,7 @@ def _form(
     cluster = Cluster(rank, members, detector, place.peer_timeout, store, backend, table.attempt)
     detector.start(lambda loss: end_now(cluster.failure(loss), clean_ups))
     ask_on_signal(lambda: cluster.failure(detector.loss) if detector.loss else None)
-    clean_ups.insert(0, lambda: detector.give_up("it was told to stop"))
+    clean_ups.insert(0, lambda: detector.give_up("stopped by a signal"))
     deadline = max(identity.deadline, time.monotonic() + CONNECTING_SECONDS)
     try:
         within(
@@ -97,19 +99,19 @@ def _form(
             lambda: backend.connect(store, rank, len(members), place.peer_timeout, cluster.me.interface),
         )
     except (RuntimeError, OSError) as error:
-        away = _named(members, detector.find_lost().lost or range(len(members)), rank)
+        unreached = _named(members, detector.find_lost().lost or range(len(members)), rank)
         detector.give_up("it could not connect to all others")
         raise JoinError(
             f"{members[rank].title}: all ranks joined, but this one could not connect to all others "
-            f"({away}): {str(error).splitlines()[0]}\n"
-            "Every rank must reach every other on any port above 1023. Look for a rank that has ended, or a firewall."
+            f"({unreached}): {str(error).splitlines()[0]}\n"
+            "Every rank must reach every other on any port above 1023. Check for a rank that has exited, or a firewall."
         ) from None
     if unheard := detector.unheard(deadline):
-        detector.give_up("it does not hear all others")
+        detector.give_up("it received no heartbeat from some ranks")
         raise JoinError(
-            f"{members[rank].title}: all ranks joined, but no datagram (UDP) has come from "
+            f"{members[rank].title}: all ranks joined, but no UDP datagram has arrived from "
             f"{_named(members, unheard, rank)}. "
-            "Every rank must reach every other on any port above 1023. Look for a rank that has ended, or a firewall."
+            "Every rank must reach every other on any port above 1023. Check for a rank that has exited, or a firewall."
         )
     return cluster
 
@@ -119,7 +121,6 @@ def _named(members: Sequence[Member], ranks: Sequence[int], own: int) -> str:
 
 
 def _open(place: PlaceSettings, identity: Identity, say: Say) -> Registrar:
-    """Rank 0: let the others come."""
     port = place.master_port
     try:
         return Registrar(identity.address, port, identity.seats[1:], say)
@@ -132,7 +133,7 @@ def _open(place: PlaceSettings, identity: Identity, say: Say) -> Registrar:
 def _seat_all(
     registrar: Registrar, settings: Settings, identity: Identity, registration: Registration, attempt: int, say: Say
 ) -> RankTable:
-    """Rank 0: wait until all ranks have joined, check that all want the same run, tell them who is who."""
+    """Rank 0: wait for all registrations, check that they agree, and send the table of ranks."""
     try:
         _await_others(registrar, settings, identity, attempt, say)
         others = [registrar.registrations[seat] for seat in identity.seats[1:]]
@@ -156,7 +157,7 @@ def _await_others(registrar: Registrar, settings: Settings, identity: Identity, 
     stopped = set(identity.absent)
     while missing := registrar.await_registrations(min(identity.deadline, time.monotonic() + REMINDER_SECONDS)):
         _check_nobody_left(registrar, identity)
-        # Docker restarts a container within a second. In later attempts it takes longer, the more often it failed.
+        # Docker restarts a container within a second at first, but waits longer after every failure.
         stopped_now = not_running(missing) if attempt == 0 else set()
         if gone := stopped & stopped_now:
             raise missing_error(identity, gone)
@@ -168,7 +169,7 @@ def _await_others(registrar: Registrar, settings: Settings, identity: Identity, 
         came = [identity.title_of_seat(rank) for rank, seat in enumerate(identity.seats) if seat not in missing]
         raise JoinError(
             f"the group is not complete after JOIN_TIMEOUT={settings.place.join_timeout:g} s. "
-            f"Joined: {', '.join(came)}. Missing: {', '.join(absent)}. The output of the missing ranks says why."
+            f"Joined: {', '.join(came)}. Missing: {', '.join(absent)}. See the output of the missing ranks."
             f"{ONLY_HERE if identity.address == LOOPBACK else ''}"
         )
     _check_nobody_left(registrar, identity)
@@ -180,10 +181,10 @@ def _check_nobody_left(registrar: Registrar, identity: Identity) -> None:
         everyone = ", ".join(f"rank {rank} ({name})" for rank, name in sorted(names.items()))
         raise JoinError(
             f"{everyone} left during the join, after registering. "
-            f"The last lines of its output say why{where_to_read(names[min(names)])}"
+            f"See the last lines of its output{where_to_read(names[min(names)])}"
         )
 
 
 def title_of(identity: Identity) -> str:
-    """A rank's name in messages, before the table of members is there."""
+    """A rank's name in messages before the table of members is known."""
     return f"rank {identity.rank} ({identity.name})"

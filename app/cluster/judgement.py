@@ -1,22 +1,22 @@
-"""Which ranks are lost, judged by the heartbeats received and their times. It reads no clock and sends nothing."""
+"""Decides which ranks are lost, from the heartbeats received and their times, without a clock or a network."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from app.cluster.heartbeat import LONGEST_REASON, Heartbeat
 
-ANSWER_SECONDS = 5.0  # that ranks have to answer a call
-FRESH_SECONDS = 2.5  # at the end of a call, a rank that was heard so recently is not lost
-STANDSTILL_PART = 0.5  # of PEER_TIMEOUT: a rank that stood still for so long may be the one the others waited for
+ANSWER_SECONDS = 5.0  # for the answers to a call
+FRESH_SECONDS = 2.5  # a rank heard this recently is not lost when a call ends
+STANDSTILL_PART = 0.5  # of PEER_TIMEOUT: after a standstill this long, a rank may be the one the others waited for
 
 
 @dataclass(frozen=True)
 class LossVerdict:
-    """Who is lost, and why if that is known."""
+    """The lost ranks, and the reason if it is known."""
 
     lost: tuple[int, ...]
     reason: str = ""
-    comes_again: bool = False  # whether another attempt would end for that reason as well
+    deterministic: bool = False  # whether every attempt would end for that reason
 
 
 @dataclass
@@ -24,24 +24,24 @@ class _Other:
     heard_at: float
     heartbeat: Heartbeat
     known: bool = False
-    answered: bool = False  # the present call
+    answered: bool = False  # the current call
 
 
 @dataclass
 class _Call:
-    """A question to all whether they are there."""
+    """A request to all ranks for an answer."""
 
     number: int
     since: float
-    must_end_in_a_verdict: bool  # the training has failed; a mere suspicion can turn out to be wrong
+    must_end_in_a_verdict: bool  # after a failed operation, but not after a mere suspicion
 
 
 class Judgement:
     """One rank's view of all others.
 
-    A call begins if an operation has failed, if a rank has been silent for nearly PEER_TIMEOUT, or if one says that it
-    ends. It is over when every rank has answered, or has said that it ends or is done, or at the end of its time. The
-    first verdict that a rank reaches or hears of stays: those who reached it may have left since.
+    A call starts when an operation fails, when a rank has been silent for nearly PEER_TIMEOUT, or when a rank announces
+    its end. It is complete when every rank has answered, announced its end or finished, or when its time is up. A rank
+    keeps the first verdict that it reaches or receives, because the ranks that reached it may have left since.
     """
 
     def __init__(self, rank: int, others: Iterable[int], peer_timeout: float, now: float) -> None:
@@ -54,25 +54,25 @@ class Judgement:
 
     @property
     def call(self) -> int:
-        """The number of the present call; 0 if there is none."""
+        """The number of the current call; 0 without a call."""
         return self._call.number if self._call else 0
 
     def silent_since(self, moment: float) -> list[int]:
-        """The ranks that have said nothing since, and have not left."""
+        """The ranks not heard since then that have not finished."""
         return [rank for rank in self.present if self._others[rank].heard_at < moment]
 
     @property
     def unknown(self) -> list[int]:
-        """Ranks that have never been heard."""
+        """The ranks that were never heard."""
         return [rank for rank, other in self._others.items() if not other.known]
 
     @property
     def present(self) -> list[int]:
-        """Ranks that still take part."""
+        """The ranks that have not finished."""
         return [rank for rank, other in self._others.items() if not other.heartbeat.done]
 
     def standstill(self, now: float) -> float:
-        """The seconds for which this rank stood still not long ago."""
+        """Seconds for which this rank recently did not run."""
         return self._standstill if now - self._stood_until < self._peer_timeout + 2 * ANSWER_SECONDS else 0.0
 
     def hear(self, heartbeat: Heartbeat, now: float) -> None:
@@ -81,14 +81,14 @@ class Judgement:
         other.heard_at, other.known = now, True
         if self._call and heartbeat.answer == self._call.number:
             other.answered = True
-        if not (other.heartbeat.ending or other.heartbeat.done):  # its last heartbeat; older ones may arrive later
+        if not (other.heartbeat.ending or other.heartbeat.done):  # keep its last heartbeat: older ones may arrive later
             other.heartbeat = heartbeat
         lost = tuple(rank for rank in heartbeat.lost if rank == self._rank or rank in self._others)
         if lost and self.verdict is None:
-            self.verdict = LossVerdict(lost, heartbeat.reason, heartbeat.comes_again)
+            self.verdict = LossVerdict(lost, heartbeat.reason, heartbeat.deterministic)
 
     def stand_still(self, seconds: float, now: float) -> None:
-        """This rank did not run until now. It cannot blame others for what it did not hear meanwhile."""
+        """Note that this rank did not run until now, so the silence of others in that time does not count."""
         if seconds > self.standstill(now):
             self._standstill, self._stood_until = seconds, now
         for other in self._others.values():
@@ -97,13 +97,13 @@ class Judgement:
             self._begin_call(now, self._call.must_end_in_a_verdict)
 
     def doubt(self, now: float) -> None:
-        """An operation of this rank has failed."""
+        """Start a call that must end in a verdict, after a failed operation."""
         if self.verdict is None and not (self._call and self._call.must_end_in_a_verdict):
-            # A rank that was suspected before has been silent for part of its time already.
+            # The time during which a rank was merely suspected counts.
             self._begin_call(self._call.since if self._call else now, True)
 
     def consider(self, now: float) -> None:
-        """Begin a call, or end it, if it is time."""
+        """Start or end a call if it is time."""
         if self.verdict is not None:
             return
         if self._call is None and (self._silent(now) or self._ending()):
@@ -124,15 +124,15 @@ class Judgement:
             seconds = max(stalled.values())
             self.verdict = LossVerdict(tuple(sorted(stalled)), f"it did not run for {seconds:.0f} s")
         elif lost:
-            # What will happen again explains the others' ends.
-            last = sorted((self._others[rank].heartbeat for rank in lost), key=lambda each: not each.comes_again)
+            # A deterministic failure explains the ends of other ranks, so it comes first.
+            last = sorted((self._others[rank].heartbeat for rank in lost), key=lambda each: not each.deterministic)
             why = [f"it ended: {each.ending}"[:LONGEST_REASON] for each in last if each.ending]
-            self.verdict = LossVerdict(tuple(lost), why[0] if why else "", any(each.comes_again for each in last))
+            self.verdict = LossVerdict(tuple(lost), why[0] if why else "", any(each.deterministic for each in last))
         elif call and call.must_end_in_a_verdict:
             self.verdict = LossVerdict(())
 
     def _stalled(self, now: float) -> dict[int, float]:
-        """Ranks, this one included, that stood still for so long that the others gave up waiting, by seconds."""
+        """Seconds of standstill by rank, this one included, where long enough for others to give up waiting."""
         everyones = {rank: other.heartbeat.standstill for rank, other in self._others.items()}
         everyones[self._rank] = self.standstill(now)
         least = self._peer_timeout * STANDSTILL_PART

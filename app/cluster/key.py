@@ -1,6 +1,6 @@
-"""The key of one start: `prepare` makes it, all ranks read it, and rank 0 removes it once all have been reached.
+"""The SSH key of one start: `prepare` creates it, all ranks read it, and rank 0 removes it once connected to all.
 
-It proves rank 0 to the workers and the workers to rank 0, because nobody else can read it.
+It authenticates rank 0 and the workers to each other, because nobody else can read it.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from app.errors import JoinError, SettingError
 from app.settings.place import PlaceSettings
 
-if TYPE_CHECKING:  # its import takes a second, which only ranks of mpirun need to wait for
+if TYPE_CHECKING:  # importing it takes a second, which only ranks under mpirun need
     import asyncssh
 
 FOLDER = Path("key")  # a volume of docker/compose.mpi.yaml
@@ -19,12 +19,12 @@ FILE = FOLDER / "of_this_start"
 
 
 def make_for(place: PlaceSettings) -> None:
-    """Make the key if mpirun will start these ranks; refuse a Compose that does not start them so."""
+    """Create the key if mpirun will start these ranks; refuse a Compose command that starts them without mpirun."""
     if place.backend != "mpi" or place.rank is not None or place.master_addr is None:
         return
     if not os.access(FOLDER, os.W_OK):
         raise SettingError(
-            "BACKEND=mpi: this command line starts the ranks without mpirun. Allowed: BACKEND=mpi scripts/up, or "
+            "BACKEND=mpi: this command starts the ranks without mpirun. Run BACKEND=mpi scripts/up, or "
             "docker compose -f compose.yaml -f docker/compose.mpi.yaml up."
         )
     import asyncssh
@@ -36,16 +36,14 @@ def make_for(place: PlaceSettings) -> None:
 
 
 def read() -> "asyncssh.SSHKey":
-    """This start's key."""
     import asyncssh
 
     try:
         return asyncssh.read_private_key(FILE)
     except (OSError, asyncssh.KeyImportError) as error:
-        raise JoinError(f"there is no key for this start ({error}). Start all ranks again.") from None
+        raise JoinError(f"cannot read this start's SSH key: {error}. Start all ranks again.", "cannot-read") from None
 
 
 def remove() -> None:
-    """Nobody else can be reached with it any more."""
     with suppress(FileNotFoundError):
         FILE.unlink()

@@ -1,17 +1,17 @@
-"""Messages of the join: a line of JSON each, with a greatest length, over a connection whose every wait has an end."""
+"""Messages of the join: one line of JSON each, of limited length, with a deadline for every wait."""
 
 import json
 import socket
 import time
 from typing import Any
 
-LONGEST_REQUEST = 1 << 18  # bytes: a registration has about two thousand, Gloo's addresses a hundred for each rank
+LONGEST_REQUEST = 1 << 18  # bytes: a registration has about 2,000, Gloo's addresses 100 per rank
 LONGEST_ANSWER = 1 << 24  # the table of all ranks
 CHUNK = 1 << 16
 
 
-class NoSuchMessageError(ValueError):
-    """What arrived is no message of the join."""
+class InvalidMessageError(ValueError):
+    """The data received is not a message of the join."""
 
 
 def pack(message: dict[str, Any]) -> bytes:
@@ -19,13 +19,13 @@ def pack(message: dict[str, Any]) -> bytes:
 
 
 def unpack(line: bytes) -> dict[str, Any]:
-    """Read a message, whoever sent it."""
+    """Parse a message from an untrusted sender."""
     try:
         message = json.loads(line)
-    except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested beyond measure
-        raise NoSuchMessageError("not a line of JSON") from None
+    except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
+        raise InvalidMessageError("not a line of JSON") from None
     if not isinstance(message, dict):
-        raise NoSuchMessageError("not a JSON object")
+        raise InvalidMessageError("not a JSON object")
     return message
 
 
@@ -41,15 +41,15 @@ class LineConnection:
         self._connection.sendall(pack(message))
 
     def receive(self, deadline: float) -> dict[str, Any]:
-        """The next message; TimeoutError at the deadline, ConnectionError if the other end has gone."""
+        """The next message; raises TimeoutError at the deadline, ConnectionError if the other end has closed."""
         searched = 0
         while (end := self._arrived.find(b"\n", searched)) < 0:
             searched = len(self._arrived)
             if searched > LONGEST_ANSWER:
-                raise NoSuchMessageError("a line without an end")
+                raise InvalidMessageError("line too long")
             self._limit(deadline)
             if not (chunk := self._connection.recv(CHUNK)):
-                raise ConnectionResetError("it closed the connection")
+                raise ConnectionResetError("connection closed")
             self._arrived += chunk
         line = bytes(self._arrived[:end])
         del self._arrived[: end + 1]
@@ -57,5 +57,5 @@ class LineConnection:
 
     def _limit(self, deadline: float) -> None:
         if (left := deadline - time.monotonic()) <= 0:
-            raise TimeoutError("no answer in time")
+            raise TimeoutError("timed out")
         self._connection.settimeout(left)

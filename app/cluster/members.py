@@ -1,4 +1,4 @@
-"""The formed group: its members, how they share small values and leave, and which rank was lost."""
+"""The formed group: its members, exchanges of small values, the final barrier, and errors that name the lost rank."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from app.machine.interrupt import ignore_further_signals
 
 @dataclass(frozen=True)
 class Member:
-    """One rank as the others see it."""
+    """A rank's entry in the table of ranks."""
 
     rank: int
     name: str
@@ -43,12 +43,12 @@ class Cluster:
     members: tuple[Member, ...]
     detector: FailureDetector
     peer_timeout: float
-    store: dist.Store  # PyTorch asks it for each further group, and does not keep it alive
+    store: dist.Store  # every further group uses it, and PyTorch does not keep it alive
     backend: Backend
-    attempt: int = 0  # how often the run had begun before
-    # Messages between two ranks that have not arrived. MPI ends a process that drops one, before it has said anything.
+    attempt: int = 0  # of the run
+    # Incomplete messages between two ranks. MPI aborts a process that drops one, before it can print an error.
     in_flight: set[dist.Work] = field(default_factory=set, compare=False)
-    # What this rank is in the midst of, outermost first, for whoever ends it from another thread.
+    # The operations in progress, outermost first, for a thread that ends the process with an error.
     _under_way: list[Callable[[], str]] = field(default_factory=list, compare=False)
 
     @property
@@ -57,11 +57,11 @@ class Cluster:
 
     @property
     def bytes_in_order(self) -> int | None:
-        """Messages of at most this size arrive one after another; None: all."""
+        """Messages of at most this many bytes arrive in order; None if all do."""
         return self.backend.bytes_in_order
 
     def group(self, ranks: int | None) -> dist.ProcessGroup:
-        """All ranks, or this many, from rank 0 up: all ranks of the cluster call this together."""
+        """All ranks, or the first `ranks` of them. All ranks of the cluster must call this together."""
         if ranks is None:
             return dist.distributed_c10d._get_default_group()
         return self.backend.group_of(range(ranks), self.rank, self.peer_timeout)
@@ -71,7 +71,7 @@ class Cluster:
         return self.members[self.rank]
 
     def exchange[Value](self, subject: str, value: Value) -> list[Value]:
-        """Share a small value and return all ranks', by rank; all ranks make the same exchanges in the same order."""
+        """All-gather a small value; returns all values by rank. All ranks must call this in the same order."""
         own = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         with self.watching(f"exchange of '{subject}'", lambda: "between the ranks"):
             sizes = self._gather(torch.tensor([len(own)]))
@@ -81,7 +81,7 @@ class Cluster:
 
     @contextmanager
     def until_the_end(self) -> Iterator[None]:
-        """Do the work inside, then leave with the others; a rank that fails tells them why."""
+        """Run the body, then leave at a barrier. A rank that fails sends the reason to all others."""
         try:
             yield
             with self.watching("barrier", lambda: "at the end of the run"):
@@ -91,52 +91,52 @@ class Cluster:
         except BaseException as error:
             ignore_further_signals()
             reason = [str(error).partition("\n")[0], *getattr(error, "__notes__", [])]
-            self.detector.give_up("\n".join(reason), comes_again=getattr(error, "comes_again", False))
+            self.detector.give_up("\n".join(reason), deterministic=getattr(error, "deterministic", False))
             raise
 
     def insist_on_all(self) -> None:
-        """Raise an error if the failure detector has found that a rank was lost."""
+        """Raise an error if the failure detector has found a lost rank."""
         if verdict := self.detector.loss:
             raise self.failure(verdict)
 
     @contextmanager
     def watching(self, operation: str, moment: Callable[[], str]) -> Iterator[None]:
-        """Turn the backend's failure into an error that says which rank was lost, and when."""
+        """Convert the backend's errors to one that names the lost rank and the operation."""
         self._under_way.append(lambda: f"{operation} {moment()}")
         try:
             yield
         except RuntimeError as error:
             if not self.backend.is_failure(error):
                 raise
-            cause = str(error).splitlines()[0].rpartition("RuntimeError: ")[2]  # without those that only pass it on
+            cause = str(error).splitlines()[0].rpartition("RuntimeError: ")[2]  # without prefixes of wrapping errors
             raise self.failure(self.detector.find_lost(), f" {cause}") from error
         finally:
             self._under_way.pop()
 
     def failure(self, verdict: LossVerdict, cause: str = "") -> LockstepError:
-        """The error with which this rank ends, given the failure detector's verdict; any thread may ask."""
+        """This rank's error, given the failure detector's verdict. Any thread may call this."""
         during = "".join(f" during {under_way()}" for under_way in self._under_way[-1:])
         if self.me.interface not in interfaces.names():
             return interfaces.cut_off(self.rank, self.me.interface)
         if self.rank in verdict.lost:
             return PeerLostError(
-                f"rank {self.rank}: the other ranks took this rank for lost{during}: "
-                f"{verdict.reason or 'it did not answer'}, and PEER_TIMEOUT={self.peer_timeout:g} s. "
-                "Something has stopped this rank: a pause, a halted machine, or a network that failed for a while."
+                f"rank {self.rank}: the other ranks considered this rank lost{during}: "
+                f"{verdict.reason or 'it did not answer'} (PEER_TIMEOUT={self.peer_timeout:g} s). "
+                "Check for a paused container, a suspended machine, or a temporary network failure."
             )
         if not verdict.lost:
             return PeerLostError(
                 f"rank {self.rank}: no rank is lost, but one took longer than PEER_TIMEOUT={self.peer_timeout:g} s"
-                f"{during}:{cause}\nEvery rank answers. Raise PEER_TIMEOUT, or see what holds one up."
+                f"{during}:{cause}\nEvery rank responds. Raise PEER_TIMEOUT, or find the slow rank."
             )
         lost = [self.members[rank] for rank in verdict.lost]
         names = ", ".join(member.title for member in lost)
-        said = verdict.reason or cause.strip() or f"it answers no more (PEER_TIMEOUT={self.peer_timeout:g} s)"
+        reason = verdict.reason or cause.strip() or f"it no longer responds (PEER_TIMEOUT={self.peer_timeout:g} s)"
         error = PeerLostError(
-            f"rank {self.rank}: lost {names}{during}: {said}\n"
-            f"The last lines of its output say why{where_to_read(lost[0].name)}"
+            f"rank {self.rank}: lost {names}{during}: {reason}\n"
+            f"See the last lines of its output{where_to_read(lost[0].name)}"
         )
-        error.comes_again = verdict.comes_again
+        error.deterministic = verdict.deterministic
         return error
 
     def _gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:

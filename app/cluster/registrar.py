@@ -1,4 +1,4 @@
-"""Rank 0's side of the join: it collects the ranks' registrations, answers all at once, and keeps Gloo's addresses."""
+"""The join on rank 0: it collects registrations, answers all ranks at once, and stores Gloo's addresses."""
 
 import asyncio
 import base64
@@ -12,32 +12,32 @@ from contextlib import suppress
 from typing import Any
 
 from app.cluster import compose
-from app.cluster.lines import LONGEST_REQUEST, NoSuchMessageError, pack, unpack
+from app.cluster.lines import LONGEST_REQUEST, InvalidMessageError, pack, unpack
 from app.cluster.registration import Registration
 from app.machine.say import Say
 
-HELLO_SECONDS = 20.0  # from the connection to a whole registration
-STRANGERS_NAMED = 5
-SPARE_CONNECTIONS = 64  # that one address may have open, besides those that have registered
+HELLO_SECONDS = 20.0  # from the connection to the complete registration
+REJECTIONS_REPORTED = 5  # at most, however many addresses send invalid data
+SPARE_CONNECTIONS = 64  # per address, without those that have registered
 
 
 class Registrar:
-    """A thread that serves the join's port.
+    """Serves the join's port in a thread.
 
-    Whoever sends anything else than the registration of an expected rank is turned away, however slowly it does so, and
-    holds nobody up: every connection has its own coroutine, its own limit of time and its own limit of memory.
+    A peer that does not send the registration of an expected rank is rejected without delaying the others, because
+    every connection has its own coroutine, its own deadline and its own memory limit.
     """
 
     def __init__(self, address: str, port: int, seats: Sequence[str], say: Say) -> None:
-        """Listen on the ranks' network alone; `seats` are those of all other ranks."""
+        """Listen on the ranks' network only. `seats` are those of all other ranks."""
         listening = socket.create_server((address, port), backlog=128)
         self.port = int(listening.getsockname()[1])
         self._seats, self._say = seats, say
         self.registrations: dict[str, Registration] = {}
-        self.left: list[str] = []  # seats whose process has gone again
+        self.left: list[str] = []  # seats whose process has disconnected
         self._answer: bytes | None = None
         self._connections: dict[str, asyncio.StreamWriter] = {}
-        self._strangers: list[str] = []
+        self._rejected: list[str] = []
         self._unregistered: defaultdict[str, list[asyncio.StreamWriter]] = defaultdict(list)  # by address, oldest first
         self._values: dict[str, asyncio.Future[str]] = {}
         self._loop = asyncio.new_event_loop()
@@ -46,11 +46,11 @@ class Registrar:
         self._server = self._call(asyncio.start_server(self._serve, sock=listening, limit=LONGEST_REQUEST)).result()
 
     def await_registrations(self, deadline: float) -> list[str]:
-        """Wait until all have registered, or one of them has gone; the seats that are still missing."""
+        """Wait until all ranks have registered or one has left; returns the missing seats."""
         return self._await(lambda: bool(self.left), deadline)
 
     def await_everyone(self, seconds: float) -> None:
-        """After a refusal: stay until all ranks have come and heard of it, or for a while."""
+        """After a refusal, wait until all ranks have registered and received it, or until the time is up."""
         self._await(lambda: False, time.monotonic() + seconds)
 
     def _await(self, is_enough: Callable[[], bool], deadline: float) -> list[str]:
@@ -65,7 +65,7 @@ class Registrar:
         return [seat for seat in self._seats if seat not in self.registrations]
 
     def answer(self, message: dict[str, Any]) -> None:
-        """Send this to every registered rank; a rank that registers later receives it at once."""
+        """Send this to every registered rank. A rank that registers later receives it at once."""
 
         async def send() -> None:
             self._answer = pack(message)
@@ -75,7 +75,7 @@ class Registrar:
         self._call(send()).result()
 
     def close(self) -> None:
-        """Let nobody in any more; those who are in stay."""
+        """Accept no more connections, and keep the existing ones."""
 
         async def close() -> None:
             self._server.close()
@@ -83,7 +83,7 @@ class Registrar:
         self._call(close()).result()
 
     def put(self, key: str, value: bytes, deadline: float) -> None:
-        """Keep a value for all ranks."""
+        """Store a value for all ranks."""
 
         async def put() -> None:
             self._keep(key, base64.b64encode(value).decode())
@@ -91,7 +91,7 @@ class Registrar:
         self._call(put()).result(max(0.0, deadline - time.monotonic()))
 
     def get(self, key: str, deadline: float) -> bytes:
-        """A value, once a rank has put it there; TimeoutError at the deadline."""
+        """Wait for a value that any rank stores; raises TimeoutError at the deadline."""
 
         async def get() -> str:
             async with asyncio.timeout(deadline - time.monotonic()):
@@ -103,21 +103,20 @@ class Registrar:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        address, *_ = writer.get_extra_info("peername") or [""]  # nothing of one that has gone already
+        address, *_ = writer.get_extra_info("peername") or [""]  # None if it has already disconnected
         unregistered = self._unregistered[address]
         unregistered.append(writer)
         if len(unregistered) > SPARE_CONNECTIONS:
             unregistered.pop(0).transport.abort()  # the newest may be a rank, which registers at once
         try:
             await self._attend_to(address, reader, writer)
-        except (OSError, NoSuchMessageError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # it has gone, or talks nonsense
+        except (OSError, InvalidMessageError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # it has disconnected, or sent invalid data
         finally:
             self._forget(address, writer)
             writer.close()
 
     def _forget(self, address: str, writer: asyncio.StreamWriter) -> None:
-        """It does not count any more among those that may have to go."""
         if writer in (unregistered := self._unregistered[address]):
             unregistered.remove(writer)
 
@@ -127,9 +126,9 @@ class Registrar:
                 hello = unpack(await reader.readuntil(b"\n"))
             seat, registration = str(hello.get("seat")), Registration.read(hello.get("registration"))
             if registration.address != address:
-                raise NoSuchMessageError("a registration with another's address")
+                raise InvalidMessageError("a registration with another's address")
         except (ValueError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            self._name_stranger(address)
+            self._report_rejection(address)
             return
         if refusal := await self._why_not(seat, address):
             writer.write(pack(refusal))
@@ -148,7 +147,6 @@ class Registrar:
             self._news.set()
 
     async def _serve_values(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A rank that has joined puts values there for the others, and asks for theirs."""
         while True:
             message = unpack(await reader.readuntil(b"\n"))
             match message:
@@ -157,30 +155,29 @@ class Registrar:
                 case {"want": str(key)}:
                     writer.write(pack({"key": key, "value": await asyncio.shield(self._value(key))}))
                 case _:
-                    raise NoSuchMessageError("neither a value nor a question")
+                    raise InvalidMessageError("neither a value nor a request")
 
     async def _why_not(self, seat: str, address: str) -> dict[str, Any] | None:
         if seat not in self._seats or not await self._is_at(seat, address):
-            return {"refused": "there is no place for it: rank 0 had already counted the ranks. Start them all again."}
+            return {"refused": "this rank is unexpected: rank 0 had already counted the ranks. Start them all again."}
         if seat in self._connections:
             return {"taken": True}
         return None
 
     async def _is_at(self, seat: str, address: str) -> bool:
-        """Whether a seat that is an address, or a container's name, belongs to whoever asks for it."""
+        """Whether a seat that is an address or a container's name belongs to this address."""
         if compose.CONTAINER.fullmatch(seat):
             return await asyncio.to_thread(compose.is_at, seat, address)
         return "." not in seat or seat == address
 
-    def _name_stranger(self, address: str) -> None:
-        """Say that somebody knocks who is no rank; an ill-meaning one may do so a million times."""
-        if address not in self._strangers and len(self._strangers) < STRANGERS_NAMED:
-            self._strangers.append(address)
-            self._say(f"turned away a connection from {address} during the join: it sent no registration of a rank")
+    def _report_rejection(self, address: str) -> None:
+        if address not in self._rejected and len(self._rejected) < REJECTIONS_REPORTED:
+            self._rejected.append(address)
+            self._say(f"rejected a connection from {address} during the join: it sent no valid registration")
 
     def _keep(self, key: str, value: str) -> None:
-        if not (place := self._value(key)).done():
-            place.set_result(value)
+        if not (stored := self._value(key)).done():
+            stored.set_result(value)
 
     def _value(self, key: str) -> asyncio.Future[str]:
         return self._values.setdefault(key, self._loop.create_future())

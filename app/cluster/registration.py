@@ -1,4 +1,4 @@
-"""The registration of each rank at the join, the table that it gets, and the settings that all must share."""
+"""The registration that each rank sends, the table that it receives, and the check that their settings agree."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, TypeAdapter, ValidationError
 
 from app.cluster.identity import Identity, interface_of
-from app.cluster.lines import NoSuchMessageError
+from app.cluster.lines import InvalidMessageError
 from app.cluster.members import Member
 from app.errors import SettingError
 from app.machine.cpus import Machine, look, threads
@@ -24,16 +24,16 @@ Port = Annotated[int, Field(ge=1, le=65_535)]
 
 @dataclass(frozen=True)
 class Registration:
-    """One rank's details; they go to rank 0 as JSON."""
+    """One rank's details, sent to rank 0 as JSON."""
 
     name: Annotated[str, Field(max_length=255)]
     address: Annotated[str, Field(max_length=15)]
     port: Port  # where its failure detector listens
     interface: Annotated[str, Field(max_length=64)]
     machine: Machine
-    threads: Annotated[int | None, Field(ge=1, le=MOST_THREADS)]  # None: as many as its share of the CPUs allows
-    world_size: Annotated[int | None, Field(ge=1, le=MOST_RANKS)]  # None: however many join
-    settings: dict[str, Value]  # those that all ranks must share
+    threads: Annotated[int | None, Field(ge=1, le=MOST_THREADS)]  # None: by its share of the CPUs
+    world_size: Annotated[int | None, Field(ge=1, le=MOST_RANKS)]  # None: the number of ranks that join
+    settings: dict[str, Value]  # that must be the same on all ranks
 
     @classmethod
     def of(cls, place: PlaceSettings, shared: dict[str, SettingValue], identity: Identity, port: int) -> Self:
@@ -50,65 +50,65 @@ class Registration:
 
     @classmethod
     def read(cls, content: object) -> "Registration":
-        """Check another rank's registration, or what claims to be one."""
+        """Validate a registration from an untrusted peer."""
         registration = _read(_REGISTRATION, content)
         try:
             IPv4Address(registration.address)
         except ValueError:
-            raise NoSuchMessageError("no address") from None
+            raise InvalidMessageError("invalid address") from None
         if not (registration.name + registration.interface).isprintable():
-            raise NoSuchMessageError("a name that does not print")
+            raise InvalidMessageError("unprintable name")
         return registration
 
     def content(self) -> dict[str, Any]:
-        """The fields of the JSON message."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class RankTable:
-    """What rank 0 answers when all have joined: who is who, and the password of their heartbeats."""
+    """Rank 0's answer once all have joined: the members, and the password of their heartbeats."""
 
     members: tuple[Member, ...]
     password: Annotated[str, Field(max_length=64)]
-    attempt: Annotated[int, Field(ge=0)]  # how often the run had begun before
+    attempt: Annotated[int, Field(ge=0)]  # of the run
 
     def content(self) -> dict[str, Any]:
-        """The fields of the JSON message."""
         return asdict(self)
 
 
 def read_table(content: object) -> RankTable:
-    """Check what claims to be rank 0's table."""
+    """Validate a table from an untrusted peer."""
     return _read(_TABLE, content)
 
 
 def check_agreement(registrations: Sequence[Registration]) -> None:
-    """Refuse ranks that were started for different runs: they would wait for each other, or average nonsense."""
+    """Refuse ranks of different runs, which would deadlock or average unrelated gradients."""
     first = registrations[0]
     for rank, registration in enumerate(registrations):
         if registration.settings.keys() != first.settings.keys():
             names = registration.settings.keys() ^ first.settings.keys()
             odd = ", ".join(sorted(shown(name.upper()) for name in names))
             raise SettingError(
-                f"rank {rank} has other settings than rank 0 ({odd}), so it runs another version. "
-                "Start all ranks from one image."
+                f"rank {rank}'s settings differ from rank 0's ({odd}), so it runs another version. "
+                "Start all ranks from one image.",
+                "ranks-differ",
             )
         if registration.world_size not in (None, len(registrations)):
             raise SettingError(
                 f"rank {rank} has WORLD_SIZE={registration.world_size}, but {len(registrations)} ranks were found. "
-                "Unset WORLD_SIZE, or start that many ranks."
+                f"Unset WORLD_SIZE, or start {registration.world_size} ranks."
             )
         for name, value in registration.settings.items():
             if value != first.settings[name]:
                 raise SettingError(
                     f"rank {rank} has {name.upper()}={shown(str(value))}, rank 0 has {first.settings[name]}. "
-                    "Give all ranks the same settings."
+                    "Give all ranks the same settings.",
+                    "ranks-differ",
                 )
 
 
 def members_of(registrations: Sequence[Registration]) -> tuple[Member, ...]:
-    """The ranks' registrations, in the order of the ranks, as the table of members."""
+    """The table of members, from the registrations in the order of the ranks."""
     machines = [registration.machine for registration in registrations]
     return tuple(
         Member(
@@ -120,11 +120,11 @@ def members_of(registrations: Sequence[Registration]) -> tuple[Member, ...]:
 
 
 def _read[Kind](reader: TypeAdapter[Kind], content: object) -> Kind:
-    """Validate strictly: the string "1" is not accepted as a number."""
+    """Validate strictly: the string "1" is not a number."""
     try:
         return reader.validate_json(json.dumps(content), strict=True)
     except ValidationError:
-        raise NoSuchMessageError("not of the right form") from None
+        raise InvalidMessageError("invalid fields") from None
 
 
 _REGISTRATION = TypeAdapter(Registration)

@@ -1,4 +1,4 @@
-"""How the backend's processes find each other: through the connections of the join, within a limit of our own."""
+"""The key-value store through which the backend connects, over the connections of the join and with a deadline."""
 
 import threading
 import time
@@ -8,24 +8,24 @@ from typing import Protocol
 
 import torch.distributed as dist
 
-STORE_SECONDS = 300.0  # if Gloo names no limit
+STORE_SECONDS = 300.0  # if Gloo sets no limit
 
 
 class Values(Protocol):
-    """What keeps small values for all ranks: rank 0's registrar, or the way to it."""
+    """A store of small values for all ranks: rank 0's registrar, or a connection to it."""
 
     def put(self, key: str, value: bytes, deadline: float) -> None:
-        """Keep a value."""
+        """Store a value for all ranks."""
 
     def get(self, key: str, deadline: float) -> bytes:
-        """A value, once it is there."""
+        """Wait for a value; raises TimeoutError at the deadline."""
 
 
 class Rendezvous(dist.Store):
-    """The store that PyTorch asks for. PyTorch's own waits without a limit for a rank 0 that falls silent."""
+    """The store for PyTorch, whose own store waits forever for a rank 0 that stops responding."""
 
     def __init__(self, values: Values, attempt: int = 0) -> None:
-        """What one attempt of a run says, no other one hears."""
+        """Each attempt has its own keys, so that it cannot read an earlier attempt's values."""
         super().__init__()
         self._values, self._attempt = values, attempt
         self._found: dict[str, bytes] = {}
@@ -49,9 +49,9 @@ class Rendezvous(dist.Store):
 
 
 def within(seconds: float, work: Callable[[], None]) -> None:
-    """Connect, in a thread that is left behind if it takes longer.
+    """Run this in a thread, which is abandoned at the time limit.
 
-    An error is a RuntimeError or a TimeoutError, at the limit at the latest, whatever the backend waits for.
+    Raises the error of `work`, or TimeoutError at the limit, even while the backend waits.
     """
     errors: list[Exception] = []
 

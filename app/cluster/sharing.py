@@ -1,11 +1,11 @@
-"""Which ranks share cores: the table that rank 0 prints, and the warning if there are too few."""
+"""The table of ranks that rank 0 prints, and warnings about shared cores and different CPUs."""
 
 from collections.abc import Sequence
 
 from app.cluster.members import Member
 
 
-def who_is_who(members: Sequence[Member]) -> str:
+def members_table(members: Sequence[Member]) -> str:
     """The table that rank 0 prints once, with a warning if too many threads share the cores."""
     lines = [f"{len(members)} ranks have joined:" if len(members) > 1 else "1 rank has joined:"]
     width = max(len(member.name) for member in members)
@@ -23,27 +23,27 @@ def who_is_who(members: Sequence[Member]) -> str:
 
 
 def oversubscription(members: Sequence[Member]) -> str | None:
-    """A warning if the ranks on a host want more CPUs than it has cores."""
+    """A warning if the ranks of a host use more CPUs than it has cores."""
     for boot_id in dict.fromkeys(member.machine.boot_id for member in members):
         here = [member for member in members if member.machine.boot_id == boot_id]
         cores = len({core for member in here for core in member.machine.cores})
         wanted = sum(min(member.threads, member.machine.quota_cpus or member.threads) for member in here)
         if wanted > cores and len(here) == 1:
             return (
-                f"{here[0].title} wants {wanted:g} CPUs and has {cores} core(s): its threads slow each other down. "
-                f"THREADS_PER_RANK={cores} gives each core one thread."
+                f"{here[0].title} uses {wanted:g} CPUs but has {cores} core(s), so its threads slow each other down. "
+                f"Set THREADS_PER_RANK={cores}."
             )
         if wanted > cores:
             return (
-                f"{len(here)} ranks want {wanted:g} CPUs and share {cores} cores, so they slow each other down: steps "
+                f"{len(here)} ranks use {wanted:g} CPUs but share {cores} cores, so they slow each other down: steps "
                 "take longer than on separate nodes, and part of their communication is waiting for a core. "
-                f"RANK_CPUS={cores / len(here):.2g} gives each a fixed share."
+                f"Set RANK_CPUS={cores / len(here):.2g} for a fixed share."
             )
     return None
 
 
 def unlike(members: Sequence[Member]) -> str | None:
-    """A warning if the ranks run on CPUs of several models."""
+    """A warning if the ranks run on different CPU models."""
     models: dict[str, list[str]] = {}
     for member in members:
         models.setdefault(member.machine.cpu_model, []).append(str(member.rank))
@@ -53,4 +53,4 @@ def unlike(members: Sequence[Member]) -> str | None:
         f"{model or 'unnamed'}: rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}"
         for model, ranks in models.items()
     )
-    return f"the ranks run on different CPU models, so the slower ones hold the others up ({each})"
+    return f"the ranks run on different CPU models, so the slower ones delay the others ({each})"

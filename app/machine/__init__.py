@@ -1,1 +1,1 @@
-"""What lies under the program: CPUs, folders, signals, its own source."""
+"""The environment of the program: CPUs, folders, signals, its own source."""

@@ -1,4 +1,4 @@
-"""How a room adds its commands to the program's command line."""
+"""The helpers with which each package adds its commands to the command line."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ type Refusal = Callable[[str, str], LockstepError]  # the error for a parser's n
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The arguments of one command; with a `refusal` of its own, where a script passes them on as typed."""
+    """A parser for one command. If a script passes on its arguments as typed, `refusal` makes the error."""
 
     def __init__(self, *, refusal: Refusal | None = None, **options: Any) -> None:
         super().__init__(**options)
@@ -25,7 +25,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def add_command(commands: Commands, name: str, summary: str, run: Run | None = None, **options: Any) -> CommandParser:
-    """Add a command, or a step of one, which its command runs."""
+    """Add a command; one without `run` is run by its parent command."""
     command = commands.add_parser(name, help=summary, description=summary, **options)
     if run:
         command.set_defaults(run=run)
@@ -33,8 +33,7 @@ def add_command(commands: Commands, name: str, summary: str, run: Run | None = N
 
 
 def by_name(given: Sequence[str]) -> dict[str, str]:
-    """NAME=value arguments as settings."""
     for each in given:
         if "=" not in each:
-            raise SettingError(f"'{each}' is not a setting. Write NAME=value.")
+            raise SettingError(f"invalid argument '{each}'. Write NAME=value.", "invalid-argument")
     return dict(each.split("=", 1) for each in given)

@@ -1,4 +1,4 @@
-"""What this machine really gives to this process: its CPUs by quota and affinity, and who else shares them."""
+"""The CPUs that this process can use, by quota and affinity, and the other ranks that share them."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CPU_INFO = Path("/proc/cpuinfo")
 CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 CGROUP = Path("/sys/fs/cgroup")
-BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # as Linux names them on x86, and the last one on Arm
+BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # on x86; the last one on Arm
 FAST_FLAGS = (
     "avx2",
     "avx512f",
@@ -28,31 +28,30 @@ FAST_FLAGS = (
     "sve",
     "bf16",
 )
-NO_LIMIT_BYTES = 2**60  # version 1 writes "no limit" as a number that no machine has
+NO_LIMIT_BYTES = 2**60  # cgroup version 1 represents "no limit" by a number above this
 
 
 @dataclass(frozen=True)
 class Machine:
-    """One rank's view of the host under it. The bounds are for those that come from another rank."""
+    """One rank's view of its host. The bounds validate data from another rank."""
 
     boot_id: str  # the same for all containers of one host
-    cores: tuple[Annotated[int, Field(ge=0, le=65_535)], ...]  # numbers of those that this process may be scheduled on
-    # CPU seconds per second that the cgroup allows; None where it sets no limit
+    cores: tuple[Annotated[int, Field(ge=0, le=65_535)], ...]  # numbers of the allowed cores
+    # CPUs that the cgroup allows; None without a limit
     quota_cpus: Annotated[float | None, Field(gt=0, le=65_536, allow_inf_nan=False)]
     memory_bytes: Annotated[int, Field(ge=0, le=2**60)]
     cpu_model: str
-    bfloat16: bool  # whether the CPU has instructions for it
-    kernel: Annotated[str, Field(max_length=255)]  # its release
-    congestion_control: Annotated[str | None, Field(max_length=64)]  # of TCP; None where the kernel does not say
+    bfloat16: bool  # whether the CPU has bfloat16 instructions
+    kernel: Annotated[str, Field(max_length=255)]  # release of the kernel
+    congestion_control: Annotated[str | None, Field(max_length=64)]  # of TCP; None if the kernel does not report it
 
 
 def boot_id() -> str:
-    """What tells this machine, since it was last started, from all others."""
+    """The identifier of this machine since its last boot."""
     return BOOT_ID.read_text().strip()
 
 
 def look() -> Machine:
-    """Ask the kernel."""
     return Machine(
         boot_id=boot_id(),
         cores=tuple(sorted(os.sched_getaffinity(0))),
@@ -66,7 +65,7 @@ def look() -> Machine:
 
 
 def quota_cpus(cgroup: Path) -> float | None:
-    """The CPU limit of this process's control group, in CPUs: version 2's one file, or version 1's two."""
+    """The CPU limit of this process's cgroup (version 2 or 1), in CPUs; None without a limit."""
     version_2 = cgroup / "cpu.max"
     if version_2.is_file():
         quota, period = version_2.read_text().split()
@@ -81,7 +80,7 @@ def quota_cpus(cgroup: Path) -> float | None:
 
 
 def memory_limit_bytes(cgroup: Path) -> int | None:
-    """The memory limit of this process's control group, of version 2 or 1; None where it sets no limit."""
+    """The memory limit of this process's cgroup (version 2 or 1); None without a limit."""
     for file in (cgroup / "memory.max", cgroup / "memory" / "memory.limit_in_bytes"):
         if file.is_file():
             text = file.read_text().strip()
@@ -90,7 +89,7 @@ def memory_limit_bytes(cgroup: Path) -> int | None:
 
 
 class Throttling:
-    """How long the quota has throttled this process's control group, of version 2 or 1.
+    """Reads how long the quota has throttled this process's cgroup (version 2 or 1).
 
     The file stays open, because a step reads it several times.
     """
@@ -102,7 +101,7 @@ class Throttling:
                 self._file, self._name, self._unit = os.open(cgroup / file, os.O_RDONLY), name, unit
 
     def seconds(self) -> float | None:
-        """So far; None where the kernel does not say."""
+        """Total throttled time; None if the kernel does not report it."""
         if self._file is None:
             return None
         _, name, rest = os.pread(self._file, os.sysconf("SC_PAGESIZE"), 0).partition(self._name)
@@ -114,20 +113,20 @@ class Throttling:
 
 
 def throttled_seconds(cgroup: Path) -> float | None:
-    """How long the quota has throttled this process's control group so far; None where the kernel does not say."""
+    """Total throttled time of this process's cgroup; None if the kernel does not report it."""
     return Throttling(cgroup).seconds()
 
 
 def busy_seconds() -> float:
-    """CPU time since the start of this machine, of all programs on it and of the kernel on their behalf."""
+    """CPU time of all programs and the kernel since this machine's boot."""
     times = psutil.cpu_times()
     return float(times.user + times.nice + times.system)
 
 
 def fair_share(machine: Machine, ranks: Sequence[Machine]) -> float:
-    """CPUs that a rank can count on: each core divided by the ranks that may run on it, up to the quota.
+    """CPUs of a rank if each core is divided equally among the ranks that may run on it, up to the quota.
 
-    `ranks` are the machines of all ranks, this one's included.
+    `ranks` are the machines of all ranks, including this one.
     """
     users = Counter(core for other in ranks if other.boot_id == machine.boot_id for core in other.cores)
     part = sum(1 / users[core] for core in machine.cores)
@@ -135,24 +134,24 @@ def fair_share(machine: Machine, ranks: Sequence[Machine]) -> float:
 
 
 def threads(machine: Machine, ranks: Sequence[Machine]) -> int:
-    """Compute threads for a rank: the whole CPUs of its share, at least one."""
-    # A tolerance of 0.1 %, because 1/3 + 1/3 + 1/3 may fall short of 1.
+    """Compute threads of a rank: its fair share of the CPUs, rounded down, but at least 1."""
+    # Tolerance for rounding: 1/3 + 1/3 + 1/3 may be less than 1.
     return max(1, int(fair_share(machine, ranks) + 0.001))
 
 
 def has_bfloat16(flags: str) -> bool:
-    """Whether a CPU with these flags computes in bfloat16 itself."""
+    """Whether a CPU with these flags has bfloat16 instructions."""
     return not BFLOAT16_FLAGS.isdisjoint(flags.split())
 
 
 def instructions() -> list[str]:
-    """Those of the CPU's instruction sets that decide on the speed of a training."""
+    """The CPU's instruction sets that determine training speed."""
     flags = set(_cpu_info("flags", "Features").split())
     return [flag for flag in FAST_FLAGS if flag in flags]
 
 
 def _cpu_info(*names: str) -> str:
-    """The first CPU's value under one of these names; empty where the kernel gives none."""
+    """The first CPU's value of one of these fields; empty if it has none."""
     for line in CPU_INFO.read_text().splitlines():
         name, _, value = line.partition(":")
         if name.strip() in names:

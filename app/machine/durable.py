@@ -1,4 +1,4 @@
-"""Files that survive a crash of the machine: once they have their name, they are whole."""
+"""Files that survive a crash of the machine: a file under its final name is complete."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from app.machine.folders import file_to_replace
 
 
 def write_durably(path: Path, *pieces: bytes | memoryview) -> str:
-    """Write or replace a file: when this returns, content and name are on the disk. Returns the content's checksum."""
+    """Write or replace a file durably: content and name are on disk on return. Returns the content's SHA-256."""
     digest = hashlib.sha256()
     with file_to_replace(path) as file:
         for piece in pieces:
@@ -24,7 +24,7 @@ def write_durably(path: Path, *pieces: bytes | memoryview) -> str:
 
 
 def keep_names(folder: Path) -> None:
-    """Bring a folder's list of names to the disk."""
+    """Flush a folder's list of names to disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -33,16 +33,16 @@ def keep_names(folder: Path) -> None:
 
 
 def seal(content: object) -> bytes:
-    """A JSON file that shows whether it is damaged: the content, and before it the content's checksum."""
+    """A JSON file that reveals damage: the content, preceded by its checksum."""
     text = json.dumps(content, sort_keys=True, allow_nan=False)
     return f"{sha256(text.encode())}\n{text}\n".encode()
 
 
 def unseal(path: Path) -> Any:
-    """The content of a sealed file; raises DamagedError if a bit of it has changed, and OSError if it is not there."""
+    """The content of a sealed file; raises DamagedError on a checksum mismatch, OSError if it cannot be read."""
     checksum, _, text = path.read_bytes().partition(b"\n")
     if not text.endswith(b"\n") or checksum != sha256(text[:-1]).encode():
-        raise DamagedError(f"{path} is damaged: its checksum is another one.")
+        raise DamagedError(f"checksum mismatch in {path}.", "checksum-mismatch")
     return json.loads(text)
 
 

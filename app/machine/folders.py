@@ -1,4 +1,4 @@
-"""The folders of the working directory that runs read and write."""
+"""The folders in the working directory that runs read and write."""
 
 import errno
 import fcntl
@@ -18,24 +18,24 @@ from app.errors import DamagedError, LockstepError, SettingError
 from app.machine.interrupt import CleanUps
 from app.machine.say import Say
 
-RESULTS = Path("results")  # a folder per run; `latest` points at the newest
-DATA = Path("data")  # archives of real data sets, the user's or downloaded
-PREPARED = Path("prepared")  # what `prepare` makes and the ranks only read
+RESULTS = Path("results")  # a folder per run; `latest` links to the newest
+DATA = Path("data")  # archives of data sets, provided by the user or downloaded
+PREPARED = Path("prepared")  # written by `prepare`, only read by ranks
 REPORT = "report.html"  # of a run, in its folder
-RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # never a path that leads out of results/
-LONGEST_TURN_SECONDS = 3600.0  # a slow download takes half an hour
-TURN_PAUSE_SECONDS = 0.2  # before a process looks again whether it is its turn
-RUN_FILE = PREPARED / "run.json"  # how `prepare` hands the run's name to the ranks
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # never a path outside results/
+LONGEST_LOCK_SECONDS = 3600.0  # a slow download takes half an hour
+LOCK_PAUSE_SECONDS = 0.2  # between two attempts to lock a folder
+RUN_FILE = PREPARED / "run.json"  # passes the run's name from `prepare` to the ranks
 
 
 @dataclass(frozen=True)
 class RunTicket:
-    """What `prepare` tells the ranks."""
+    """The data that `prepare` passes to the ranks."""
 
-    run: str  # its name
-    goes_on: bool = False  # whether it has begun before
-    neighbours: str = ""  # a sentence about other clusters that ran on this machine then
-    start: str = ""  # a word for this start, by which ranks that are started again know it
+    run: str  # name of the run
+    goes_on: bool = False  # whether the run has started before
+    neighbours: str = ""  # a warning about other clusters on this machine
+    start: str = ""  # an identifier of this start, by which restarted ranks recognise it
 
 
 def write_ticket(ticket: RunTicket) -> None:
@@ -44,7 +44,7 @@ def write_ticket(ticket: RunTicket) -> None:
 
 def run_ticket() -> RunTicket:
     if not RUN_FILE.is_file():
-        raise SettingError("no run has been prepared here. Give the name of one.")
+        raise SettingError("no run has been prepared here. Give a run's name.", "missing-argument")
     try:
         ticket = json.loads(RUN_FILE.read_bytes())
         # Earlier versions wrote fewer fields.
@@ -55,12 +55,12 @@ def run_ticket() -> RunTicket:
         if not isinstance(neighbours, str) or not isinstance(start, str):
             raise ValueError
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise DamagedError(f"{RUN_FILE} does not name a run: it was damaged. `prepare` writes it again.") from None
+        raise DamagedError(f"cannot parse {RUN_FILE}. Run `python -m app prepare` to write it again.") from None
     return RunTicket(run, goes_on, neighbours, start)
 
 
 def point_latest_at(run: str) -> None:
-    """Let `latest` be this run, once it has begun to write records."""
+    """Link `latest` to this run, atomically."""
     with tempfile.TemporaryDirectory(dir=RESULTS, prefix=".") as scratch:
         link = Path(scratch, "latest")
         link.symlink_to(run)
@@ -69,7 +69,7 @@ def point_latest_at(run: str) -> None:
 
 @contextmanager
 def gone_if_empty(folder: Path, clean_ups: CleanUps, but_for: str) -> Iterator[None]:
-    """Leave no folder behind that is empty but for one file, whatever ends the work inside."""
+    """Remove the folder at the end of the body, however it ends, if it has no file other than `but_for`."""
 
     def remove() -> None:
         with suppress(OSError):
@@ -86,13 +86,13 @@ def gone_if_empty(folder: Path, clean_ups: CleanUps, but_for: str) -> Iterator[N
 
 
 def why_not_writable(folder: Path) -> str | None:
-    """The reason why a folder cannot be written; None if it can."""
+    """The reason why a folder is not writable; None if it is."""
     error = _try_to_write(folder)
     return (error.strerror or str(error)) if error else None
 
 
 def _try_to_write(folder: Path) -> OSError | None:
-    """Write a block there, because a full disk can still have room for names, and take it away again."""
+    """Write a block and remove it: creating a file is not enough, because it can succeed on a full disk."""
     try:
         folder.mkdir(exist_ok=True)
         scratch = Path(tempfile.mkdtemp(dir=folder, prefix="."))
@@ -106,35 +106,35 @@ def _try_to_write(folder: Path) -> OSError | None:
 
 
 def check_writable(folder: Path) -> None:
-    """Refuse a folder that cannot be written, before any work is done."""
+    """Refuse a folder that is not writable, before any work is done."""
     if error := _try_to_write(folder):
-        raise SettingError(unwritten(error, f"{folder}/"))
+        raise SettingError(unwritten(error, f"{folder}/"), "cannot-write")
 
 
 def unwritten(error: OSError, path: Path | str | None = None) -> str:
-    """What could not be written, why, and what to do about it."""
-    what = path or error.filename2 or error.filename or "a file"
+    """The message for a failed write: the path, the cause and the remedy."""
+    target = path or error.filename2 or error.filename or "a file"
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            cure = "Free some space on that disk"
+            remedy = "Free some space on that disk"
         case errno.EACCES | errno.EPERM | errno.EROFS:
-            cure = "Make it writable for the user who runs this"
+            remedy = "Make it writable for the user who runs this"
         case errno.EFBIG:
-            cure = "Raise the limit on the size of files"
+            remedy = "Raise the file size limit"
         case _:
-            cure = "Check that disk"
-    return f"{what} cannot be written: {error.strerror}. {cure}."
+            remedy = "Check that disk"
+    return f"cannot write {target}: {error.strerror}. {remedy}."
 
 
 def replace_file(path: Path, content: str | bytes) -> None:
-    """Write or replace a file: whole, or not at all."""
+    """Write or replace a file atomically."""
     with file_to_replace(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
 def file_to_replace(path: Path) -> Iterator[BinaryIO]:
-    """The same for a file that is written in parts."""
+    """Write or replace a file atomically, in parts."""
     half_written = path.with_name(f".{path.name}.new")
     try:
         with half_written.open("wb") as file:
@@ -142,28 +142,29 @@ def file_to_replace(path: Path) -> Iterator[BinaryIO]:
         half_written.replace(path)
     except BaseException as error:
         if isinstance(error, OSError):
-            error.filename, error.filename2 = str(path), None  # a full disk is noticed where no name is known
+            error.filename, error.filename2 = str(path), None  # a failed write does not contain the path
         half_written.unlink(missing_ok=True)
         raise
 
 
 @contextmanager
 def alone_in(folder: Path, say: Say) -> Iterator[None]:
-    """Work in a folder while no other process does; one that ends, however it ends, lets the next one in."""
+    """Lock a folder, waiting for other processes. The kernel releases the lock of a process that exits."""
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        deadline = time.monotonic() + LONGEST_TURN_SECONDS
+        deadline = time.monotonic() + LONGEST_LOCK_SECONDS
         waiting = False
         while not _take(lock):
             if not waiting:
-                say(f"waiting for another process that works in {folder}/")
+                say(f"waiting for another process that is using {folder}/")
             waiting = True
             if time.monotonic() > deadline:
                 raise LockstepError(
-                    f"another process has worked in {folder}/ for {LONGEST_TURN_SECONDS / 60:.0f} minutes. "
-                    "See whether it hangs; then start again."
+                    f"another process has used {folder}/ for {LONGEST_LOCK_SECONDS / 60:.0f} minutes. "
+                    "Check whether it hangs, then start again.",
+                    "run-in-progress",
                 )
-            time.sleep(TURN_PAUSE_SECONDS)
+            time.sleep(LOCK_PAUSE_SECONDS)
         yield
     finally:
         os.close(lock)
@@ -171,7 +172,7 @@ def alone_in(folder: Path, say: Say) -> Iterator[None]:
 
 @contextmanager
 def held(folder: Path) -> Iterator[bool]:
-    """Hold a folder while the work inside goes on; whether nobody else held it."""
+    """Try to lock a folder for the body; yields whether the lock was free."""
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield _take(lock)
@@ -194,7 +195,7 @@ def _take(lock: int) -> bool:
 
 @contextmanager
 def scratch_in(parent: Path, clean_ups: CleanUps) -> Iterator[Path]:
-    """A new folder for unfinished work. It is removed afterwards, even if a signal ends the program."""
+    """A temporary folder, removed afterwards, even if a signal ends the program."""
     folder = Path(tempfile.mkdtemp(dir=parent, prefix="."))
 
     def remove() -> None:

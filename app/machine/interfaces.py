@@ -1,4 +1,4 @@
-"""The network interfaces of this machine, as the kernel shows them."""
+"""The network interfaces of this machine and their byte counters."""
 
 import os
 import socket
@@ -14,7 +14,7 @@ from app.errors import NetworkLostError
 
 INTERFACES = Path("/sys/class/net")
 LOOPBACK = "lo"
-LONGEST_NUMBER = 32  # bytes, more than any counter's digits
+LONGEST_NUMBER = 32  # bytes, more than the digits of any counter
 
 
 def names() -> list[str]:
@@ -26,7 +26,7 @@ Count = Annotated[int, Field(ge=0)]
 
 @dataclass(frozen=True)
 class Carried:
-    """What an interface has carried since it was created, for all programs, headers included."""
+    """Bytes through an interface since it was created, for all programs, headers included."""
 
     name: str
     address: str
@@ -36,7 +36,7 @@ class Carried:
 
 
 def carried() -> list[Carried]:
-    """Of every interface with an address that leads out of this machine, so neither the loopback nor a bridge in it."""
+    """The counters of every interface with an address, without loopback and bridges, which stay within the machine."""
     counted = psutil.net_io_counters(pernic=True, nowrap=False)
     found = []
     for name, addresses in sorted(psutil.net_if_addrs().items()):
@@ -51,10 +51,10 @@ def mtu_bytes(name: str) -> int:
 
 
 class ByteCounter:
-    """Counts all bytes that pass one way, headers included.
+    """Counts all bytes in one direction, headers included.
 
-    The file stays open: it fails once the interface is gone, even if a new one, which counts from zero and is not
-    shaped, has the same name.
+    The file stays open. It fails once the interface is gone, even if there is a new one with the same name, which would
+    count from zero and not be shaped.
     """
 
     def __init__(self, rank: int, name: str, way: Literal["tx", "rx"]) -> None:
@@ -66,7 +66,7 @@ class ByteCounter:
         weakref.finalize(self, os.close, self._file)
 
     def read(self) -> int:
-        """Bytes since the interface was created."""
+        """Bytes since the interface was created; raises NetworkLostError if it is gone."""
         try:
             return int(os.pread(self._file, LONGEST_NUMBER, 0))
         except OSError:
@@ -74,7 +74,7 @@ class ByteCounter:
 
 
 def cut_off(rank: int, name: str) -> NetworkLostError:
-    """The error of a rank whose interface is gone."""
+    """The error of a rank whose network interface is gone."""
     return NetworkLostError(
         f"rank {rank}: cut off from the other ranks: its network interface {name} is gone. Was its container "
         "disconnected from the network, or the network removed? Start the cluster again."
@@ -82,6 +82,6 @@ def cut_off(rank: int, name: str) -> NetworkLostError:
 
 
 def is_one_end_of_a_pair(name: str) -> bool:
-    """Whether its other end lies elsewhere, as a container's does; the host's own interfaces have no other end."""
+    """Whether the interface has a peer in another namespace, as a container's has and the host's own have not."""
     index, other_end = ((INTERFACES / name / file).read_text() for file in ("ifindex", "iflink"))
     return index != other_end

@@ -1,4 +1,4 @@
-"""Independent pieces of work on all cores at once, in processes."""
+"""Runs independent work on all cores, in processes."""
 
 import multiprocessing
 import os
@@ -7,13 +7,13 @@ from concurrent.futures import ProcessPoolExecutor
 
 import psutil
 
-BYTES_EACH = 2**30  # of memory that a piece of work may take
+BYTES_EACH = 2**30  # of memory per item
 
 
 def on_all_cores[Item, Found](work: Callable[[Item], Found], items: Sequence[Item]) -> Iterator[Found]:
-    """What the work finds for each item, in their order. Both travel between processes.
+    """The result for each item, in order. Items and results must be picklable.
 
-    The processes begin as copies of this one: what they need of torch is to be there before.
+    The processes are forked, so import torch before if they need it.
     """
     fit_in_memory = int(psutil.virtual_memory().available // BYTES_EACH)
     processes = min(len(items), len(os.sched_getaffinity(0)), fit_in_memory)
@@ -23,7 +23,7 @@ def on_all_cores[Item, Found](work: Callable[[Item], Found], items: Sequence[Ite
     pool = ProcessPoolExecutor(processes, multiprocessing.get_context("fork"))
     try:
         yield from pool.map(work, items)
-    except BaseException:  # an interrupt as well: what is under way is not waited for
+    except BaseException:  # including an interrupt: do not wait for running work
         for each in multiprocessing.active_children():
             each.kill()
         raise

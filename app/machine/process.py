@@ -1,4 +1,4 @@
-"""This process by the kernel's account: when it began, long before its first line of Python, and its peak memory."""
+"""The kernel's figures for this process: its start time, peak memory and loaded libraries."""
 
 import os
 import re
@@ -6,16 +6,16 @@ import time
 from pathlib import Path
 
 STAT = Path("/proc/self/stat")
-STARTED = 19  # its place behind the name, which may have spaces and brackets in it
+STARTED = 19  # index after the name, which may contain spaces and brackets
 STATUS = Path("/proc/self/status")
 MAPS = Path("/proc/self/maps")
 BLAS = re.compile(r"/(lib[^/\s]*(?:blas|blis|mkl|atlas)[^/\s]*)$", re.MULTILINE)
 
 
 def began() -> float:
-    """The moment on the clock of `time.monotonic`, within the kernel's tick, mostly 10 ms.
+    """The start of this process on the clock of `time.monotonic`, to within the kernel's tick, usually 10 ms.
 
-    An entrypoint that replaced itself by the program counts as part of it: it was the same process.
+    This includes an entrypoint that replaced itself with the program by exec, because it was the same process.
     """
     ticks = int(STAT.read_text().rpartition(")")[2].split()[STARTED])
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
@@ -23,15 +23,15 @@ def began() -> float:
 
 
 def peak_memory_bytes(status: Path = STATUS) -> int | None:
-    """The most memory that it had resident; None where the kernel does not say.
+    """Peak resident memory of this process; None if the kernel does not report it.
 
-    It counts from the start of the program, where the peak that `getrusage` tells includes what the entrypoint and its
-    parents had. Of files that are mapped, such as the data set, it counts the pages that were read.
+    Unlike the peak from `getrusage`, it does not include the entrypoint and its parents. Of mapped files, for example
+    the data set, it includes the pages that were read.
     """
     found = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(), re.MULTILINE) if status.is_file() else None
     return int(found[1]) * 1024 if found else None
 
 
 def blas() -> str | None:
-    """The BLAS libraries that this process has loaded; None where the kernel does not say."""
+    """The BLAS libraries that this process has loaded; None if the kernel does not report them."""
     return ", ".join(sorted(set(BLAS.findall(MAPS.read_text())))) if MAPS.is_file() else None

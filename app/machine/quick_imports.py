@@ -1,8 +1,8 @@
-"""Imports PyTorch in half the time: without its compiler, and without a search for garbage among what is imported.
+"""Imports PyTorch in half the time: without its compiler, and without garbage collection during the import.
 
-No rank compiles, and the compiler costs each 1.5 s of CPU time and 80 MB. PyTorch loads one half of it, the rules by
-which it infers shapes, at its own import, and the other half when the first optimiser or DistributedDataParallel asks
-whether it is being compiled. Here a stand-in answers that question.
+No rank compiles, and the compiler costs each rank 1.5 s of CPU time and 80 MB. PyTorch loads one half of it, the rules
+for shape inference, on import, and the other half when the first optimiser or DistributedDataParallel checks whether it
+is being compiled. A stand-in module answers that check.
 """
 
 import gc
@@ -18,7 +18,7 @@ COMPILER, SHAPES = "torch._dynamo", "torch._meta_registrations"
 
 @contextmanager
 def quick_imports() -> Iterator[None]:
-    """Import inside. Whatever needs the compiler later finds it: it is loaded then."""
+    """Import in the body. If the compiler is needed later, it is loaded then."""
     if "torch" not in sys.modules:
         sys.modules[SHAPES] = ModuleType(SHAPES)
         sys.modules[COMPILER] = _StandIn(COMPILER)
@@ -26,29 +26,28 @@ def quick_imports() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()  # what is there now stays to the end: later searches pass it by
+        gc.freeze()  # these objects live until exit, so later collections skip them
         gc.enable()
 
 
 class _StandIn(ModuleType):
-    """What PyTorch asks of its compiler in a program that compiles nothing, with the answers."""
+    """The part of the compiler that PyTorch uses in a program that compiles nothing."""
 
     config = SimpleNamespace(_get_optimize_ddp_mode=lambda: "no_optimization")
     trace_rules = SimpleNamespace(clear_lru_cache=lambda: None)
 
     @staticmethod
     def disable(function: Callable[..., Any], recursive: bool = True) -> Callable[..., Any]:
-        """Without a compiler a function is as it is."""
         return function
 
     @staticmethod
     def graph_break() -> None:
-        """There is no graph."""
+        """Without a compiler there is no graph to break."""
 
     def __getattr__(self, name: str) -> Any:
-        """Make way for the compiler when anything else is asked of it."""
+        """Load the real compiler on access to any other attribute."""
         if name.startswith("__") and name != "__path__":
-            raise AttributeError(name)  # asked of every module by those who look through them all
+            raise AttributeError(name)  # requested by code that inspects all modules
         for each in (SHAPES, COMPILER):
             sys.modules.pop(each, None)
             importlib.import_module(each)

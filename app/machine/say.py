@@ -1,4 +1,4 @@
-"""What a command gives its user: lines on the terminal, and CSV."""
+"""The output of commands: lines on the terminal, and CSV."""
 
 import csv
 import io
@@ -6,33 +6,33 @@ from collections.abc import Callable, Iterable, Sequence
 
 Say = Callable[[str], None]
 
-FORMULA = ("=", "+", "-", "@")  # what a spreadsheet calculates begins with one of these
+FORMULA = ("=", "+", "-", "@")  # first characters of a formula in a spreadsheet
 LONGEST_SHOWN = 120  # characters of a user's text in a message
 
 
 def say(line: str) -> None:
-    """Print it at once, even into a pipe."""
+    """Print without buffering, even into a pipe."""
     print(for_terminal(line), flush=True)
 
 
 def for_terminal(text: str) -> str:
-    """Lines that cannot control the terminal, whoever chose the names in them."""
+    """Escape control characters, which names chosen by others may contain."""
     return "\n".join(map(escaped, text.split("\n")))
 
 
 def shown(text: str) -> str:
-    """A user's text as part of a line: shortened, and with escapes for what does not print."""
+    """A user's text for a message: shortened, with unprintable characters escaped."""
     first = escaped(text[: LONGEST_SHOWN + 1])
     return first if len(first) <= LONGEST_SHOWN else f"{first[:LONGEST_SHOWN]}…"
 
 
 def escaped(text: str) -> str:
-    """A text with escapes for what does not print."""
+    """A text with unprintable characters escaped."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def as_csv(rows: Iterable[Sequence[object]]) -> str:
-    """Lines of CSV. No text in them is a formula or spans lines; None is an empty field."""
+    """Lines of CSV. No text is a formula or spans lines, and None is an empty field."""
     target = io.StringIO()
     csv.writer(target, lineterminator="\n").writerows([[_cell(value) for value in row] for row in rows])
     return target.getvalue()

@@ -1,4 +1,4 @@
-"""The kernel scheduler's account of this process: how long its threads were ready to run and had no CPU."""
+"""Scheduling delays of this process: the time for which its threads were ready to run without a CPU."""
 
 import os
 import threading
@@ -10,26 +10,26 @@ LONGEST_LINE = 128
 
 
 class Threads:
-    """For each thread, seconds in which it was ready to run and another had the CPU, or a quota had run out."""
+    """Scheduling delay per thread, in seconds: ready to run, but others had the CPU or the quota was used up."""
 
     def __init__(self) -> None:
-        """Belongs to the thread that makes it."""
+        """`own_delay` refers to the thread that creates this object."""
         self._own = threading.get_native_id()
-        self._files: dict[int, int] = {}  # kept open, because a step reads them several times
+        self._files: dict[int, int] = {}  # kept open, because each step reads them several times
 
     def own_delay(self) -> float | None:
-        """Of the thread that made this; None where the kernel keeps no such account."""
+        """Delay of the thread that created this object; None if the kernel does not report it."""
         return self._delay(self._own)
 
     def delays(self) -> dict[int, float]:
-        """Of every thread that there is, by its number."""
+        """Delays of all current threads, by thread ID."""
         threads = [int(task.name) for task in TASKS.iterdir()]
         for gone in self._files.keys() - threads:
             os.close(self._files.pop(gone))
         return self._of(threads)
 
     def delays_of_known(self) -> dict[int, float]:
-        """Of those that there were when all were last looked for, which takes most of the time."""
+        """Delays of the threads found by the last `delays`. Listing threads takes most of the time."""
         return self._of(list(self._files))
 
     def _of(self, threads: Iterable[int]) -> dict[int, float]:
@@ -41,7 +41,7 @@ class Threads:
             if thread not in self._files:
                 self._files[thread] = os.open(TASKS / str(thread) / "schedstat", os.O_RDONLY)
             line = os.pread(self._files[thread], LONGEST_LINE, 0)
-        except OSError:  # the kernel keeps no such account, or the thread has just ended
+        except OSError:  # the kernel does not report it, or the thread has just ended
             return None
         return int(line.split()[1]) * 1e-9
 

@@ -1,12 +1,12 @@
-"""The program as it runs: its revision, a fingerprint even if that is unknown, and the packages of its image."""
+"""The version of the running program: its revision, a hash of its source, and the packages of its image."""
 
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-REVISION = Path("REVISION")  # put into the image when it is built
-PACKAGES = Path("PACKAGES")  # the same; the name and version of each package of the image
-# These decide a run's numbers and times. `base-files` has the version of the base image's Debian.
+REVISION = Path("REVISION")  # written when the image is built
+PACKAGES = Path("PACKAGES")  # likewise: name and version of each package
+# They determine a run's numbers and times. `base-files` has the version of the base image's Debian.
 DECISIVE = (
     *("base-files", "libc6", "libgloo0", "libopenblas0-openmp", "libtorch2.6", "openmpi-bin"),
     *("python3.13", "python3-numpy", "python3-torch", "python3-torchvision"),
@@ -14,7 +14,7 @@ DECISIVE = (
 
 
 def source_sha256(further: Sequence[Path] = ()) -> str:
-    """The hash of all source files of this package, and of the user's own that a run uses, with their names."""
+    """Hash of the names and contents of all source files of this package, and of the user's files that a run uses."""
     digest = hashlib.sha256()
     folder = Path(__file__).parents[1]
     for path in sorted(folder.rglob("*.py")):
@@ -25,17 +25,17 @@ def source_sha256(further: Sequence[Path] = ()) -> str:
 
 
 def git_revision() -> str | None:
-    """The revision that the image was built from; None where it is not known."""
+    """The revision that the image was built from; None if unknown."""
     return (REVISION.read_text().strip() or None) if REVISION.is_file() else None
 
 
 def packages_sha256() -> str | None:
-    """The hash of the list of the image's packages; None outside the image."""
+    """Hash of the list of the image's packages; None outside the image."""
     return hashlib.sha256(PACKAGES.read_bytes()).hexdigest() if PACKAGES.is_file() else None
 
 
 def package_versions() -> dict[str, str] | None:
-    """The versions of the decisive packages of the image; None outside it."""
+    """Versions of the packages in DECISIVE; None outside the image."""
     if not PACKAGES.is_file():
         return None
     versions = dict(line.split() for line in PACKAGES.read_text().splitlines())

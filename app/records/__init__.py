@@ -1,1 +1,1 @@
-"""What a run leaves behind, as types: each file with one writer and one reader."""
+"""The records of a run as types: each file has one writer and one reader."""

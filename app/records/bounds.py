@@ -1,4 +1,4 @@
-"""What values in records can be: no clock, disk or network exceeds the bounds, and sums and squares have room."""
+"""Bounds of values in records: above any clock, disk or network, and low enough for sums and squares."""
 
 from typing import Annotated
 
@@ -7,13 +7,13 @@ from pydantic import AfterValidator, ConfigDict, Field
 from app.machine.folders import RUN_NAME
 from app.machine.say import escaped
 
-CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False)  # of a record that another version's would not pass for
+CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False)  # reject records of another version
 
 MOST_NUMBER = 1e100
 _COUNT = Field(ge=0, le=10**15)
 _POSITIVE = Field(ge=1, le=10**15)
 _NUMBER = Field(ge=0, le=MOST_NUMBER)
-_SECONDS = Field(ge=-1e9, le=1e9)  # what is left after a subtraction, or came before the clock, may be below 0
+_SECONDS = Field(ge=-1e9, le=1e9)  # negative: a rounded difference, or a time before the clock's zero
 _ELAPSED = Field(ge=0, le=1e9)
 
 Count = Annotated[int, _COUNT]
@@ -27,5 +27,5 @@ SecondsOrNull = Annotated[float | None, _SECONDS]
 Elapsed = Annotated[float, _ELAPSED]
 ElapsedOrNull = Annotated[float | None, _ELAPSED]
 
-Text = Annotated[str, AfterValidator(escaped)]  # read from a file that anybody may have written
+Text = Annotated[str, AfterValidator(escaped)]  # from a file that anybody may have written
 RunName = Annotated[str, Field(pattern=f"^{RUN_NAME.pattern}$")]

@@ -1,4 +1,4 @@
-"""The file of a rank's records: written a whole line at a time, read from either end."""
+"""The file of a rank's records: written one complete line at a time, read from either end."""
 
 import os
 import threading
@@ -17,35 +17,36 @@ from app.machine.say import shown
 from app.records.lines import Checkpoint, Evaluation, Finished, Record, Step, as_line, parse
 
 BLOCK_BYTES = 2**16
-LONGEST_LINE_BYTES = 2**20  # a step with a bucket for each parameter takes a thirtieth of this
+LONGEST_LINE_BYTES = 2**20  # a step with one bucket per parameter is a thirtieth of this
 
 
 class Recorder:
-    """Writes a rank's records, each one whole and at once: an end without warning loses none.
+    """Writes a rank's records, each complete and unbuffered, so that an abrupt end loses none.
 
-    Later attempts write behind the earlier ones.
+    Later attempts append to the records of earlier ones.
     """
 
     def __init__(self, run_folder: Path, rank: int, attempt: int = 0) -> None:
         path = path_of(run_folder, rank)
         try:
             if attempt:
-                _cut_off_half_a_line(path)
+                _remove_incomplete_line(path)
             self._file = path.open("ab" if attempt else "xb", buffering=0)
             self._attempt = attempt
-            self._lock = threading.Lock()  # usage records come from another thread
+            self._lock = threading.Lock()  # another thread writes usage records
             self._rank, self._path = rank, path
-            self.milestones = 0  # records so far that show progress
-            self._names = os.fstat(self._file.fileno()).st_nlink  # some file systems do not count them
+            self.milestones = 0  # records written that show progress
+            self._names = os.fstat(self._file.fileno()).st_nlink  # some file systems report 0
             self._error: WriteError | None = None
         except FileExistsError:
             raise LockstepError(
-                f"rank {rank}: {path} exists already, and a run never overwrites another. "
-                "Run `python -m app prepare` before each run, or choose another RUN_NAME."
+                f"rank {rank}: {path} already exists, and a run never overwrites another. "
+                "Run `python -m app prepare` before each run, or choose another RUN_NAME.",
+                "run-exists",
             ) from None
 
     def write(self, record: Record) -> None:
-        """Append one line; nothing follows one that did not fit."""
+        """Append one line. After a failed write, this raises the same error again."""
         rest = as_line(replace(record, attempt=self._attempt) if self._attempt else record).encode()
         with self._lock:
             if self._error is None and self._was_removed():
@@ -63,7 +64,7 @@ class Recorder:
                 raise self._error from None
 
     def _was_removed(self) -> bool:
-        """Without a name the file still takes records, which nobody can ever read."""
+        """Whether the file was removed, after which it would still accept records."""
         return os.fstat(self._file.fileno()).st_nlink == 0 < self._names
 
     def __enter__(self) -> Self:
@@ -75,8 +76,8 @@ class Recorder:
         self._file.close()
 
 
-def _cut_off_half_a_line(path: Path) -> None:
-    """A killed rank may have left an incomplete last line, which cannot be parsed."""
+def _remove_incomplete_line(path: Path) -> None:
+    """Truncate the file to complete lines, because a killed rank may have left part of one."""
     with suppress(FileNotFoundError), path.open("r+b") as file:
         whole = file.seek(0, os.SEEK_END)
         for begin, block in _blocks_backwards(file):
@@ -87,7 +88,7 @@ def _cut_off_half_a_line(path: Path) -> None:
 
 
 def _blocks_backwards(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """A file from its end to its beginning, each block with its place. Who stops early has not read a long file."""
+    """The blocks of a file with their offsets, from the end to the beginning, read only as needed."""
     begin = file.seek(0, os.SEEK_END)
     while begin:
         end, begin = begin, max(0, begin - BLOCK_BYTES)
@@ -100,7 +101,7 @@ def path_of(run_folder: Path, rank: int) -> Path:
 
 
 def read(run_folder: Path, rank: int) -> Iterator[Record]:
-    """A rank's records, without a last line that was cut off when the rank ended."""
+    """A rank's records, without an incomplete last line."""
     path = path_of(run_folder, rank)
     with _opened(path) as lines:
         number = 0
@@ -111,18 +112,18 @@ def read(run_folder: Path, rank: int) -> Iterator[Record]:
                 return
             try:
                 if not whole:
-                    raise ValueError(f"it is longer than {LONGEST_LINE_BYTES} bytes")
+                    raise ValueError(f"longer than {LONGEST_LINE_BYTES} bytes")
                 yield parse(line)
             except (ValueError, RecursionError) as error:
                 raise _damaged(f"{path}, line {number}", error) from None
 
 
 def read_backwards(run_folder: Path, rank: int) -> Iterator[Record]:
-    """The same from the last one to the first, for those who need only the newest, however long the run."""
+    """A rank's records from the last to the first. Reading the newest ones does not read the whole file."""
     path = path_of(run_folder, rank)
     with _opened(path) as file:
         lines = _lines_backwards(file)
-        next(lines)  # what stands behind the last line break: nothing, or a line that was cut off
+        next(lines)  # the rest after the last line break: empty, or an incomplete line
         for line in lines:
             try:
                 yield parse(line)
@@ -142,13 +143,13 @@ def _lines_backwards(file: BinaryIO) -> Iterator[bytes]:
 
 def _damaged(where: str, error: ValueError | RecursionError) -> DamagedError:
     return DamagedError(
-        f"{where} is not a record of this version ({_reason(error)}). It was damaged, or "
-        "another version of Lockstep made the run: only that version reads it."
+        f"cannot parse {where}: {_reason(error)}. The file is damaged, or "
+        "another version of Lockstep made the run: only that version can read it."
     )
 
 
 def ends_well(run_folder: Path, rank: int) -> bool:
-    """Whether a rank's last record tells that it has come to its end."""
+    """Whether a rank's last record is complete and of the kind `finished`."""
     try:
         with path_of(run_folder, rank).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - LONGEST_LINE_BYTES))
@@ -162,11 +163,10 @@ def _opened(path: Path) -> BinaryIO:
     try:
         return path.open("rb")
     except OSError as error:
-        raise DamagedError(f"{path} cannot be read: {error.strerror}.") from None
+        raise DamagedError(f"cannot read {path}: {error.strerror}.", "cannot-read") from None
 
 
 def _reason(error: ValueError | RecursionError) -> str:
-    """What is wrong with a line, in a few words."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))

@@ -1,6 +1,6 @@
-"""What a rank writes while it runs: one JSON object per line, units in the names, null for what was not measured.
+"""A rank's records: one JSON object per line, units in the names, null for values that were not measured.
 
-`attempt` counts how often a run had begun before. What an attempt repeats, it records again.
+`attempt` counts a run's attempts from 0. Steps that an attempt repeats are recorded again.
 """
 
 import json
@@ -27,7 +27,7 @@ from app.records.bounds import (
 
 @dataclass(frozen=True)
 class OverlappedMessage:
-    """A message behind forward or backward, in seconds since the step began."""
+    """A message that overlaps with forward or backward, in seconds since the step began."""
 
     __pydantic_config__: ClassVar[ConfigDict] = CLOSED
     bytes: Count
@@ -37,18 +37,18 @@ class OverlappedMessage:
 
 @dataclass(frozen=True)
 class PhaseSeconds:
-    """Seconds by phase. Where a mode hides some of its communication, forward and backward have its exposed part."""
+    """Seconds by phase. If a mode overlaps communication, its exposed part is in forward and backward."""
 
     __pydantic_config__: ClassVar[ConfigDict] = CLOSED
     data: Seconds
     forward: Seconds
     backward: Seconds
     optimiser: Seconds
-    wait: SecondsOrNull = None  # null in a mode without a phase that waits
+    wait: SecondsOrNull = None  # null in a mode without a wait phase
     sync: SecondsOrNull = None
 
     def of(self, *phases: str) -> float:
-        """These phases together; one that the step does not have adds nothing."""
+        """The sum of these phases. A phase that is null counts as 0."""
         return float(sum(getattr(self, phase) or 0.0 for phase in phases))
 
 
@@ -62,10 +62,10 @@ class Step:
     epoch: Count
     step: Count
     samples: Count
-    loss: NumberOrNull  # this rank's mean over its part of the batch; null where it had no sample
+    loss: NumberOrNull  # this rank's mean over its part of the batch; null without a sample
     correct: Count
     learning_rate: Number
-    gradient_norm: NumberOrNull  # of the averaged gradient before clipping; null where GRADIENT_CLIP is unset
+    gradient_norm: NumberOrNull  # of the averaged gradient before clipping; null if GRADIENT_CLIP is unset
     at_seconds: Elapsed  # when it began, on the run's clock
     seconds: Elapsed
     data_seconds: Elapsed
@@ -73,29 +73,29 @@ class Step:
     backward_seconds: Seconds
     wait_seconds: SecondsOrNull  # until the slowest peer had arrived
     sync_seconds: SecondsOrNull
-    hidden_sync_seconds: SecondsOrNull  # behind backward; null in a mode that hides nothing
-    exposed_sync_seconds: SecondsOrNull  # wait and sync in a mode that hides some; all ranks' records separate them
+    hidden_sync_seconds: SecondsOrNull  # overlapped with backward; null in a mode without overlap
+    exposed_sync_seconds: SecondsOrNull  # wait and sync in a mode with overlap; separated by all ranks' records
     optimiser_seconds: Elapsed
     bytes_sent: Count
     bytes_received: Count
-    communication_seconds: Elapsed  # with any of those bytes in flight; for `ddp` mostly behind backward
-    batch_norm_bytes_sent: CountOrNull  # null where BATCH_NORM=local: nothing to measure
+    communication_seconds: Elapsed  # with any of those bytes in flight; for `ddp` mostly overlapped with backward
+    batch_norm_bytes_sent: CountOrNull  # null with BATCH_NORM=local
     batch_norm_seconds: SecondsOrNull
-    interface_bytes_sent: CountOrNull  # by the kernel, headers and all; null where the interface is shared
+    interface_bytes_sent: CountOrNull  # by the kernel, headers included; null if the interface is shared
     interface_bytes_received: CountOrNull
-    throttled_seconds: SecondsOrNull  # throttled by a CPU quota, summed over CPUs; null where the kernel does not say
-    buckets: list[OverlappedMessage] | None  # of gradients that were averaged behind backward
+    throttled_seconds: SecondsOrNull  # throttled by a CPU quota, summed over CPUs; null if not reported
+    buckets: list[OverlappedMessage] | None  # of gradients, averaged during backward
     buffers: list[OverlappedMessage] | None  # of rank 0's buffers, before forward
     attempt: Count = 0
     cpu_seconds: PhaseSeconds | None = None  # of all threads; null in older records
-    no_core_seconds: PhaseSeconds | None = None  # ready to run while others had the cores; null if the kernel is silent
-    quota_seconds: PhaseSeconds | None = None  # ready to run while the CPU quota had run out
-    wire_rounding_error: NumberOrNull = None  # of this rank's gradient, norm by norm; null where it was not measured
+    no_core_seconds: PhaseSeconds | None = None  # ready to run while others had the cores; null if not reported
+    quota_seconds: PhaseSeconds | None = None  # ready to run while the CPU quota was used up
+    wire_rounding_error: NumberOrNull = None  # norm of the error divided by the gradient's norm
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What a rank used since its last record of this kind."""
+    """A rank's resource usage since its last record of this kind."""
 
     kind: ClassVar[str] = "usage"
     __pydantic_config__: ClassVar[ConfigDict] = CLOSED
@@ -106,15 +106,15 @@ class Usage:
     cpu_system_percent: Number
     throttled_seconds: SecondsOrNull
     memory_bytes: Count  # resident, at the end
-    network_sent_bytes: CountOrNull  # by the kernel; null where the interface is shared
+    network_sent_bytes: CountOrNull  # by the kernel; null if the interface is shared
     network_received_bytes: CountOrNull
     attempt: Count = 0
-    machine_busy_percent: NumberOrNull = None  # CPU time of all programs on the machine, of one CPU
+    machine_busy_percent: NumberOrNull = None  # CPU time of all programs on the machine, in percent of one CPU
 
 
 @dataclass(frozen=True)
 class Clock:
-    """How far a rank's clock of the run is ahead of rank 0's."""
+    """The offset of a rank's run clock from rank 0's."""
 
     kind: ClassVar[str] = "clock"
     __pydantic_config__: ClassVar[ConfigDict] = CLOSED
@@ -123,8 +123,7 @@ class Clock:
     ahead_seconds: Seconds  # negative: behind
     uncertainty_seconds: Seconds
     attempt: Count = 0
-    # What came before the run's clock, on that clock: so negative. Only the first record of a rank has it; null in the
-    # others, and in older records.
+    # Times before the run clock's zero, so negative. Null in all but a rank's first record, and in older records.
     process_at_seconds: SecondsOrNull = None  # when the rank's process began
     links_at_seconds: SecondsOrNull = None  # when the measurement of the links began
     links_seconds: SecondsOrNull = None
@@ -132,7 +131,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A rank's result on the test set after an epoch."""
+    """A rank's scores on the test set after an epoch."""
 
     kind: ClassVar[str] = "evaluation"
     __pydantic_config__: ClassVar[ConfigDict] = CLOSED
@@ -149,13 +148,13 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A state that a rank has saved."""
+    """One save of a rank's training state."""
 
     kind: ClassVar[str] = "checkpoint"
     __pydantic_config__: ClassVar[ConfigDict] = CLOSED
     rank: Count
-    step: Count  # so many steps had been taken
-    bytes: Count  # of its tensors
+    step: Count  # the number of steps taken
+    bytes: Count  # size of the tensors
     at_seconds: Elapsed  # when it began, on the run's clock
     seconds: Elapsed
     attempt: Count = 0
@@ -174,13 +173,13 @@ class Finished:
     restarts: Count
     attempt: Count = 0
     at_seconds: ElapsedOrNull = None  # when it finished, on the run's clock; null in older records
-    interfaces: list[Carried] | None = None  # after the last step, as the manifest has them before the first
-    peak_memory_bytes: CountOrNull = None  # resident; null in older records, and where the kernel does not say
+    interfaces: list[Carried] | None = None  # after the last step; the manifest has them before the first
+    peak_memory_bytes: CountOrNull = None  # resident; null in older records, or if not reported
 
 
 @dataclass(frozen=True)
 class Score:
-    """How well a model did on some samples."""
+    """Loss and accuracy of a model on some samples."""
 
     loss: float  # mean
     correct: int
@@ -188,12 +187,11 @@ class Score:
 
     @property
     def accuracy(self) -> float:
-        """From 0 to 1."""
         return self.correct / self.samples
 
 
 def training_score(steps: Iterable[Step]) -> Score | None:
-    """The score on these steps' samples, each as the model classified it at its step; None without a sample."""
+    """The score on these steps' samples, each classified at its own step; None without a sample."""
     counted = [(step.loss, step.correct, step.samples) for step in steps if step.loss is not None]
     samples = sum(samples for _, _, samples in counted)
     if not samples:
@@ -205,24 +203,23 @@ def training_score(steps: Iterable[Step]) -> Score | None:
 Record = Step | Usage | Clock | Evaluation | Checkpoint | Finished
 KINDS: dict[str, type[Record]] = {each.kind: each for each in (Step, Usage, Clock, Evaluation, Checkpoint, Finished)}
 READERS: dict[str, TypeAdapter[Record]] = {kind: TypeAdapter(each) for kind, each in KINDS.items()}
-BEGINNING = re.compile(rb'\{"kind": "([a-z]+)", ')  # as `as_line` writes it
+BEGINNING = re.compile(rb'\{"kind": "([a-z]+)", ')  # as written by `as_line`
 
 
 def as_line(record: Record) -> str:
-    """A record as a line of its file."""
     return json.dumps({"kind": record.kind, **asdict(record)}, allow_nan=False) + "\n"
 
 
 def parse(line: bytes | str) -> Record:
-    """Parse one line; raises ValueError if it is none."""
+    """Parse one line; raises ValueError if it is not a record."""
     line = line.encode() if isinstance(line, str) else line
     if written := BEGINNING.match(line):
         kind, fields = written[1].decode(), b"{" + line[written.end() :]
-    else:  # another program may order the fields otherwise
+    else:  # another program may order the fields differently
         given = json.loads(line)
         if not isinstance(given, dict):
-            raise ValueError("no JSON object")
+            raise ValueError("not a JSON object")
         kind, fields = str(given.pop("kind", None)), json.dumps(given).encode()
     if kind not in READERS:
-        raise ValueError(f"its kind is {kind}, and not one of {', '.join(READERS)}")
+        raise ValueError(f"unknown kind {kind}, expected one of {', '.join(READERS)}")
     return READERS[kind].validate_json(fields, strict=True)

@@ -1,4 +1,4 @@
-"""What a run is, known before its first step: manifest.json."""
+"""manifest.json: the description of a run, written before its first step."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -11,8 +11,8 @@ from app.machine.interfaces import Carried
 from app.records.bounds import MOST_NUMBER, Count, Number, NumberOrNull, Positive, RunName, SecondsOrNull, Speed, Text
 
 FILE = "manifest.json"
-MOST_BYTES = 2**26  # of the file; a hundred ranks take a thousandth of this
-ALWAYS_SET = ("sync_mode", "model", "dataset")  # what every reader of a run asks for
+MOST_BYTES = 2**26  # of the file; with 100 ranks it is a thousandth of this
+ALWAYS_SET = ("sync_mode", "model", "dataset")  # settings that every reader of a run requires
 
 WAYS = ("sent", "received")  # the directions of a link
 
@@ -21,7 +21,7 @@ Setting = bool | int | float | Text | None
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What a run will do."""
+    """The planned number of epochs, steps and samples."""
 
     epochs: Positive  # the last one may be cut short by MAX_STEPS
     steps: Count
@@ -34,14 +34,14 @@ class Direction:
     """One direction of a rank's link; bytes are payload."""
 
     asked_bits_per_second: NumberOrNull  # headers included
-    expected_bytes_per_second: NumberOrNull  # payload that then passes, given the links of the ranks at the other end
+    expected_bytes_per_second: NumberOrNull  # payload, given the links of the ranks at the other end
     measured_bytes_per_second: Speed
-    error: SecondsOrNull  # measured relative to expected; null where nothing was requested
+    error: SecondsOrNull  # measured divided by expected, minus 1; null without a request
 
 
 @dataclass(frozen=True)
 class RoundTrip:
-    """To the next rank and back."""
+    """The round trip to the next rank."""
 
     asked_seconds: NumberOrNull
     measured_seconds: Number
@@ -50,7 +50,7 @@ class RoundTrip:
 
 @dataclass(frozen=True)
 class Link:
-    """A rank's link, as measured."""
+    """A rank's link, measured before the run."""
 
     sent: Direction
     received: Direction
@@ -58,13 +58,12 @@ class Link:
     asked_loss: NumberOrNull
 
     def direction(self, way: str) -> Direction:
-        """`sent` or `received`."""
         return self.sent if way == "sent" else self.received
 
 
 @dataclass(frozen=True)
 class Participant:
-    """One rank: the machine under it, its share of the bytes, and its link."""
+    """One rank: its machine, its share of the bytes and its link."""
 
     rank: Count
     name: Text
@@ -78,22 +77,22 @@ class Participant:
     host_boot_id: Text
     interface: Text
     formula_bytes_sent_per_step: Number
-    link: Link | None  # null where LINK_CHECK is off, and for a single rank
-    kernel: Text | None = None  # its release; null, as the next two, in older records
+    link: Link | None  # null if LINK_CHECK is off, and for a single rank
+    kernel: Text | None = None  # its release; null in older records, like the next two
     congestion_control: Text | None = None  # of TCP
-    interfaces: list[Carried] | None = None  # those that lead out of the machine, before the first step
+    interfaces: list[Carried] | None = None  # external interfaces, before the first step
 
 
 @dataclass(frozen=True)
 class Versions:
-    """The software, on rank 0."""
+    """Versions of the software, on rank 0."""
 
     lockstep: Text
     python: Text
     torch: Text
     numpy: Text
     kernel: Text
-    blas: Text | None = None  # the libraries that multiply matrices; null in older records
+    blas: Text | None = None  # the BLAS libraries; null in older records
 
 
 @dataclass(frozen=True)
@@ -103,16 +102,16 @@ class Image:
     git_revision: Text | None
     source_sha256: Text
     system: Text | None
-    packages_sha256: Text | None = None  # of the list of all packages; null, as the next, outside an image or if older
-    package_versions: dict[Text, Text] | None = None  # of those that decide numbers and times
+    packages_sha256: Text | None = None  # of the list of packages; null in older records and outside an image
+    package_versions: dict[Text, Text] | None = None  # of packages that affect numbers or times; null likewise
 
 
 @dataclass(frozen=True)
 class ModeCost:
-    """What a mode would need to average this run's gradients on these links."""
+    """The cost of a mode for this run's gradients on these links."""
 
     sync_seconds_at_least: Number
-    hides: bool  # whether it can do so behind backward
+    hides: bool  # whether it can overlap with backward
 
 
 @dataclass(frozen=True)
@@ -122,26 +121,26 @@ class Manifest:
     run: RunName
     started_at: Text
     world_size: Positive
-    settings: dict[Text, Setting]  # by name in small letters
+    settings: dict[Text, Setting]  # by name in lower case
     plan: TrainingPlan
     dataset: Text
     parameters: Count
     gradient_bytes: Count
-    sync_seconds_at_least: NumberOrNull  # null where the links were not measured
+    sync_seconds_at_least: NumberOrNull  # null if the links were not measured
     ranks: list[Participant]
     warnings: list[Text]
     versions: Versions
     image: Image
-    given: dict[Text, Setting] | None = None  # settings of rank 0 that were not left to their defaults
-    modes: dict[Text, ModeCost] | None = None  # by name, all that synchronise; null where the links were not measured
-    layout_cpu_seconds: dict[Text, Number] | None = None  # in older records: of a small step, by memory layout
-    dataset_sha256: Text | None = None  # of its arrays, as they were prepared; null in older records
+    given: dict[Text, Setting] | None = None  # settings that rank 0 was given explicitly
+    modes: dict[Text, ModeCost] | None = None  # all that synchronise, by name; null if the links were not measured
+    layout_cpu_seconds: dict[Text, Number] | None = None  # in older records only: of a small step, by memory layout
+    dataset_sha256: Text | None = None  # of its prepared arrays; null in older records
 
     @classmethod
     def read(cls, run_folder: Path) -> "Manifest":
-        """A run's manifest; raises ValueError if it is not whole, and OSError if there is none."""
+        """Read a run's manifest; raises ValueError if it is invalid, OSError if it is missing."""
         if (size := (run_folder / FILE).stat().st_size) > MOST_BYTES:
-            raise ValueError(f"it has {size} bytes, and no manifest has more than {MOST_BYTES}")
+            raise ValueError(f"it has {size} bytes, more than the limit of {MOST_BYTES}")
         try:
             manifest = _READER.validate_json((run_folder / FILE).read_bytes())
         except ValidationError as error:
@@ -149,14 +148,14 @@ class Manifest:
             place = ".".join(map(str, first["loc"]))
             raise ValueError(f"{f'{place}: ' if place else ''}{first['msg']}") from None
         if [each.rank for each in manifest.ranks] != list(range(len(manifest.ranks))):
-            raise ValueError("ranks: they are not numbered from 0")
+            raise ValueError("ranks: not numbered from 0")
         if len(manifest.ranks) != manifest.world_size:
-            raise ValueError(f"ranks: {len(manifest.ranks)} are listed, and world_size is {manifest.world_size}")
+            raise ValueError(f"ranks: {len(manifest.ranks)} are listed, but world_size is {manifest.world_size}")
         if missing := [name for name in ALWAYS_SET if not isinstance(manifest.settings.get(name), str)]:
             raise ValueError(f"settings: {', '.join(missing)} missing")
         for name, value in (manifest.settings | (manifest.given or {})).items():
             if isinstance(value, int | float) and not abs(value) <= MOST_NUMBER:
-                raise ValueError(f"settings: {name} is a number that no setting can be")
+                raise ValueError(f"settings: {name} is out of range")
         return manifest
 
     def write(self, run_folder: Path) -> None:

@@ -1,7 +1,7 @@
-"""Where a run notes how far it has come: the names of those files in its folder that are no records."""
+"""Names of the files in a run's folder that track its progress and are not records."""
 
 ATTEMPTS = "attempts.jsonl"
 STATES = "checkpoint"  # a folder
-STATE = "step-"  # a folder there, with the number of steps behind it
-COMMIT = "commit.json"  # in each of those, once every rank's part is safe
-FINISHED = "finished"  # an empty file: whoever looks for unfinished runs passes this one by
+STATE = "step-"  # prefix of a folder there, followed by the number of steps
+COMMIT = "commit.json"  # in each of these, once every rank's part is on disk
+FINISHED = "finished"  # an empty file, which excludes the run from the search for unfinished runs

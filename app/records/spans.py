@@ -1,10 +1,10 @@
-"""Spans of time."""
+"""Arithmetic with intervals of time."""
 
 from collections.abc import Iterable
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:
-    """How much of the time lies within at least one of these spans, each from its beginning to its end."""
+    """The total time covered by at least one of these (begin, end) spans."""
     total, until = 0.0, float("-inf")
     for begin, end in sorted(spans):
         total += max(0.0, end - max(begin, until))

@@ -1,4 +1,4 @@
-"""What a run was, known at its end: summary.json."""
+"""summary.json: the results of a run, written at its end."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -14,7 +14,7 @@ PHASES = ("data", "forward", "backward", "wait", "sync", "optimiser")  # they ad
 
 @dataclass(frozen=True)
 class Spread:
-    """A figure over steps."""
+    """Statistics of a figure over steps."""
 
     mean: float
     median: float
@@ -24,7 +24,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Shares:
-    """Each phase's share of the steps' time; the shares add up to 1."""
+    """Each phase's share of the step time. The shares add up to 1."""
 
     data: float
     forward: float
@@ -34,13 +34,13 @@ class Shares:
     optimiser: float
 
     def of(self, *phases: str) -> float:
-        """The share of these phases together; one that was not measured adds nothing."""
+        """The sum of these phases' shares. A phase that is null counts as 0."""
         return float(sum(getattr(self, phase) or 0.0 for phase in phases))
 
 
 @dataclass(frozen=True)
 class EpochScores:
-    """How well a model did on an epoch's images, each as it classified it then, and on the test set afterwards."""
+    """Scores on an epoch's training images, each classified at its own step, and on the test set afterwards."""
 
     training_samples: int
     training_loss: float | None
@@ -56,26 +56,23 @@ class _Numbered:
 
 @dataclass(frozen=True)
 class Epoch(EpochScores, _Numbered):
-    """The scores of an epoch."""
+    """The scores of a numbered epoch."""
 
 
 @dataclass(frozen=True)
 class Processor:
-    """CPU time by phase, and the time without a CPU in which a rank was ready to run; means over steps but the first.
-
-    Its own part of the step: it lies within the phases.
-    """
+    """CPU time and scheduling delay by phase: means over all steps but the first. The delays are part of the phases."""
 
     cpu_seconds: PhaseSeconds
     no_core_seconds: PhaseSeconds | None  # others had the cores
-    quota_seconds: PhaseSeconds | None  # the rank's CPU quota had run out
+    quota_seconds: PhaseSeconds | None  # the rank's CPU quota was used up
     no_core: float | None  # share of the step
     quota: float | None
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures that one rank and all ranks together have in common; times are per step, without the first step."""
+    """Figures of one rank or of all ranks together. Times are per step, without the first step."""
 
     seconds: Spread | None
     data_seconds: Spread | None
@@ -89,7 +86,7 @@ class Figures:
     communication_seconds: Spread | None
     batch_norm_seconds: Spread | None
     throttled_seconds: Spread | None
-    processor: Processor | None  # null where the records have no account of it
+    processor: Processor | None  # null in older records
     shares: Shares | None
     images_per_second: float | None
     bytes_sent_per_step: float | None
@@ -107,19 +104,19 @@ class Figures:
     epochs: list[Epoch]
 
     def seconds_of(self, phase: str) -> Spread | None:
-        """A phase of the step, or `hidden_sync`."""
+        """The figure of a phase, or of `hidden_sync` or `exposed_sync`."""
         spread: Spread | None = getattr(self, f"{phase}_seconds")
         return spread
 
 
 @dataclass(frozen=True)
 class Straggler:
-    """The rank that the others have to wait for."""
+    """The rank that delays the others."""
 
     rank: int
     last_in: float  # share of the steps
     work_ratio: float
-    work_ratio_low: float | None  # where the true ratio lies, as far as the steps can tell
+    work_ratio_low: float | None  # confidence interval of the ratio
     work_ratio_high: float | None
     wait_seconds: float | None
     others_wait_seconds: float | None
@@ -127,7 +124,7 @@ class Straggler:
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """The size of a step's gradients divided by the time of their synchronisation, as the field counts it."""
+    """Algorithm bandwidth (gradient size divided by synchronisation time) and the bandwidths derived from it."""
 
     sync_seconds: float
     sync_seconds_at_least: float | None
@@ -139,19 +136,19 @@ class Bandwidth:
 
 @dataclass(frozen=True)
 class GroupFigures(Figures):
-    """All ranks together."""
+    """Figures of all ranks together."""
 
-    straggler: Straggler | None  # null where no rank is slower than the others beyond the noise
-    straggler_undecided: bool  # whether there are too few steps to say
+    straggler: Straggler | None  # null if no rank is consistently slow
+    straggler_undecided: bool  # whether there are too few steps to decide
     clock_uncertainty_seconds: float | None
-    bandwidth: Bandwidth | None  # null where nothing was sent
-    buckets_per_step: float | None  # null in a mode that hides nothing
-    wire_rounding_error: float | None = None  # null where nothing was rounded for the wire
+    bandwidth: Bandwidth | None  # null if nothing was sent
+    buckets_per_step: float | None  # null in a mode without overlap
+    wire_rounding_error: float | None = None  # null if nothing was rounded for the wire
 
 
 @dataclass(frozen=True)
 class FirstStep:
-    """The step that is left out of the times, because it sets everything up."""
+    """The first step, which is excluded from the other times because it includes initialisation."""
 
     seconds: float
     data_seconds: float
@@ -164,7 +161,7 @@ class FirstStep:
 
 @dataclass(frozen=True)
 class UsageFigures:
-    """Means over the run, and the most memory."""
+    """Mean resource usage over the run, and peak memory."""
 
     seconds: float
     cpu_user_percent: float
@@ -177,13 +174,12 @@ class UsageFigures:
 
 @dataclass(frozen=True)
 class LinkUse:
-    """The share of a rank's measured link speed that its gradients used."""
+    """The fraction of a rank's measured link speed that its gradients used."""
 
     sent_utilisation: float | None
     received_utilisation: float | None
 
     def direction(self, way: str) -> float | None:
-        """`sent` or `received`."""
         return self.sent_utilisation if way == "sent" else self.received_utilisation
 
 
@@ -202,38 +198,38 @@ class _RankState:
 
 @dataclass(frozen=True)
 class RankFigures(Figures, _RankState):
-    """One rank."""
+    """Figures of one rank."""
 
 
 @dataclass(frozen=True)
 class WallClock:
-    """Where the time of the whole run went, all ranks on one clock: the eight parts add up to `seconds` exactly.
+    """The time of the whole run, all ranks on one clock. The eight parts add up to `seconds` exactly.
 
-    Null is what an earlier version did not record.
+    Null values were not recorded by an earlier version.
     """
 
     seconds: float | None  # from the start of the first process to the end of the last rank
-    start_seconds: float | None  # before the first step, without the links
-    links_seconds: float | None  # their measurement
-    training_seconds: float  # in which at least one rank was within a step
-    gaps_seconds: float | None  # between steps, and none of the other parts
-    evaluation_seconds: float | None  # in which at least one rank evaluated, and none was within a step
-    saving_seconds: float  # in which at least one rank saved its state, and none did any of these
-    lost_seconds: float  # between attempts, with the steps that were taken again
+    start_seconds: float | None  # before the first step, without measuring the links
+    links_seconds: float | None  # measuring the links
+    training_seconds: float  # with at least one rank in a step
+    gaps_seconds: float | None  # between steps, in none of the other parts
+    evaluation_seconds: float | None  # with at least one rank evaluating and none in a step
+    saving_seconds: float  # with at least one rank saving its state and none in a step or evaluating
+    lost_seconds: float  # between attempts, and the repeated steps
     end_seconds: float | None  # after the last step and evaluation
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What to try next."""
+    """A recommendation for the next run."""
 
     sentence: str
-    command: str | None  # null where no setting helps
+    command: str | None  # null if no setting helps
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the figures mean, the main point first."""
+    """The interpretation of the figures, most important sentence first."""
 
     bound: str | None
     sentences: list[str]
@@ -242,7 +238,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Summary:
-    """A run in figures and sentences."""
+    """The figures and the verdict of a run."""
 
     run_name: str
     sync_mode: str
@@ -253,22 +249,22 @@ class Summary:
     steps_planned: int
     steps: int
     complete: bool
-    attempts: int  # how often its ranks were started for it
-    repeated_steps: int  # steps that one attempt recorded and a later one took again
-    replicas_identical: bool | None  # null where a rank did not finish
+    attempts: int  # the number of attempts
+    repeated_steps: int  # steps recorded by one attempt and repeated by a later one
+    replicas_identical: bool | None  # null if a rank did not finish
     run: GroupFigures
     ranks: list[RankFigures]
-    losses: list[float]  # of each step that all ranks have
+    losses: list[float]  # of each step that all ranks recorded
     warnings: list[str]
     verdict: Verdict
-    wall_clock: WallClock | None = None  # null where no rank left a record
+    wall_clock: WallClock | None = None  # null if no rank has records
 
     def write(self, run_folder: Path) -> None:
         replace_file(run_folder / FILE, json.dumps(asdict(self), indent=2, allow_nan=False) + "\n")
 
 
 def is_complete(run_folder: Path) -> bool:
-    """Whether a run's summary says that it is complete; a summary that was cut off says nothing."""
+    """Whether a run's summary is readable and marks the run as complete."""
     try:
         return json.loads((run_folder / FILE).read_text())["complete"] is True
     except (OSError, ValueError, LookupError, TypeError, RecursionError):

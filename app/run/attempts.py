@@ -87,14 +87,14 @@ def begin(run_folder: Path, seats: Sequence[str]) -> int:
 def end(run_folder: Path, number: int, error: LockstepError) -> None:
     """Note how an attempt ended; nothing where that cannot be written."""
     why = str(error).partition("\n")[0]
-    how = {"ended": why, "exit_code": error.exit_code, "comes_again": error.comes_again}
+    how = {"ended": why, "exit_code": error.exit_code, "comes_again": error.deterministic}
     with suppress(OSError, LookupError, ValueError, TypeError):
         known = _lines(run_folder)
         known[number] = json.dumps(json.loads(known[number]) | how)
         _write(run_folder, known)
 
 
-def refuse_what_comes_again(begun: Begun) -> None:
+def refuse_deterministic_failure(begun: Begun) -> None:
     """End as the attempt before this one, if any other would end so as well."""
     before = begun.attempts[-1]
     if before.comes_again:

@@ -34,7 +34,7 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
     try:
         if not (begun and is_complete(begun.folder)):
             if begun:
-                attempts.refuse_what_comes_again(begun)
+                attempts.refuse_deterministic_failure(begun)
             _take_part_or_finish(settings, begun, say, clean_ups)
             return
     except JoinError:
@@ -124,7 +124,7 @@ def _go_through(
             bring_home(cluster, run_folder)
     except BaseException as error:
         # Another attempt would have to wait for the report.
-        if opened and (opened.is_last or getattr(error, "comes_again", False)):
+        if opened and (opened.is_last or getattr(error, "deterministic", False)):
             _try_to_conclude(run_folder)
         raise
     ignore_further_signals()
@@ -146,7 +146,7 @@ def _leave_records(cluster: Cluster, run_folder: Path, opened: Opened) -> None:
     """Where another thread ends the process: on a signal, or after a loss that the training did not notice."""
     if loss := cluster.detector.loss:
         attempts.end(run_folder, opened.attempt, cluster.failure(loss))
-    if not loss or loss.comes_again or opened.is_last:
+    if not loss or loss.deterministic or opened.is_last:
         conclude(run_folder)
 
 

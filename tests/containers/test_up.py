@@ -248,7 +248,7 @@ def test_a_worker_that_never_starts_is_missed(clone: Clone) -> None:
     code, output = clone.run("docker", "compose", "up", "--scale", "worker=2", MAX_RESTARTS="1", **SMALL)
     until(lambda: not clone.containers(), "the end of the ranks")
     assert code == 1, output
-    assert f"4 ranks were asked for, and rank 3 ({clone.container('worker', 3)}) is not running" in output
+    assert re.search(rf"\b4 ranks .*rank 3 \({clone.container('worker', 3)}\) is not running", output)
     assert "have joined" not in output
 
 
@@ -260,5 +260,5 @@ def test_a_gap_in_the_numbers_of_the_workers_is_refused(clone: Clone) -> None:
     code, output = clone.run("docker", "compose", "up", WORKERS="2", MAX_RESTARTS="1", **SMALL)
     until(lambda: not clone.containers(), "the end of the ranks")
     assert code == 1, output
-    assert f"4 ranks were asked for, and rank 2 ({clone.container('worker', 2)}) is not running" in output
+    assert re.search(rf"\b4 ranks .*rank 2 \({clone.container('worker', 2)}\) is not running", output)
     assert "have joined" not in output

@@ -116,7 +116,7 @@ def refusal(cluster: Cluster) -> SettingError | None:
 def test_one_value_per_channel_is_refused_on_all_ranks_at_once(group_of: GroupOf) -> None:
     for error in group_of(2).run(refusal):
         assert error is not None
-        assert error.comes_again
+        assert error.deterministic
         assert "BATCH_NORM=synchronised" in str(error)
     layer = LocalBatchNorm2d(CHANNELS)
     layer(torch.ones(1, CHANNELS, 1, 2))

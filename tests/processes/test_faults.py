@@ -21,6 +21,7 @@ from app.errors import PeerLostError
 from app.machine.interrupt import end_on_signal
 from app.modes import MODES
 from app.settings.settings import Settings
+from app.tools.faults import sayings
 from tests.processes import group
 from tests.processes.group import Ranks, run_group
 from tests.processes.program import processes
@@ -120,7 +121,7 @@ def test_a_silent_rank_is_lost_after_the_peer_timeout_and_says_so_when_it_wakes(
         ranks.processes[sleeper].send_signal(signal.SIGCONT)
         code, output = group.wait(ranks.processes[sleeper])
         assert code == 1, output
-        assert f"error: [rank-lost] rank {sleeper}: the other ranks took this rank for lost" in output
+        assert f"error: [rank-lost] rank {sleeper}: the other ranks {sayings.LATE}" in output
         assert "lost rank" not in output
     finally:
         ranks.processes[sleeper].kill()
@@ -207,10 +208,7 @@ def test_a_rank_that_cannot_write_says_so_in_a_line_and_what_it_wrote_stays(fold
         resource.prlimit(ranks.processes[rank].pid or 0, resource.RLIMIT_FSIZE, (size, size))
     told = ranks.wait()
     assert [code for code, _ in told.values()] == [1, 1]
-    refusal = re.compile(
-        r"error: \[cannot-write\] rank (\d): results/\S+/rank-\1.jsonl cannot be written: File too large. "
-        "Raise the limit on the size of files.\n"
-    )
+    refusal = re.compile(r"error: \[cannot-write\] rank (\d): .*results/\S+/rank-\1.jsonl.*File too large.*\n")
     saying = [rank for rank, (_, output) in told.items() if refusal.search(output)]
     assert saying
     assert set(saying) <= set(full)
@@ -219,7 +217,7 @@ def test_a_rank_that_cannot_write_says_so_in_a_line_and_what_it_wrote_stays(fold
         assert ("the report of what was recorded could not be made: " in output) is (rank == 0 and 0 in full)
         if rank not in full:
             assert named_by(rank, output) == full
-            assert f"it ended: rank {full[0]}: results/" in output  # and not only that it is gone
+            assert re.search(rf"it ended: rank {full[0]}: .*results/", output)  # and not only that it is gone
     assert all(len(rank.steps) >= 4 for rank in run_records.read(folder / "results/latest").ranks)
     assert (folder / "results/latest/report.html").is_file() is (0 not in full)
 
@@ -232,7 +230,7 @@ def test_a_run_whose_folder_is_removed_ends_and_says_so(folder: Path) -> None:
     for rank, (code, output) in ranks.wait().items():
         assert code == 1, output
         assert "Traceback" not in output, output
-        assert f"rank-{rank}.jsonl was removed while the run wrote to it" in output or named_by(rank, output), output
+        assert f"rank-{rank}.jsonl was removed" in output or named_by(rank, output), output
 
 
 def test_a_run_whose_folder_is_renamed_does_not_succeed_without_a_report(folder: Path) -> None:

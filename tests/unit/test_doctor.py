@@ -116,7 +116,7 @@ UNHEALTHY: dict[str, tuple[Change, str, tuple[str, ...]]] = {
         "warning",
         ("rank 1: 3 threads on a quota of 1.5 CPUs", "Unset THREADS_PER_RANK, or raise RANK_CPUS"),
     ),
-    "too few cores": (with_member(1, threads=9, quota=None), "warning", ("4 ranks want 15 CPUs and share 8 cores",)),
+    "too few cores": (with_member(1, threads=9, quota=None), "warning", ("4 ranks ", " 15 CPUs ", " 8 cores")),
     "a low memory limit": (
         with_facts(1, lambda each: replace(each, memory_limit_bytes=2**29)),
         "warning",

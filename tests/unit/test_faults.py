@@ -141,14 +141,14 @@ KILL = trial(("kill", 2))
 AFTER_KILL = Observations((*(ended(r, 1, 1.0, names(r, 2)) for r in (0, 1)), ended(2, 137, 0.1),
                    ended(3, 1, 17.9, names(3, 2))), LEFT, STRUCK)  # fmt: skip
 TWO = trial(("kill", 0), ("pause", 3))
-WOKE = "error: rank 3: the other ranks took this rank for lost: ...\n"
+WOKE = f"error: rank 3: the other ranks {sayings.LATE}: ...\n"
 AFTER_TWO = Observations((ended(0, 137, 0.1), *(ended(r, 1, 9.0, names(r, 0, 3)) for r in (1, 2)),
                   ended(3, 1, 2.0, WOKE, since=WOKEN)), Left(begun=True), STRUCK, woken_at=WOKEN)  # fmt: skip
 CUT = trial(("disconnect", 0))
 AFTER_CUT = Observations((ended(0, 1, 9.0, "error: rank 0: cut off from the other ranks: ...\n"),
                   *(ended(r, 1, 9.0, names(r, 0)) for r in (1, 2, 3))), Left(begun=True), STRUCK)  # fmt: skip
 FULL = trial(("disk", 1))
-AFTER_FULL = Observations((ended(1, 1, 0.3, "error: rank 1: results/x/rank-1.jsonl cannot be written: File too large."),
+AFTER_FULL = Observations((ended(1, 1, 0.3, f"error: rank 1: {sayings.FULL} results/x/rank-1.jsonl: File too large."),
                    *(ended(r, 1, 1.0, names(r, 1)) for r in (0, 2, 3))), LEFT, STRUCK)  # fmt: skip
 IN_JOIN = trial(("kill", 2), moment=JOIN)
 INCOMPLETE = (
@@ -204,7 +204,7 @@ def test_in_the_join_any_message_that_names_the_victim_is_right(log: str) -> Non
 def test_a_join_that_one_rank_ended_at_once_need_not_name_a_silent_one(log: str, word: str) -> None:
     planned = trial(("kill", 2), ("pause", 3), moment=JOIN)
     said = tuple(ended(rank, 1, 1.0, f"error: {log}") for rank in (0, 1))
-    woken = ended(3, 1, 5.0, "error: rank 0 is not to be found", since=WOKEN)
+    woken = ended(3, 1, 5.0, "error: cannot resolve MASTER_ADDR=rank0", since=WOKEN)
     seen = Observations((*said, ended(2, 137, 0.1), woken), Left(), STRUCK, woken_at=WOKEN)
     assert judge(planned, seen).word == word, judge(planned, seen).reasons
     both_killed = trial(("kill", 2), ("kill", 3), moment=JOIN)
@@ -242,11 +242,11 @@ def test_a_join_that_one_rank_ended_at_once_need_not_name_a_silent_one(log: str,
         (KILL, replace(AFTER_KILL, fault_at=None), "did not get to the moment of the fault"),
         (KILL, replace(AFTER_KILL, missed=("kill rank 2",)), "could not be injected: kill rank 2"),
         (TWO, but(AFTER_TWO, 1, log=names(1, 0)), "rank 1 should name rank 0 and rank 3, and says: lost rank 0"),
-        (TWO, but(AFTER_TWO, 3, log=names(3, 0)), "does not say 'took this rank for lost', but: lost rank 0"),
+        (TWO, but(AFTER_TWO, 3, log=names(3, 0)), f"does not say '{sayings.LATE}', but: lost rank 0"),
         (TWO, but(AFTER_TWO, 3, exit_code=0), "rank 3, a victim, ended with exit code 0; right is 1"),
         (TWO, but(AFTER_TWO, 3, ended_at=WOKEN + 18.5), "rank 3 ended 48.5 s after the fault; allowed are 48.0 s"),
         (CUT, but(AFTER_CUT, 0, log=names(0, 1, 2, 3)), "rank 0, a victim, does not say 'cut off"),
-        (FULL, but(AFTER_FULL, 1, log=names(1, 0)), "rank 1, a victim, does not say 'cannot be written'"),
+        (FULL, but(AFTER_FULL, 1, log=names(1, 0)), f"rank 1, a victim, does not say '{sayings.FULL}'"),
         (FULL, but(AFTER_FULL, 0, log=names(0, 2)), "rank 0 should name rank 1, and says: lost rank 2"),
         (IN_JOIN, but(AFTER_JOIN, 0, ended_at=STARTED + 41), "rank 0 ended 31.0 s after the fault; allowed are 30.0 s"),
         (IN_JOIN, but(AFTER_JOIN, 0, exit_code=2), "rank 0 ended with exit code 2; right is 1"),
@@ -288,7 +288,7 @@ def test_whatever_is_wrong_is_found(planned: FaultTrial, seen: Observations, tol
     [
         (names(1, 2), "lost rank 2"),
         (names(1, 0, 3), "lost rank 0, rank 3"),
-        (WOKE, "taken for lost"),
+        (WOKE, "considered lost"),
         (f"error: {UNCOUNTED}", "missed rank 2 in the join"),
         ("error: rank 0 did not answer at 10.77.1.5:29500", "missed rank 0 in the join"),
         ("step 3\n", "nothing"),

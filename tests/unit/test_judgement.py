@@ -21,7 +21,7 @@ class Rank:
     judgement: Judgement
     runs: bool = True
     ending: str = ""
-    comes_again: bool = False
+    deterministic: bool = False
     inbox: list[Heartbeat] = field(default_factory=list)
 
 
@@ -67,7 +67,7 @@ class World:
             standstill=still,
             lost=verdict.lost if verdict else (),
             reason=verdict.reason if verdict else "",
-            comes_again=verdict.comes_again if verdict else rank.comes_again,
+            deterministic=verdict.deterministic if verdict else rank.deterministic,
         )
 
     def _send(self, heartbeat: Heartbeat, to: int) -> None:
@@ -118,17 +118,17 @@ def test_a_failed_operation_of_ranks_that_all_run_is_nobody_s_loss(
     assert world.verdicts() == [LossVerdict(()), *[None] * (world_size - 1)]
 
 
-@given(**CASES, comes_again=st.booleans())
+@given(**CASES, deterministic=st.booleans())
 def test_a_rank_that_says_why_it_ends_is_named_with_that_and_with_whether_it_would_end_so_again(
-    world_size: int, peer_timeout: float, loss: float, seed: int, comes_again: bool
+    world_size: int, peer_timeout: float, loss: float, seed: int, deterministic: bool
 ) -> None:
     world = World(world_size, peer_timeout, loss, seed)
     world.run(1)
-    world.ranks[-1].ending, world.ranks[-1].comes_again = "the disk is full", comes_again
+    world.ranks[-1].ending, world.ranks[-1].deterministic = "the disk is full", deterministic
     world.run(1)
     world.ranks[-1].runs = False
     world.run(ANSWER_SECONDS + FRESH_SECONDS)
-    lost = LossVerdict((world_size - 1,), "it ended: the disk is full", comes_again)
+    lost = LossVerdict((world_size - 1,), "it ended: the disk is full", deterministic)
     assert world.verdicts()[:-1] == [lost] * (world_size - 1)
 
 

@@ -126,16 +126,16 @@ def test_the_peak_of_memory_stays_when_the_memory_has_gone(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("number", "cure"),
     [
-        (errno.ENOSPC, "No space left on device. Free some space on that disk."),
-        (errno.EACCES, "Permission denied. Make it writable for the user who runs this."),
-        (errno.EROFS, "Read-only file system. Make it writable for the user who runs this."),
-        (errno.EIO, "Input/output error. Check that disk."),
+        (errno.ENOSPC, "Free some space"),
+        (errno.EACCES, "writable"),
+        (errno.EROFS, "writable"),
+        (errno.EIO, "Check that disk"),
     ],
 )
 def test_what_could_not_be_written_is_told_with_the_cure_for_its_reason(number: int, cure: str) -> None:
     error = OSError(number, os.strerror(number), "results/a")
-    assert unwritten(error) == f"results/a cannot be written: {cure}"
-    assert unwritten(error, "results/") == f"results/ cannot be written: {cure}"
+    assert re.search(f"results/a\\b.*{os.strerror(number)}.*{cure}", unwritten(error))
+    assert re.search(f"results/[^a].*{os.strerror(number)}.*{cure}", unwritten(error, "results/"))
 
 
 def test_a_full_device_is_refused_by_its_own_words() -> None:

@@ -126,7 +126,7 @@ def test_a_number_that_is_none_is_never_written(tmp_path: Path) -> None:
 
 def test_records_of_an_earlier_run_are_never_written_over(tmp_path: Path) -> None:
     write_run(tmp_path, [STEP])
-    with pytest.raises(LockstepError, match=r"rank-0\.jsonl exists already.*python -m app prepare"):
+    with pytest.raises(LockstepError, match=r"rank-0\.jsonl .*python -m app prepare.*RUN_NAME"):
         Recorder(tmp_path, 0)
     assert list(journal.read(tmp_path, 0)) == [STEP]
 

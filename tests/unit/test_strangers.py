@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from app.cluster import registrant
 from app.cluster.identity import Identity
-from app.cluster.lines import LONGEST_REQUEST, LineConnection, NoSuchMessageError, unpack
+from app.cluster.lines import LONGEST_REQUEST, InvalidMessageError, LineConnection, unpack
 from app.cluster.registrant import Registrant
 from app.cluster.registrar import SPARE_CONNECTIONS, Registrar
 from app.cluster.registration import RankTable, Registration, check_agreement, members_of, read_table
@@ -163,7 +163,7 @@ SETTINGS = st.dictionaries(st.sampled_from([*registration().settings, "other"]),
 def read_as_sent(content: object) -> Registration | None:
     try:
         return Registration.read(json.loads(json.dumps(content, default=str)))
-    except NoSuchMessageError:
+    except InvalidMessageError:
         return None
 
 
@@ -188,13 +188,13 @@ def test_a_card_is_refused_or_can_be_computed_with(
 
 @given(content=ANYTHING)
 def test_what_is_no_table_is_no_rank_0(content: object) -> None:
-    with pytest.raises(NoSuchMessageError):
+    with pytest.raises(InvalidMessageError):
         read_table(json.loads(json.dumps(content, default=str)))
 
 
 @given(line=st.binary(max_size=200))
 def test_a_line_is_an_object_or_refused(line: bytes) -> None:
-    with suppress(NoSuchMessageError):
+    with suppress(InvalidMessageError):
         assert isinstance(unpack(line), dict)
 
 
@@ -204,7 +204,7 @@ def test_cards_of_other_seats_addresses_and_versions_get_no_place(registrar: Reg
     with pytest.raises(JoinError, match="rank 0 went away"):  # a stranger is not told why
         join(registrar, replace(registration(1), address="10.1.2.3"))
     other = replace(registration(1), settings=registration(1).settings | {"another": 1})
-    with pytest.raises(SettingError, match=r"rank 1 has other settings than rank 0 \(ANOTHER\)"):
+    with pytest.raises(SettingError, match=r"rank 1\b.*rank 0\b.*\(ANOTHER\)"):
         check_agreement([registration(0), other])
     assert registrar.registrations == {}
     everybody_joins(registrar)

@@ -1,1 +1,1 @@
-"""Each rank's link: how it is shaped, and the measurement that proves it."""
+"""Each rank's link: shaping it, and measuring it before a run."""

@@ -6,8 +6,8 @@ from app.machine.command_line import Commands, add_command
 
 
 def add_to(commands: Commands) -> None:
-    link = add_command(commands, "shape-link", "as root: shape this rank's link by the LINK_ settings", _shape_link)
-    link.add_argument("--rehearse", action="store_true", help="try it on the loopback device only, then undo it")
+    link = add_command(commands, "shape-link", "as root: shape this rank's link as set by LINK_*", _shape_link)
+    link.add_argument("--rehearse", action="store_true", help="shape the loopback device only, then undo it")
 
 
 def _shape_link(arguments: Namespace) -> None:

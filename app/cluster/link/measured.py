@@ -1,4 +1,4 @@
-"""What each link was measured to carry, beside what was requested."""
+"""The measured rates of each link, compared with the requested ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from app.records.manifest import Direction, Link, RoundTrip
 from app.settings.links import RequestedLink
 
 TOLERANCE = 0.10
-EXCESS = 1.5  # allowed in a short exchange with all others; an unshaped direction carries twice as much or more
-# A round trip wakes two processes. Below this, their wake-up may outweigh the link.
+EXCESS = 1.5  # allowed in a short exchange with all others, where an unshaped direction has at least twice the rate
+# A round trip wakes two processes. Below this time, their wake-up may dominate.
 HOST_SECONDS = 0.0005
-CROSSINGS = 4  # of shaped devices in a round trip: out of one rank, into the other, and the same way back
+CROSSINGS = 4  # of shaped devices in a round trip: out of one rank, into the other, and back
 HEADERS_IN_PACKET = 52  # bytes of IP and TCP, part of the MTU
 HEADERS_ON_WIRE = 14  # bytes of Ethernet, beyond the MTU
 
@@ -29,7 +29,7 @@ class Flow(NamedTuple):
 
 @dataclass(frozen=True)
 class Star:
-    """Bytes per second of payload while one rank exchanges with all others at once; 0 if that was not tried."""
+    """Payload per second while one rank exchanges with all others at once; 0 if not measured."""
 
     sent: float
     received: float
@@ -43,12 +43,12 @@ def links_of(
     flows: Sequence[Flow],
     stars: Sequence[Star],
     round_trips: Sequence[float],
-    asked: Sequence[RequestedLink],
+    requested: Sequence[RequestedLink],
     mtu_bytes: Sequence[int],
 ) -> list[Link]:
-    carries = [payload_rate(each.bits_per_second, mtu) for each, mtu in zip(asked, mtu_bytes, strict=True)]
+    carries = [payload_rate(each.bits_per_second, mtu) for each, mtu in zip(requested, mtu_bytes, strict=True)]
     links = []
-    for rank, own in enumerate(asked):
+    for rank, own in enumerate(requested):
         sent = [flow for flow in flows if flow.sender == rank]
         received = [flow for flow in flows if flow.receiver == rank]
         links.append(
@@ -63,19 +63,19 @@ def links_of(
 
 
 def payload_rate(bits_per_second: float | None, mtu_bytes: int) -> float | None:
-    """Bytes of payload per second that a link of this rate can carry in full packets."""
+    """Payload per second of a link with this rate, in full packets."""
     if bits_per_second is None:
         return None
     return bits_per_second / 8 * (mtu_bytes - HEADERS_IN_PACKET) / (mtu_bytes + HEADERS_ON_WIRE)
 
 
 def rate_of(payload_bytes_per_second: float, mtu_bytes: int) -> float:
-    """The rate of a link, in bits per second, that carries this much payload in full packets."""
+    """The rate, in bits per second, of a link with this payload per second, in full packets."""
     return payload_bytes_per_second * 8 * (mtu_bytes + HEADERS_ON_WIRE) / (mtu_bytes - HEADERS_IN_PACKET)
 
 
 def deviations(links: Sequence[Link]) -> list[str]:
-    """Every figure that misses the request, in words."""
+    """One phrase for every figure outside the tolerance."""
     return list(chain.from_iterable(_deviations(rank, link) for rank, link in enumerate(links)))
 
 
@@ -86,17 +86,17 @@ def _direction(
     star: float,
     carries: Sequence[float | None],
 ) -> Direction:
-    """Judge a link by its flows with the widest partners only: a narrower partner hides its limit."""
+    """Take only the flows with the fastest partners, because a slower partner hides the link's limit."""
     expected = [
         min((rate for end in (flow.sender, flow.receiver) if (rate := carries[end]) is not None), default=None)
         for flow in flows
     ]
     widest = max((rate for rate in expected if rate is not None), default=None)
     if None in expected:
-        widest = None  # some pair is unshaped
+        widest = None  # some pair of ranks is unshaped
     seen = [flow.bytes_per_second for flow, rate in zip(flows, expected, strict=True) if rate == widest]
-    # A shaped link's fastest flow shows its limit, because anything else can only slow a flow down. An unshaped link
-    # has no such limit and gets what the host can spare: its median flow is typical.
+    # The fastest flow shows a shaped link's limit, because other work can only slow a flow down. An unshaped link is
+    # limited by the host, and its median flow is typical.
     measured = max(seen) if own.bits_per_second else median_high(seen)
     together = _together(rank, carries)
     if own.bits_per_second and together and star > together * EXCESS:
@@ -106,7 +106,7 @@ def _direction(
 
 
 def _together(rank: int, carries: Sequence[float | None]) -> float | None:
-    """The rate at which a rank can exchange with all others together."""
+    """The rate at which a rank can exchange with all others at once."""
     others = [rate for other, rate in enumerate(carries) if other != rank]
     limits = [carries[rank], None if None in others else sum(rate for rate in others if rate is not None)]
     return min((rate for rate in limits if rate is not None), default=None)
@@ -119,7 +119,7 @@ def _round_trip(own: RequestedLink, measured: float) -> RoundTrip:
 
 def _deviations(rank: int, link: Link) -> list[str]:
     found = []
-    # The flows are TCP, which never fills a link that loses packets, and fills one with a delay only after a while.
+    # TCP never fills a link that loses packets, and fills one with a delay only after some time.
     least = -1.0 if link.asked_loss or link.round_trip.asked_seconds else -TOLERANCE
     for name, each in (("sending", link.sent), ("receiving", link.received)):
         if each.error is None or each.expected_bytes_per_second is None:

@@ -1,8 +1,8 @@
 """Measures every rank's link before a run, in about a second: throughput while all ranks send, and round-trip time.
 
 In each of three rounds, every rank sends to one other rank and receives from one, all at once, as the algorithms do.
-Each direction of each link then carries one flow, limited only by the link or the host. If links are shaped, each rank
-in turn also sends to all others and receives from all, which shows that its own link is the limit.
+Each direction of each link then carries one flow, limited only by the link or the host. On shaped links, each rank in
+turn also sends to all others and receives from all, which shows that its own link is the limit.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from app.machine.interfaces import cut_off, mtu_bytes
 from app.records.manifest import Link
 from app.settings.links import LinkSettings, RequestedLink
 
-ROUNDS = 3  # each with other partners, as long as there are any
+ROUNDS = 3  # each with different partners, if there are enough ranks
 PINGS = 10
 PINGS_SECONDS = 0.1  # fewer pings if they would take longer
 LEAST_PINGS = 2
@@ -27,41 +27,41 @@ ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class LinkSamples:
-    """One rank's measurements."""
+    """The figures that one rank has measured."""
 
     round_trip: float  # seconds
     flows: list[float]  # bytes per second, each from one rank
-    stars: list[tuple[float, float]]  # seconds outwards and inwards, by the rank in the centre
+    stars: list[tuple[float, float]]  # seconds outwards and inwards, by central rank
     mtu: int
 
 
 def measure_links(requested: LinkSettings, cluster: Cluster, communicator: Communicator) -> list[Link] | None:
     """Every rank's link, by rank, the same on all ranks; None for a single rank, or if LINK_CHECK is off.
 
-    Only the communicator's ranks take part, but all ranks of the cluster call this.
-    Figures that miss the request are measured again: other work on the host can spoil a quarter of a second.
+    Only the communicator's ranks take part, but all ranks of the cluster must call this.
+    Figures outside the tolerance are measured again, because other work on the host can disturb a quarter of a second.
     """
     if requested.link_check == "off" or communicator.world_size == 1:
         return None
-    asked = [requested.of(rank) for rank in range(communicator.world_size)]
+    requests = [requested.of(rank) for rank in range(communicator.world_size)]
     for _ in range(ATTEMPTS):
-        links = _measure(cluster, communicator, asked)
+        links = _measure(cluster, communicator, requests)
         if not deviations(links):
             break
     return links
 
 
 def insist_on(links: Sequence[Link] | None, requested: LinkSettings, cluster: Cluster) -> None:
-    """End a run whose links miss what was requested, if LINK_CHECK is strict."""
+    """Raise LinkError if the links do not meet the LINK_ settings and LINK_CHECK is strict."""
     found = deviations(links or [])
     if found and requested.link_check == "strict":
         error = LinkError(
             f"rank {cluster.rank}: the network misses the LINK_* settings by more than 10 %: {'; '.join(found)}.\n"
-            "Either the links were not shaped (the image's entrypoint does it, with the capability NET_ADMIN), or this "
-            "host cannot move that much (start without LINK_RATE to see its limit), or something else uses it. "
-            "LINK_CHECK=warn trains anyway."
+            "Either the links were not shaped (the image's entrypoint does this, with the capability NET_ADMIN), or "
+            "the host is too slow (start without LINK_RATE to see its limit), or other programs use it. "
+            "To train anyway, set LINK_CHECK=warn."
         )
-        error.comes_again = cluster.attempt == 0  # later something else may have kept the host busy
+        error.deterministic = cluster.attempt == 0  # later, other programs may have kept the host busy
         raise error
 
 
@@ -70,10 +70,10 @@ def describe(links: Sequence[Link]) -> str:
     received = [link.received.measured_bytes_per_second / 1e6 for link in links]
     trips = [link.round_trip.measured_seconds * 1e3 for link in links]
     expected = [rate / 1e6 for link in links if (rate := link.sent.expected_bytes_per_second)]
-    asked = f"; requested: at most {_range(expected)}" if expected else ""
+    limit = f"; requested: at most {_range(expected)}" if expected else ""
     return (
         f"links, measured in MB/s of payload while all are busy: {_range(sent)} sent, {_range(received)} received"
-        f"{asked}; round trips {_range(trips)} ms"
+        f"{limit}; round trips {_range(trips)} ms"
     )
 
 
@@ -82,15 +82,15 @@ def _range(values: Sequence[float]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _measure(cluster: Cluster, communicator: Communicator, asked: Sequence[RequestedLink]) -> list[Link]:
+def _measure(cluster: Cluster, communicator: Communicator, requests: Sequence[RequestedLink]) -> list[Link]:
     world_size = communicator.world_size
     distances = [number % (world_size - 1) + 1 for number in range(ROUNDS)]
     own = None
     if cluster.rank < world_size:
         own = LinkSamples(
-            _round_trip(communicator, asked),
-            flow_rates(communicator, distances, asked),
-            [star_seconds(communicator, centre, asked[centre]) for centre in range(world_size)],
+            _round_trip(communicator, requests),
+            flow_rates(communicator, distances, requests),
+            [star_seconds(communicator, centre, requests[centre]) for centre in range(world_size)],
             _mtu(cluster),
         )
     everyones = [LinkSamples(**each) for each in cluster.exchange("links", own and asdict(own)) if each]
@@ -100,9 +100,9 @@ def _measure(cluster: Cluster, communicator: Communicator, asked: Sequence[Reque
         for distance, rate in zip(distances, each.flows, strict=True)
     ]
     stars = [
-        star_rates(centre, asked[centre], [each.stars[centre] for each in everyones]) for centre in range(world_size)
+        star_rates(centre, requests[centre], [each.stars[centre] for each in everyones]) for centre in range(world_size)
     ]
-    return links_of(flows, stars, [each.round_trip for each in everyones], asked, [each.mtu for each in everyones])
+    return links_of(flows, stars, [each.round_trip for each in everyones], requests, [each.mtu for each in everyones])
 
 
 def _mtu(cluster: Cluster) -> int:
@@ -112,13 +112,13 @@ def _mtu(cluster: Cluster) -> int:
         raise cut_off(cluster.rank, cluster.me.interface) from None
 
 
-def _round_trip(communicator: Communicator, asked: Sequence[RequestedLink]) -> float:
+def _round_trip(communicator: Communicator, requests: Sequence[RequestedLink]) -> float:
     """The fastest of a few round trips to the next rank, while the other ranks are silent.
 
-    Each rank asks when it has answered the one before it, so it needs no barrier to know that its turn has come.
+    Each rank starts after it has answered the rank before it, so no barrier is needed between them.
     """
     rank, world_size = communicator.rank, communicator.world_size
-    longest = 4 * max(each.delay_seconds or 0 for each in asked)
+    longest = 4 * max(each.delay_seconds or 0 for each in requests)
     pings = PINGS if longest == 0 else min(PINGS, max(LEAST_PINGS, int(PINGS_SECONDS / longest)))
     communicator.wait_for_peers()
     if rank > 0:

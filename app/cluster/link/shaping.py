@@ -1,6 +1,6 @@
 """Shapes this rank's link with the kernel's traffic control.
 
-It runs as root with the capability NET_ADMIN, both of which the entrypoint gives up before the program starts.
+It runs as root with the capability NET_ADMIN. The entrypoint drops both before the program starts.
 """
 
 import subprocess
@@ -13,33 +13,32 @@ from app.machine.interfaces import LOOPBACK
 from app.settings.links import LinkSettings, RequestedLink
 from app.settings.place import PlaceSettings
 
-INCOMING = "ifb0"  # the kernel queues only what leaves, so arriving packets leave through this device first
+INCOMING = "ifb0"  # the kernel queues only outgoing packets, so incoming ones pass through this device
 
-BURST_SECONDS = 0.002  # what a rested link lets pass at once; with less, a busy host cannot keep the rate
+BURST_SECONDS = 0.002  # that an idle link passes at once; a busy host cannot keep the rate with less
 LEAST_BURST_BYTES = 25_000
-QUEUE_SECONDS = 0.05  # packets that wait longer are dropped, as in a switch
+QUEUE_SECONDS = 0.05  # after which packets are dropped, as in a switch
 PACKET_BYTES = 1500
-LARGEST_SEGMENT_BYTES = 65_536  # the kernel handles several packets as one: the most that may hold,
-SEGMENT_SECONDS = 0.005  # how long it may occupy the link, as its bytes arrive all at once,
-FEWEST_PACKETS = 2  # and how many packets it may hold on any link, however slow
+LARGEST_SEGMENT_BYTES = 65_536  # the kernel handles several packets as one segment, of at most this size,
+SEGMENT_SECONDS = 0.005  # this time on the link, because its bytes arrive all at once,
+FEWEST_PACKETS = 2  # but at least this many packets on any link, however slow
 USUAL_QUEUE_PACKETS = 1000
-UNSHAPED_BITS_PER_SECOND = 40e9  # for the length of a queue, if no rate is requested
+UNSHAPED_BITS_PER_SECOND = 40e9  # assumed for the queue length without a requested rate
 
 Command = list[str]
 
 
 def shape_link(links: LinkSettings, place: PlaceSettings) -> None:
-    """Shape this container's link as its rank's settings ask."""
     number, address = place_of(place)
-    # A worker's number is its rank unless the numbers have gaps; the join then refuses the wrong rate.
-    asked = links.of(number)
-    if asked:
+    # A worker's number is its rank unless the numbers have gaps. Then the join refuses the wrong rate.
+    requested = links.of(number)
+    if requested:
         _check_own_network()
-        _carry_out(asked, interface_of(address))
+        _carry_out(requested, interface_of(address))
 
 
 def rehearse(links: LinkSettings) -> None:
-    """Before any rank starts, try on the loopback device whether this kernel can shape a link; leave nothing behind."""
+    """Check on the loopback device that this kernel can shape a link, and undo it."""
     _check_own_network()
     try:
         _carry_out(links.of_any_rank, LOOPBACK)
@@ -49,22 +48,23 @@ def rehearse(links: LinkSettings) -> None:
 
 
 def _check_own_network() -> None:
-    """Refuse to shape the host's interfaces, which would stay slow for everybody; a container's are ends of pairs."""
+    """Refuse to shape the host's interfaces, which would stay slow. A container's interfaces are ends of pairs."""
     for name in interfaces.names():
         if not interfaces.is_one_end_of_a_pair(name) and name != LOOPBACK:
             raise SettingError(
-                f"LINK_*: this container sees {name}, an interface of the host, so nothing is shaped. "
-                "Give the container its own network, or unset LINK_*."
+                f"LINK_*: this container has {name}, an interface of the host, so nothing is shaped. "
+                "Give the container its own network, or unset LINK_*.",
+                "cannot-shape-link",
             )
 
 
-def commands(asked: RequestedLink, interface: str) -> Iterator[Command]:
-    if segment := largest_segment(asked):
+def commands(requested: RequestedLink, interface: str) -> Iterator[Command]:
+    if segment := largest_segment(requested):
         yield ["ip", "link", "set", "dev", interface, *segment]
-    yield from _queue(asked, interface)
+    yield from _queue(requested, interface)
     yield ["ip", "link", "add", "name", INCOMING, "type", "ifb"]
     yield ["ip", "link", "set", "dev", INCOMING, "up"]
-    yield from _queue(asked, INCOMING)
+    yield from _queue(requested, INCOMING)
     yield ["tc", "qdisc", "add", "dev", interface, "handle", "ffff:", "ingress"]
     everything = ["protocol", "all", "u32", "match", "u32", "0", "0"]
     redirect = ["action", "mirred", "egress", "redirect", "dev", INCOMING]
@@ -72,7 +72,7 @@ def commands(asked: RequestedLink, interface: str) -> Iterator[Command]:
 
 
 def undoing(interface: str) -> Iterator[Command]:
-    """The commands that undo it all, however far it got."""
+    """The commands that remove all shaping, complete or not."""
     yield ["tc", "qdisc", "del", "dev", interface, "root"]
     yield ["tc", "qdisc", "del", "dev", interface, "ingress"]
     yield ["ip", "link", "del", "dev", INCOMING]
@@ -82,63 +82,68 @@ def burst_bytes(bits_per_second: float) -> int:
     return max(LEAST_BURST_BYTES, round(bits_per_second / 8 * BURST_SECONDS))
 
 
-def largest_segment(asked: RequestedLink) -> list[str]:
-    """How much the kernel may handle as one packet: less than a burst, and with loss a single one."""
-    if asked.loss:
+def largest_segment(requested: RequestedLink) -> list[str]:
+    """Arguments that limit a segment: to less than a burst, and with loss to a single packet."""
+    if requested.loss:
         return ["gso_max_segs", "1"]
-    if asked.bits_per_second:
-        on_the_link = max(round(asked.bits_per_second / 8 * SEGMENT_SECONDS), FEWEST_PACKETS * PACKET_BYTES)
-        most = min(LARGEST_SEGMENT_BYTES, burst_bytes(asked.bits_per_second) * 2 // 3, on_the_link)
+    if requested.bits_per_second:
+        per_time = max(round(requested.bits_per_second / 8 * SEGMENT_SECONDS), FEWEST_PACKETS * PACKET_BYTES)
+        most = min(LARGEST_SEGMENT_BYTES, burst_bytes(requested.bits_per_second) * 2 // 3, per_time)
         return ["gso_max_size", str(most)]
     return []
 
 
-def _queue(asked: RequestedLink, device: str) -> Iterator[Command]:
-    """Delay and loss first, then the rate."""
-    place = ["root", "handle", "1:"]
-    if asked.delay_seconds or asked.loss:
-        yield ["tc", "qdisc", "add", "dev", device, *place, "netem", *_delay_and_loss(asked)]
-        place = ["parent", "1:1", "handle", "10:"]
-    if asked.bits_per_second:
-        rate = ["rate", f"{asked.bits_per_second:.0f}bit", "burst", str(burst_bytes(asked.bits_per_second))]
+def _queue(requested: RequestedLink, device: str) -> Iterator[Command]:
+    """Chain the disciplines: first delay and loss, then the rate."""
+    parent = ["root", "handle", "1:"]
+    if requested.delay_seconds or requested.loss:
+        yield ["tc", "qdisc", "add", "dev", device, *parent, "netem", *_delay_and_loss(requested)]
+        parent = ["parent", "1:1", "handle", "10:"]
+    if requested.bits_per_second:
+        rate = ["rate", f"{requested.bits_per_second:.0f}bit", "burst", str(burst_bytes(requested.bits_per_second))]
         queue = ["latency", f"{QUEUE_SECONDS * 1e6:.0f}us"]
-        yield ["tc", "qdisc", "add", "dev", device, *place, "tbf", *rate, *queue]
+        yield ["tc", "qdisc", "add", "dev", device, *parent, "tbf", *rate, *queue]
 
 
-def _delay_and_loss(asked: RequestedLink) -> list[str]:
-    """Room for twice the packets in flight."""
-    on_the_way = (asked.bits_per_second or UNSHAPED_BITS_PER_SECOND) / 8 * (asked.delay_seconds or 0) / PACKET_BYTES
-    words = ["limit", str(USUAL_QUEUE_PACKETS + round(2 * on_the_way))]
-    if asked.delay_seconds:
-        words += ["delay", f"{asked.delay_seconds * 1e6:.0f}us"]
-    if asked.loss:
-        words += ["loss", f"{asked.loss * 100:.7f}%"]
-    return words
+def _delay_and_loss(requested: RequestedLink) -> list[str]:
+    """Arguments of netem, with a queue for twice the packets in flight."""
+    in_flight = (
+        (requested.bits_per_second or UNSHAPED_BITS_PER_SECOND) / 8 * (requested.delay_seconds or 0) / PACKET_BYTES
+    )
+    arguments = ["limit", str(USUAL_QUEUE_PACKETS + round(2 * in_flight))]
+    if requested.delay_seconds:
+        arguments += ["delay", f"{requested.delay_seconds * 1e6:.0f}us"]
+    if requested.loss:
+        arguments += ["loss", f"{requested.loss * 100:.7f}%"]
+    return arguments
 
 
-def _carry_out(asked: RequestedLink, interface: str) -> None:
-    for command in commands(asked, interface):
+def _carry_out(requested: RequestedLink, interface: str) -> None:
+    for command in commands(requested, interface):
         done = _call(command)
         if done.returncode:
-            raise SettingError(_explanation(command, " ".join(done.stderr.split()) or f"exit code {done.returncode}"))
+            raise _error(command, " ".join(done.stderr.split()) or f"exit code {done.returncode}")
 
 
 def _call(command: Command) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # all words are our own
+    return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # no argument comes from outside
 
 
-def _explanation(command: Command, answer: str) -> str:
+def _error(command: Command, answer: str) -> SettingError:
     if "netem" in command:
-        return (
-            "LINK_DELAY, LINK_LOSS: delay and loss need the kernel's netem, which does not work here: "
-            f"{answer} On the host `modprobe sch_netem` may load it. Or unset both: LINK_RATE works without it."
+        return SettingError(
+            f"LINK_DELAY, LINK_LOSS: the kernel's netem does not work here: {answer} "
+            "Run `modprobe sch_netem` on the host, or unset both: LINK_RATE works without netem.",
+            "cannot-shape-link",
         )
     if "not permitted" in answer:
-        return (
-            f"LINK_*: shaping a link needs the capability NET_ADMIN, which this container lacks: {answer} "
-            "Start it through compose.yaml, or with --cap-add NET_ADMIN."
+        return SettingError(
+            f"LINK_*: shaping a link requires the capability NET_ADMIN, which this container lacks: {answer} "
+            "Start it through compose.yaml, or with --cap-add NET_ADMIN.",
+            "no-permission",
         )
-    return (
-        f"LINK_*: this kernel cannot shape the link: `{' '.join(command)}` answered: {answer} It needs the modules "
-        "sch_tbf, sch_ingress, cls_u32, act_mirred and ifb. Unset LINK_* to run unshaped."
+    return SettingError(
+        f"LINK_*: this kernel cannot shape the link: `{' '.join(command)}`: {answer} It needs the modules "
+        "sch_tbf, sch_ingress, cls_u32, act_mirred and ifb. Unset LINK_* to run unshaped.",
+        "cannot-shape-link",
     )

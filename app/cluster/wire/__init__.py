@@ -1,1 +1,1 @@
-"""What passes between ranks: the communicator that counts it, single numbers, a common clock."""
+"""Communication between ranks: the communicator that counts payload, single-number messages, a common clock."""

@@ -1,4 +1,4 @@
-"""Clocks of different ranks: how far each is ahead of rank 0's, and one clock for a whole run."""
+"""Clock synchronisation: the offset of each rank's clock from rank 0's, and a common clock for a run."""
 
 import time
 from collections.abc import Callable
@@ -10,14 +10,14 @@ from app.cluster.wire.communicator import Communicator
 from app.cluster.wire.messages import give, take
 from app.records.lines import Clock
 
-QUESTIONS = 20
+SAMPLES = 20
 
 
 @dataclass(frozen=True)
 class ClockOffset:
     """A rank's clock compared with rank 0's."""
 
-    at: float  # when, by the rank's own clock
+    at: float  # time of the comparison, on the rank's own clock
     ahead_seconds: float  # negative: behind
     uncertainty_seconds: float
 
@@ -25,12 +25,12 @@ class ClockOffset:
 class RunClock:
     """Seconds since the run began, the same on all ranks within the uncertainty of their comparison.
 
-    Every host's clock starts at an arbitrary value and runs at its own speed. So each rank takes rank 0's clock as zero
-    and compares again at the end. Its drift is assumed to have grown evenly in between.
+    Every host's clock starts at an arbitrary value and runs at its own rate. So each rank aligns its zero with rank 0's
+    and compares again at the end, assuming linear drift in between.
     """
 
     def __init__(self, cluster: Cluster, communicator: Communicator, began: float | None = None) -> None:
-        """All ranks call this together. In a later attempt rank 0 knows when the first one `began`."""
+        """All ranks must call this together. In a later attempt, rank 0 passes when the first one `began`."""
         self._rank = cluster.rank
         centre: float = cluster.exchange("clock", time.monotonic() if began is None else began)[CENTRE]
         difference = compare_clocks(communicator, time.monotonic)
@@ -39,7 +39,7 @@ class RunClock:
 
     @property
     def began(self) -> float:
-        """When it was zero, on rank 0's own clock; other ranks know it less surely."""
+        """The clock's zero on this host's monotonic clock: exact on rank 0, estimated on other ranks."""
         return self._zero
 
     def since(self, moment: float) -> float:
@@ -47,13 +47,13 @@ class RunClock:
         return moment - self._zero
 
     def compare(self, communicator: Communicator) -> Clock:
-        """How far this rank's clock has drifted ahead of rank 0's; all ranks call this together."""
+        """Measure how far this rank's clock has drifted ahead of rank 0's. All ranks must call this together."""
         difference = compare_clocks(communicator, lambda: self.since(time.monotonic()))
         return Clock(self._rank, difference.at, difference.ahead_seconds, difference.uncertainty_seconds)
 
 
 def compare_clocks(communicator: Communicator, now: Callable[[], float]) -> ClockOffset:
-    """Compare this rank's clock with rank 0's; the ranks ask one after another, and all take part."""
+    """Compare this rank's clock with rank 0's. All ranks must call this together, and they take turns."""
     own = ClockOffset(now(), 0.0, 0.0)  # rank 0 is the reference
     for rank in range(1, communicator.world_size):
         own = compare_clock(communicator, rank, now) or own
@@ -61,26 +61,26 @@ def compare_clocks(communicator: Communicator, now: Callable[[], float]) -> Cloc
 
 
 def compare_clock(communicator: Communicator, rank: int, now: Callable[[], float]) -> ClockOffset | None:
-    """Compare a rank's clock with rank 0's; every rank calls this, and only that rank gets the answer.
+    """Compare a rank's clock with rank 0's. Every rank must call this, and only that rank receives the result.
 
-    As in NTP, rank 0's time is assumed to be from the middle of the round trip, which is wrong by at most half of it.
+    As in NTP, rank 0's time is assigned to the middle of the round trip, with an error of at most half of it.
     """
     difference = None
     if communicator.rank == rank:
-        samples = [_ask_for_the_time(communicator, now) for _ in range(QUESTIONS)]
+        samples = [_sample(communicator, now) for _ in range(SAMPLES)]
         difference = min(samples, key=lambda sample: sample.uncertainty_seconds)
     elif communicator.rank == CENTRE:
-        for _ in range(QUESTIONS):
+        for _ in range(SAMPLES):
             take(communicator, rank)
             give(communicator, rank, now())
     communicator.wait_for_peers()
     return difference
 
 
-def _ask_for_the_time(communicator: Communicator, now: Callable[[], float]) -> ClockOffset:
-    asked = now()
+def _sample(communicator: Communicator, now: Callable[[], float]) -> ClockOffset:
+    sent = now()
     give(communicator, CENTRE, 0)
     central = take(communicator, CENTRE)
-    answered = now()
-    middle = (asked + answered) / 2
-    return ClockOffset(middle, middle - central, (answered - asked) / 2)
+    received = now()
+    middle = (sent + received) / 2
+    return ClockOffset(middle, middle - central, (received - sent) / 2)

@@ -1,4 +1,4 @@
-"""The only way to the wire: it counts all payload, limits every wait, and names the lost rank if one fails."""
+"""All communication passes through here: it counts payload, limits every wait, and names the lost rank on failure."""
 
 import math
 import threading
@@ -16,7 +16,7 @@ from app.cluster.wire.bandwidth import CENTRE, all_reduce_share
 
 @dataclass
 class Passage:
-    """An operation that runs behind other work, from the moment this rank's data was ready; by this rank's clock."""
+    """An operation overlapped with other work, since this rank's data was ready, on this rank's clock."""
 
     bytes: int
     ready: float
@@ -29,12 +29,12 @@ class Traffic:
     def __init__(self) -> None:
         self.sent = 0.0
         self.received = 0.0
-        self.passages: list[Passage] = []  # the operations that computation may hide
+        self.passages: list[Passage] = []  # operations that may overlap with computation
         self._rounding: tuple[float, float] | None = None
         self._seconds = 0.0
         self._under_way = 0
         self._since = 0.0
-        self._lock = threading.Lock()  # the training thread begins an operation, a thread of the backend ends it
+        self._lock = threading.Lock()  # the training thread starts an operation, a backend thread ends it
 
     @property
     def seconds(self) -> float:
@@ -50,14 +50,14 @@ class Traffic:
             self._under_way += 1
 
     def note_rounding(self, error: float, norm: float) -> None:
-        """Add to the squares of two norms: of what rounding for the wire has changed, and of what it was given."""
+        """Add the squared norms of the rounding error and of the values before rounding for the wire."""
         with self._lock:
             errors, norms = self._rounding or (0.0, 0.0)
             self._rounding = (errors + error, norms + norm)
 
     @property
     def rounding_error(self) -> float | None:
-        """How far rounding for the wire has moved this rank's gradients, relative to them; None if not measured."""
+        """Norm of the error from rounding for the wire divided by the gradients' norm; None if not measured."""
         error, norm = self._rounding or (0.0, 0.0)
         return math.sqrt(error / norm) if norm else None
 
@@ -69,37 +69,35 @@ class Traffic:
 
 
 class Peers(Protocol):
-    """The ranks that a communicator reaches: a formed cluster, or a process group of somebody else's program."""
+    """The ranks that a communicator reaches: a formed cluster, or a process group of another program."""
 
     @property
-    def rank(self) -> int:
-        """This rank."""
+    def rank(self) -> int: ...
 
     @property
-    def world_size(self) -> int:
-        """Number of ranks."""
+    def world_size(self) -> int: ...
 
     @property
     def in_flight(self) -> set[dist.Work]:
-        """Messages between two ranks that have not arrived."""
+        """Incomplete messages between two ranks."""
 
     @property
     def bytes_in_order(self) -> int | None:
-        """Messages of at most this size arrive one after another; None: all."""
+        """Messages of at most this many bytes arrive in order; None if all do."""
 
     def group(self, ranks: int | None) -> dist.ProcessGroup:
-        """All ranks, or this many, from rank 0 up."""
+        """All ranks, or the first `ranks` of them."""
 
     def insist_on_all(self) -> None:
         """Raise an error if a rank is known to be lost."""
 
     def watching(self, operation: str, moment: Callable[[], str]) -> AbstractContextManager[None]:
-        """Explain a failure inside."""
+        """Convert the backend's errors in the body to errors that name the operation and the lost rank."""
 
 
 @dataclass(frozen=True)
 class PlainGroup:
-    """A process group that exists already. Its timeout limits every wait, and its errors are PyTorch's own."""
+    """An existing process group. Its timeout limits every wait, and its errors are PyTorch's own."""
 
     process_group: dist.ProcessGroup
     in_flight: set[dist.Work] = field(default_factory=set)
@@ -116,14 +114,13 @@ class PlainGroup:
 
     def group(self, ranks: int | None) -> dist.ProcessGroup:
         if ranks is not None:
-            raise ValueError("a communicator over a given group has all ranks of the group")
+            raise ValueError("a communicator over an existing group has all ranks of the group")
         return self.process_group
 
     def insist_on_all(self) -> None:
-        """A lost rank is noticed by the operation that needs it."""
+        """Nothing to check: the operation that needs a lost rank fails."""
 
     def watching(self, operation: str, moment: Callable[[], str]) -> AbstractContextManager[None]:
-        """Leave PyTorch's errors as they are."""
         return nullcontext()
 
 
@@ -131,16 +128,16 @@ class Communicator:
     """The process group of a formed cluster. PEER_TIMEOUT limits every wait."""
 
     def __init__(self, peers: Peers, moment: str = "before the first step", ranks: int | None = None) -> None:
-        """Count from zero; errors use `moment` to say when something happened.
+        """Count from zero. Errors contain `moment` as the time of the failure.
 
-        With `ranks`, the group holds only that many ranks, from rank 0 up. All create it; only its members use it.
+        With `ranks`, the group has only the first `ranks` ranks. All ranks must create it, but only its members use it.
         """
         self._peers = peers
         self._moment = moment
         self._apart: list[Communicator] = []
         self.in_flight = peers.in_flight
         self.bytes_in_order = peers.bytes_in_order
-        # Messages go straight to the group: dist.isend's own checks take longer than a small message.
+        # Messages bypass dist.isend, whose checks take longer than a small message.
         self.group = peers.group(ranks)
         self.world_size = ranks or peers.world_size
         self._ring_factor = all_reduce_share(1, self.world_size)  # bytes sent in an all-reduce, per byte
@@ -149,7 +146,7 @@ class Communicator:
 
     @classmethod
     def over(cls, group: dist.ProcessGroup | None = None) -> Self:
-        """Use a process group that exists already, by default that of all ranks."""
+        """Use an existing process group, by default that of all ranks."""
         return cls(PlainGroup(group or dist.distributed_c10d._get_default_group()))
 
     @property
@@ -157,13 +154,13 @@ class Communicator:
         return self._peers.rank
 
     def apart(self) -> "Communicator":
-        """A second communicator for data that is not gradients, with its own counts."""
+        """A second communicator with its own counts, for data other than gradients."""
         other = Communicator(self._peers, self._moment)
         self._apart.append(other)
         return other
 
     def begin_step(self, step: int) -> None:
-        """Count from zero again, and name this step in errors; end here if the failure detector has found a loss."""
+        """Reset the counts, and name this step in errors. Raises an error if a rank is known to be lost."""
         self._peers.insist_on_all()
         self._moment, self.step = f"at step {step}", step
         self.traffic = Traffic()
@@ -171,12 +168,12 @@ class Communicator:
             other.begin_step(step)
 
     def all_reduce(self, tensor: torch.Tensor) -> None:
-        """Replace the tensor, on every rank, by the sum over all ranks."""
+        """Replace the tensor with the sum over all ranks, on every rank."""
         with self.passing_all_reduce(tensor.nbytes):
             dist.all_reduce(tensor, group=self.group)
 
     def start_all_reduce(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-        """Start to replace the tensor by the sum over all ranks; the future returns the tensor."""
+        """Start an all-reduce (sum) of the tensor, which the future returns."""
 
         def start() -> torch.futures.Future[list[torch.Tensor]]:
             future: torch.futures.Future[list[torch.Tensor]]
@@ -188,7 +185,7 @@ class Communicator:
     def behind[Result](
         self, size: int, start: Callable[[], torch.futures.Future[Result]]
     ) -> torch.futures.Future[Result]:
-        """Start an all-reduce of `size` bytes that runs behind other work."""
+        """Start an all-reduce of `size` bytes that overlaps with other work."""
         traffic, share = self.traffic, self._ring_factor * size
         passage = Passage(size, time.monotonic())
         traffic.passages.append(passage)
@@ -202,7 +199,7 @@ class Communicator:
         return start().then(finish)
 
     def broadcast(self, tensor: torch.Tensor) -> None:
-        """Replace the tensor, on every rank, by rank 0's; the backend decides which rank forwards it to which."""
+        """Replace the tensor with rank 0's, on every rank, with the backend's own algorithm."""
         others = (self.world_size - 1) * tensor.nbytes
         sent, received = (others, 0) if self.rank == CENTRE else (0, tensor.nbytes)
         passage = Passage(tensor.nbytes, time.monotonic())
@@ -212,7 +209,7 @@ class Communicator:
         passage.ended = time.monotonic()
 
     def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Every rank's tensor, by rank, on every rank."""
+        """All tensors, by rank, on every rank."""
         others = (self.world_size - 1) * tensor.nbytes
         everyones = [torch.empty_like(tensor) for _ in range(self.world_size)]
         with self.passing(f"all-gather of {tensor.nbytes} bytes from each rank", others, others):
@@ -220,7 +217,7 @@ class Communicator:
         return everyones
 
     def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Every rank's tensor, by rank, on rank 0; nothing on the others."""
+        """All tensors, by rank, on rank 0; empty on the others."""
         others = (self.world_size - 1) * tensor.nbytes
         central = self.rank == CENTRE
         everyones = [torch.empty_like(tensor) for _ in range(self.world_size)] if central else []
@@ -230,7 +227,7 @@ class Communicator:
         return everyones
 
     def scatter(self, tensor: torch.Tensor, parts: Sequence[torch.Tensor]) -> None:
-        """Fill each rank's tensor with that rank's part of rank 0's `parts`; the other ranks pass none."""
+        """Fill each rank's tensor with that rank's part of rank 0's `parts`. Other ranks pass no parts."""
         others = (self.world_size - 1) * tensor.nbytes
         central = self.rank == CENTRE
         sent, received = (others, 0) if central else (0, tensor.nbytes)
@@ -238,7 +235,7 @@ class Communicator:
             dist.scatter(tensor, list(parts) if central else None, group=self.group, group_src=CENTRE)
 
     def start_send(self, tensor: torch.Tensor, to: int, tag: int = 0) -> "Transfer":
-        """Start to send; the tensor must not change until the transfer is complete."""
+        """Start to send. The tensor must not change until the transfer is complete."""
         operation = f"send of {tensor.nbytes} bytes to rank {to}"
         with self.watching(operation):
             work = self.group.send([tensor], to, tag)
@@ -251,17 +248,17 @@ class Communicator:
         return Transfer(self, operation, work, 0, tensor.nbytes)
 
     def wait_for_peers(self) -> None:
-        """Return when every rank has arrived here; its few bytes are not payload."""
+        """Wait at a barrier, whose few bytes do not count as payload."""
         with self.watching("barrier"):
             dist.barrier(self.group)
 
     def watching(self, operation: str) -> AbstractContextManager[None]:
-        """Turn the backend's failure into an error that says which rank was lost, and when."""
+        """Convert the backend's errors to one that names the lost rank, the operation and the step."""
         return self._peers.watching(operation, lambda: self._moment)
 
     @contextmanager
     def passing(self, operation: str, sent: float, received: float) -> Iterator[None]:
-        """Count so many bytes while an operation runs, and explain its failure."""
+        """Count these bytes while an operation runs, and convert its errors."""
         traffic = self.traffic
         traffic.begin(sent, received)
         try:
@@ -271,7 +268,7 @@ class Communicator:
             traffic.end()
 
     def passing_all_reduce(self, size: int) -> AbstractContextManager[None]:
-        """Count an all-reduce of `size` bytes, each rank's share of the least bytes, while it runs."""
+        """Count an all-reduce of `size` bytes while it runs, with the optimal number of bytes per rank."""
         share = self._ring_factor * size
         return self.passing(f"all-reduce of {size} bytes", share, share)
 
@@ -286,7 +283,7 @@ class Transfer:
         communicator.in_flight.add(work)
 
     def wait(self) -> None:
-        """Return when the message has left this rank, or has arrived."""
+        """Wait until the message has left this rank or has arrived."""
         try:
             with self._communicator.watching(self._operation):
                 self._work.wait()

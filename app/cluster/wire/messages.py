@@ -1,4 +1,4 @@
-"""Messages of a single number between two ranks, and the time of a round trip."""
+"""Messages of a single number between two ranks, and round-trip times."""
 
 import time
 
@@ -26,6 +26,6 @@ def ping(communicator: Communicator, other: int) -> float:
 
 
 def answer_pings(communicator: Communicator, asking: int, pings: int) -> None:
-    """Send each number back at once."""
+    """Return each number at once, for a rank that calls `ping`."""
     for _ in range(pings):
         give(communicator, asking, take(communicator, asking))

@@ -16,17 +16,17 @@ INCOMPLETE = (
     re.compile(r"the group is not complete after JOIN_TIMEOUT=.*?Missing: (.*)"),
     re.compile(r"(rank \d+ \([^)]*\)(?:, rank \d+ \([^)]*\))*) left during the join"),
     re.compile(r"could not connect to all others \((.*?)\): "),
-    re.compile(r"no datagram \(UDP\) has come from (.*?)\. "),
+    re.compile(r"no UDP datagram has arrived from (.*?)\. "),
     re.compile(r"ranks were started, and only \d+ (?:is|are) here: (.*? ended before rank 0 counted)"),
 )
 AT_ONCE = re.compile(r" left during the join| ended before rank 0 counted")
 WITHOUT_RANK_0 = re.compile(
-    r"rank 0 (?:did not answer at|went away during the join|assigned no ranks within|is not to be found)"
+    r"rank 0 (?:did not answer at|went away during the join|assigned no ranks within)|cannot resolve MASTER_ADDR="
 )
 
-LATE, CUT_OFF, FULL = "took this rank for lost", "cut off from the other ranks", "cannot be written"
+LATE, CUT_OFF, FULL = "considered this rank lost", "cut off from the other ranks", "cannot write"
 STOPPED = "stopped by SIGTERM"
-SHORT = {"taken for lost": LATE, "cut off": CUT_OFF, "cannot write": FULL, "stopped": STOPPED}
+SHORT = {"considered lost": LATE, "cut off": CUT_OFF, "cannot write": FULL, "stopped": STOPPED}
 
 
 def lost(log: str) -> frozenset[int]:
