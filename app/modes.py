@@ -1,4 +1,4 @@
-"""The names of the modes and of the compressors: tables that import nothing, so settings can read them too."""
+"""The names of all modes and compressors, in tables without imports, so that settings can read them."""
 
 # To add a mode, add its file to app/sync/modes/ and its line here. The contract suite reads this table.
 MODES = {
@@ -18,10 +18,10 @@ MODES = {
     "bucketed_all_reduce": "BucketedAllReduce",
 }
 
-# Those that can average any vector, and so also what is compressed, and parameters: they are exchanges.
+# Modes that average any vector, such as compressed gradients and parameters: the subclasses of Exchange.
 EXCHANGES = tuple(name for name in MODES if name not in ("none", "ddp", "bucketed_all_reduce"))
 
-# Those that WIRE_PRECISION applies to: they average buffers. (`none` has nothing to send.)
+# Modes that support WIRE_PRECISION, because they average buffers. (`none` sends nothing.)
 ANY_WIRE_PRECISION = (
     "none",
     "flat_all_reduce",
@@ -35,7 +35,7 @@ ANY_WIRE_PRECISION = (
     "bucketed_all_reduce",
 )
 
-# To add a compressor, add its file to app/sync/compressors/, its line here, and one below if only some exchanges fit.
+# To add a compressor, add its file to app/sync/compressors/, its line here, and one in FITS if it needs a certain mode.
 COMPRESSORS = {
     "top_k": "TopK",
     "random_k": "RandomK",
@@ -43,8 +43,8 @@ COMPRESSORS = {
     "power_sgd": "PowerSgd",
 }
 
-# Messages that add up pass any exchange. What top_k sends does not: everyone needs all of it. Votes need a counter.
+# Modes that a compressor needs: top_k's messages cannot be added in transit, and sign's votes need a server.
 FITS: dict[str, tuple[str, ...]] = {"top_k": ("gathered_all_reduce",), "sign": ("parameter_server",)}
 
-# What SYNC_MODE is where only COMPRESSION or SYNC_EVERY is given.
+# The default SYNC_MODE if only COMPRESSION or SYNC_EVERY is set.
 PLAIN_EXCHANGE = "flat_all_reduce"

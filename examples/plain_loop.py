@@ -1,4 +1,4 @@
-"""An unremarkable PyTorch training loop whose gradients are averaged by a mode of Lockstep.
+"""A plain PyTorch training loop whose gradients are averaged by one of Lockstep's modes.
 
 PYTHONPATH=. torchrun --nproc-per-node 4 examples/plain_loop.py ring_all_reduce
 """
@@ -15,7 +15,7 @@ STEPS = 20
 
 
 def main(name: str) -> None:
-    """Learn, on all ranks together, whether the numbers of a row have a positive sum."""
+    """Train a classifier on all ranks that decides whether the sum of a row is positive."""
     dist.init_process_group("gloo")
     mode = create(name, Communicator.over(dist.group.WORLD))
     model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 2))

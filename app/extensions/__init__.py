@@ -1,1 +1,1 @@
-"""A user's own modes, models and data sets: files in extensions/, found, read without running them, and loaded."""
+"""User-defined modes, models and data sets: lists, checks without executing, and loads the files in extensions/."""

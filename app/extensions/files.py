@@ -1,21 +1,20 @@
-"""The files in extensions/, by name: nothing here opens one."""
+"""Lists the files in extensions/ by name, without opening them."""
 
 from collections.abc import Collection
 from pathlib import Path
 
-FOLDER = Path("extensions")  # a user's own files; the containers mount it read-only
+FOLDER = Path("extensions")  # mounted read-only into the containers
 
 
 def names() -> tuple[str, ...]:
-    """What a setting can name: each file that ends in .py and can be a module of Python."""
+    """The values that a setting accepts: every .py file whose stem is a valid Python identifier."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.py") if path.stem.isidentifier()))
 
 
 def path_of(name: str) -> Path:
-    """The file of an extension, as messages show it."""
     return FOLDER / f"{name}.py"
 
 
 def sources(used: Collection[str]) -> list[Path]:
-    """All files, where any is used: one may import another."""
+    """All files if any is used, because one may import another."""
     return sorted(FOLDER.rglob("*.py")) if used else []

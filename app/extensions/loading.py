@@ -1,4 +1,4 @@
-"""Runs an extension's file, once in a process, and blames it by file and line for what it raises."""
+"""Executes an extension's file once per process and attributes its exceptions to file and line."""
 
 import importlib.util
 import sys
@@ -14,13 +14,13 @@ from app.extensions.moved import accept_old_names
 
 
 def load(name: str, path: Path | None = None) -> ModuleType:
-    """The module of extensions/NAME.py, or of another file in its place."""
+    """Load extensions/NAME.py, or the file at `path` under that name."""
     own = f"{FOLDER.name}.{name}"
     if own not in sys.modules:
         accept_old_names()
         specification = importlib.util.spec_from_file_location(own, (path or path_of(name)).resolve())
         if specification is None or specification.loader is None:
-            raise ExtensionError(f"{path_of(name)} cannot be loaded. A name ends in .py.")
+            raise ExtensionError(f"cannot load {path_of(name)}. Its name must end in .py.", "invalid-extension")
         module = importlib.util.module_from_spec(specification)
         sys.modules[own] = module
         try:
@@ -34,31 +34,30 @@ def load(name: str, path: Path | None = None) -> ModuleType:
 
 @contextmanager
 def blamed(*names: str, who: str = "") -> Iterator[None]:
-    """Turn what passes through the code of these extensions into an error that names the file and the line."""
+    """Convert exceptions raised in these extensions to ExtensionErrors that name the file and the line."""
     try:
         yield
     except LockstepError:
-        raise  # the program's own words, such as those about a lost rank
+        raise  # it already has a message for the user, such as that of a lost rank
     except Exception as error:
         if frames := _frames(error, names):
             place = "" if frames[-1].name == "<module>" else f", in {frames[-1].name}"
             where = f"{frames[-1].filename}, line {frames[-1].lineno}{place}"
-            failure = ExtensionError(f"{who}{where}: {words_of(error)}")
+            failure = ExtensionError(f"{who}{where}: {one_line(error)}")
             failure.add_note("".join(StackSummary.from_list(frames).format()).rstrip())
             raise failure from error
         raise
 
 
-def words_of(error: BaseException) -> str:
-    """An error in one line."""
-    said = str(error).strip().partition("\n")[0]
-    if isinstance(error, NotImplementedError) and said:
-        return said  # a TODO speaks for itself
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+def one_line(error: BaseException) -> str:
+    message = str(error).strip().partition("\n")[0]
+    if isinstance(error, NotImplementedError) and message:
+        return message  # a TODO needs no exception name
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def _frames(error: Exception, names: tuple[str, ...]) -> list[FrameSummary]:
-    """The places in these files that an error has passed through, the last one last."""
+    """The frames of the traceback that lie in these files, innermost last."""
     files = {module.__file__: str(path_of(name)) for name in names if (module := _loaded(name))}
     return [
         FrameSummary(files[frame.filename], frame.lineno, frame.name, line=frame.line)

@@ -1,4 +1,4 @@
-"""The old names of the modules that users' files import: in this release they work, with a notice of the new one."""
+"""Deprecated module names that users' files may import, with a warning that gives the new name."""
 
 import ast
 import sys
@@ -12,7 +12,7 @@ from types import ModuleType
 
 from app.modes import MODES
 
-# Where the contents of each old module are now. `app.sync` has what most files need.
+# Old module: new module. `app.sync` exports what most files need.
 MOVED = {
     "app.gradient_sync": "app.sync",
     "app.gradient_sync.contract": "app.sync.contract",
@@ -36,7 +36,7 @@ MOVED = {
 
 
 class OldNames(MetaPathFinder, Loader):
-    """Finds a module by its old name: the same module, not a copy, so that a class stays the same class."""
+    """Resolves an old name to the new module itself, not to a copy, so that classes keep their identity."""
 
     def __init__(self) -> None:
         self._own_specs: dict[str, ModuleSpec | None] = {}
@@ -56,19 +56,18 @@ class OldNames(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """It has run already; give it back the identity that the import system has just replaced."""
+        """Restore the module's spec, which the import system has just replaced. Its code has already run."""
         spec = module.__spec__
         module.__spec__ = self._own_specs.pop(spec.name if spec else "", spec)
 
 
 def accept_old_names() -> None:
-    """From now on, in this process."""
     if not any(isinstance(finder, OldNames) for finder in sys.meta_path):
-        sys.meta_path.insert(0, OldNames())  # first, or the new files would be loaded once more under the old names
+        sys.meta_path.insert(0, OldNames())  # first, or modules would be loaded again under their old names
 
 
 def notices(path: Path, shown: Path) -> Iterator[str]:
-    """A line for each import of a user's file that needs its new name."""
+    """Yield a warning for each import of a deprecated name."""
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -87,4 +86,4 @@ def notices(path: Path, shown: Path) -> Iterator[str]:
 
 
 def _notice(shown: Path, line: int, old: str, new: str) -> str:
-    return f"warning: {shown}, line {line}: {old} has moved. The old name works in this release only. Write: {new}"
+    return f"warning: {shown}, line {line}: {old} is deprecated and works in this release only. Write: {new}"

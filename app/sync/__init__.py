@@ -1,4 +1,4 @@
-"""Every way to average: a mode, a compressor around it, a cadence around both; also for a training loop of your own."""
+"""Gradient synchronisation: a mode, its compressor and its averaging period, also for your own training loop."""
 
 from collections.abc import Sequence
 
@@ -29,14 +29,14 @@ from app.sync.synchroniser import Synchroniser as Synchroniser
 
 
 def create(mode: str | type[GradientSync], communicator: Communicator, **options: object) -> Synchroniser:
-    """A mode for a training loop of your own, by its name or as a class of yours.
+    """Create a synchroniser for your own training loop, from a mode's name or from your own class.
 
-    Options are the settings about averaging in lower case, such as `wire_precision="bf16"` or `compression="top_k"`.
-    Nothing is read from the environment.
+    Options are the averaging settings in lower case, such as `wire_precision="bf16"` or `compression="top_k"`.
+    The environment is not read.
     """
     if unknown := sorted(options.keys() - AveragingSettings.model_fields.keys() | options.keys() & {"sync_mode"}):
         allowed = ", ".join(name for name in AveragingSettings.model_fields if name != "sync_mode")
-        raise TypeError(f"create() has no option {', '.join(unknown)}. Choose from: {allowed}.")
+        raise TypeError(f"create(): unknown option {', '.join(unknown)}. Choose from: {allowed}.")
     given = {"sync_mode": mode, **options} if isinstance(mode, str) else options
     try:
         settings = AveragingSettings.model_validate(given)
@@ -50,25 +50,25 @@ def create(mode: str | type[GradientSync], communicator: Communicator, **options
 
 
 def from_settings(settings: AveragingSettings, communicator: Communicator) -> GradientSync:
-    """What a run averages with."""
     return _assemble(mode_class(settings.sync_mode), communicator, settings)
 
 
 def cost_of(settings: AveragingSettings, parameters: Sequence[nn.Parameter]) -> Cost:
-    """The formulas of a step in which ranks average, without ranks to ask."""
+    """The cost of one averaging step, computed without other ranks."""
     mode = mode_class(settings.sync_mode)
     return mode.cost_of(settings) if settings.compression == "none" else compressed.cost_of(mode, settings, parameters)
 
 
 def _assemble(kind: type[GradientSync], communicator: Communicator, settings: AveragingSettings) -> GradientSync:
-    """The mode, the compressor around it, the cadence around both."""
+    """Wrap the mode in its compressor, and both in the averaging period."""
     mode = kind(communicator, settings)
     if settings.compression == "none" and settings.sync_every is None:
         return mode
     if not isinstance(mode, Exchange):
         raise SettingError(
-            f"{kind.__name__} with COMPRESSION or SYNC_EVERY: not allowed, it is not a subclass of Exchange. "
-            "Give it `average(values)`, which averages any vector, or unset both."
+            f"COMPRESSION and SYNC_EVERY require a subclass of Exchange, not {kind.__name__}. "
+            "Define `average(values)`, which averages any vector, or unset both.",
+            "conflicting-settings",
         )
     exchange = mode if settings.compression == "none" else Compressed(mode, communicator, settings)
     return exchange if settings.sync_every is None else Periodic(exchange, communicator, settings)

@@ -1,4 +1,4 @@
-"""What each mode promises, and what it may count on."""
+"""The interface of a synchronisation mode, and its guarantees."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,79 +14,77 @@ from app.sync.schedules.costs import NOTHING, Cost, Size
 
 HALF_BYTES = 2  # of a number in bf16 or fp16
 
-# What a mode turns the gradients into. exact: their mean, within rounding. unbiased: their mean, averaged over draws.
-# contraction: the larger part of it, the rest remembered for later steps. vote: the sign that most ranks have.
+# The result that a mode guarantees. exact: the mean, within rounding. unbiased: the mean in expectation. contraction:
+# most of the mean, with the residual added in later steps. vote: the sign that most ranks have.
 Law = Literal["exact", "unbiased", "contraction", "vote"]
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """What a mode sent in a step behind other work; each list is in order of time."""
+    """A step's communication that overlaps other work, each list in chronological order."""
 
-    buckets: list[Passage]  # gradients, behind backward
-    buffers: list[Passage]  # what rank 0 sends to all before forward
+    buckets: list[Passage]  # gradients, during backward
+    buffers: list[Passage]  # broadcast by rank 0 before forward
 
 
 class GradientSync(ABC):
-    """One way to average gradients over all ranks.
+    """Averages gradients over all ranks.
 
-    After `synchronise`, every rank holds bitwise the same gradients: the mean over the ranks within rounding, unless
-    its `law` is another one. (Only `none` promises nothing.) Every byte goes through the communicator.
-    A parameter has a gradient on all ranks or on none; one without is left alone. A gradient may have any layout in
-    memory: the optimiser copies one that differs from its parameter's.
+    After `synchronise`, all ranks hold bitwise identical gradients: their mean within rounding, unless the mode has
+    another `law`. (Only `none` guarantees nothing.) Every byte goes through the communicator.
+    A parameter has a gradient on all ranks or on none, and one without is skipped. Gradients may have any memory
+    layout: the optimiser copies a gradient whose layout differs from its parameter's.
 
-    A simple mode has a `cost` and a `synchronise`, and nothing else; an `Exchange` can average more than gradients.
+    A minimal mode defines `cost` and `synchronise`. A subclass of `Exchange` averages any vector, not only gradients.
     """
 
     cost: ClassVar[Cost] = NOTHING
-    """Its formulas: the bytes that a rank sends, and the least time on given links."""
+    """Formulas for the bytes that a rank sends, and for the minimum time on given links."""
 
     law: ClassVar[Law] = "exact"
-    """What it promises of the gradients."""
+    """The guarantee about the resulting gradients."""
 
     explicit: ClassVar[bool] = True
     """Whether all communication happens inside `synchronise`, where it can be timed."""
 
     settles: ClassVar[bool] = False
-    """Whether its first step differs from all others, so that a resumed run takes a practice step first."""
+    """Whether the first step differs from all others, so that a resumed run takes a warm-up step first."""
 
     def __init__(self, communicator: Communicator, settings: AveragingSettings) -> None:
-        """Send everything through this communicator."""
         self._communicator, self._settings = communicator, settings
 
     def attach(self, model: nn.Module) -> nn.Module:
-        """Prepare the model before training; the loop then calls the model returned here."""
+        """Prepare the model before training, and return the module that the loop calls."""
         return model
 
     @abstractmethod
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
-        """After backward: make every `.grad` the mean over all ranks."""
+        """Replace every `.grad` by the mean over all ranks. The loop calls this after backward."""
 
     def overlap(self) -> Overlap | None:
-        """What this step has sent outside `synchronise`; None for a mode that sends nothing there."""
+        """This step's communication outside `synchronise`, or None for a mode that has none."""
         return None
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What the mode remembers from one step to the next, by name; most remember nothing."""
+        """The tensors that a mode keeps between steps, by name. Most modes keep none."""
         return {}
 
     def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Restore what `state` returned."""
         if state:
-            raise ValueError(f"{type(self).__name__} remembers nothing, and was given {', '.join(state)}")
+            raise ValueError(f"{type(self).__name__} has no state, but was given {', '.join(state)}")
 
     @classmethod
     def cost_of(cls, settings: AveragingSettings) -> Cost:
-        """The formulas with these settings, for a mode that they change."""
+        """The cost with these settings, for modes whose cost depends on them."""
         return cls.cost
 
     def cost_for(self, parameters: Sequence[nn.Parameter]) -> Cost:
-        """The formulas for the gradients of these parameters, for a mode that needs their shapes."""
+        """The cost for these parameters, for modes whose cost depends on their shapes."""
         return self.cost_of(self._settings)
 
 
 def gradients_of(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:
-    """All gradients that exist, each made contiguous in memory for the wire."""
+    """All existing gradients, made contiguous so that they can be sent."""
     for parameter in parameters:
         if parameter.grad is not None:
             parameter.grad = parameter.grad.contiguous()
@@ -94,7 +92,7 @@ def gradients_of(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:
 
 
 def align_gradients(parameters: Sequence[nn.Parameter]) -> None:
-    """Give each gradient its parameter's layout: PyTorch's fused SGD pairs their elements by place in memory."""
+    """Give gradients their parameters' memory layout, because PyTorch's fused SGD pairs elements by memory position."""
     for parameter in parameters:
         if parameter.grad is not None and not _have_one_layout(parameter, parameter.grad):
             parameter.grad = torch.empty_like(parameter).copy_(parameter.grad)
@@ -106,7 +104,7 @@ def _have_one_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def mean_of(everyones: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The elementwise mean, summed in rank order into the first tensor's memory."""
+    """The elementwise mean, summed in rank order in the first tensor's memory."""
     mean, *others = everyones
     for other in others:
         mean += other
@@ -114,12 +112,12 @@ def mean_of(everyones: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def learned_of(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
-    """The parameters that are not frozen."""
+    """The parameters that require a gradient."""
     return [parameter for parameter in parameters if parameter.requires_grad]
 
 
 def size_of(parameters: Sequence[nn.Parameter], wire_precision: WirePrecision = "fp32") -> Size:
-    """Size on the wire of the gradients that these parameters get: as they are, or in half precision."""
+    """Size on the wire of these parameters' gradients, in their own type or in half precision."""
     learned = learned_of(parameters)
     elements = sum(parameter.numel() for parameter in learned)
     whole = sum(parameter.nbytes for parameter in learned)

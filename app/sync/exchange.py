@@ -1,4 +1,4 @@
-"""What the modes share that can average any vector: all gradients at once, or one parameter's after another's."""
+"""Base classes of modes that average any vector: all gradients at once, or one parameter after another."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -13,33 +13,33 @@ from app.sync.schedules.schedule import Schedule
 
 
 class GradientBuffer:
-    """One piece of memory in which all gradients lie end to end, so that none has to be packed before it is sent.
+    """One contiguous buffer of all gradients, so that nothing has to be packed before sending.
 
-    Backward makes each gradient in fresh memory. A hook that takes it at once finds it in the processor's cache, and
-    frees its memory for the next one. A factor that is applied with that copy is free, while a pass of its own over all
-    gradients takes as long as the copy itself.
+    Backward allocates memory for each gradient. A hook that copies it at once finds it in the CPU cache, and frees its
+    memory for the next one. Scaling during that copy is free, while a separate pass over all gradients takes as long
+    as the copy.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], prescale: float = 1.0) -> None:
-        """Each gradient is multiplied by `prescale` on its way into its place."""
+        """Each gradient is multiplied by `prescale` while it is copied into the buffer."""
         self._prescale = prescale
-        self._taken = set[nn.Parameter]()  # since the gradients were last complete
+        self._taken = set[nn.Parameter]()  # since the last complete set
         self.values = vector_for(parameters)
         self._places = dict(zip(parameters, places_in(self.values, parameters), strict=True))
 
     def fill_in_backward(self) -> None:
-        """Take each gradient as soon as backward has made it."""
+        """Copy each gradient as soon as backward has produced it."""
         for parameter in self._places:
             parameter.register_post_accumulate_grad_hook(self.take)  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
     def take(self, parameter: nn.Parameter) -> None:
-        """Put a parameter's gradient into its place, which becomes its gradient."""
+        """Copy a parameter's gradient into its slice of the buffer, which becomes its `.grad`."""
         place = self._places[parameter]
         if parameter.grad is place and parameter in self._taken and self._prescale != 1:
             raise RuntimeError(
-                "a second backward has added to gradients that were divided for the first one: "
-                "call `synchronise` after each backward"
+                "a second backward added to gradients that are already divided by N. "
+                "Call `synchronise` after each backward."
             )
         if parameter.grad is not None:
             torch.mul(parameter.grad, self._prescale, out=place)
@@ -47,7 +47,7 @@ class GradientBuffer:
             self._taken.add(parameter)
 
     def take_all(self) -> bool:
-        """Take what no hook has taken, zeros for a missing gradient; return whether there is any gradient."""
+        """Copy the gradients that no hook copied, zeros for missing ones; return whether any exists."""
         for parameter, place in self._places.items():
             if parameter.grad is None:
                 place.zero_()  # or an earlier step's gradient would be sent again
@@ -62,7 +62,7 @@ def vector_for(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
 
 
 def places_in(vector: torch.Tensor, parameters: Sequence[nn.Parameter]) -> Iterator[torch.Tensor]:
-    """A place of each parameter's shape and layout, one after another."""
+    """Yield consecutive views of the vector with each parameter's shape and layout."""
     start = 0
     for parameter in parameters:
         strides = torch.empty_like(parameter, device="meta").stride()  # the parameter's own, unless it has gaps
@@ -71,9 +71,9 @@ def places_in(vector: torch.Tensor, parameters: Sequence[nn.Parameter]) -> Itera
 
 
 class Exchange(GradientSync):
-    """All gradients in one buffer, which backward fills and `average` averages.
+    """Averages all gradients in one buffer, which backward fills.
 
-    A simple exchange has a `cost` and an `average`, and nothing else; one of rounds is `Scheduled`.
+    A minimal subclass defines `cost` and `average`. For communication in rounds, subclass `Scheduled`.
     """
 
     def __init__(self, communicator: Communicator, settings: AveragingSettings) -> None:
@@ -82,25 +82,24 @@ class Exchange(GradientSync):
 
     @staticmethod
     def schedule(elements: int, world_size: int, settings: AveragingSettings) -> Schedule | None:
-        """The rounds for a vector of this length; None where the backend hides its messages."""
+        """The rounds for a vector of this length, or None if the backend hides its messages."""
         return None
 
     @abstractmethod
     def average(self, values: torch.Tensor) -> None:
-        """Replace the ranks' values, a vector, by their mean: bitwise the same on all ranks."""
+        """Replace the vector by its mean over all ranks, bitwise identical on all of them."""
 
     def expect(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Prepare for vectors of these parameters' elements, for an exchange that needs to know their shapes."""
+        """Prepare for vectors of these parameters' elements, if the exchange depends on their shapes."""
 
     def attach(self, model: nn.Module) -> nn.Module:
-        """Lay out the buffer, and let backward fill it."""
         self._lay_out(learned_of(model.parameters()))
         if self._buffer is not None:
             self._buffer.fill_in_backward()
         return model
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Average the whole buffer; without `attach`, gradients are copied into it only now."""
+        """Average the whole buffer. Without `attach`, gradients are copied into it only now."""
         if self._buffer is None:
             self._lay_out(learned_of(parameters))
         if self._buffer is not None and self._buffer.take_all():
@@ -119,14 +118,14 @@ class Exchange(GradientSync):
 
 
 class OneByOne(Exchange):
-    """One parameter's gradient after another's, each where backward has left it."""
+    """Averages one parameter's gradient after another, in place."""
 
     def attach(self, model: nn.Module) -> nn.Module:
-        """Leave the model as it is: gradients are averaged where backward puts them."""
+        """Leave the model unchanged, because gradients are averaged in place."""
         return model
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
-        """In the same order on all ranks, each as a vector in the order of its elements in memory."""
+        """Average gradients in the same order on all ranks, each as a vector in memory order."""
         align_gradients(parameters)
         for gradient in (each.grad for each in parameters if each.grad is not None):
             self.average(gradient.as_strided((gradient.numel(),), (1,)))

@@ -16,19 +16,19 @@ START, MOMENTUM, EXCHANGE = "start", "outer_momentum", "exchange/"
 
 
 class Periodic(GradientSync):
-    """Each rank trains by itself for H steps; then all move from where they started to the average of where they are.
+    """Each rank trains independently for H steps, then all ranks average their parameters.
 
     Formula, with start the parameters after the last average:
     outer gradient = mean over the ranks of (start - parameters)
     momentum = OUTER_MOMENTUM * momentum + outer gradient
     parameters = start - OUTER_LEARNING_RATE * (outer gradient + OUTER_MOMENTUM * momentum), on all ranks.
-    With rate 1 and no momentum it is the average of the parameters: local SGD. DiLoCo has rate 0.7 and momentum 0.9,
-    which is Nesterov's.
-    Bytes per rank: those of the exchange every H steps; 2(N-1)/N * S/H a step in a ring.
-    After H, 2H ... steps, and after the last one of a run, so that a run ends with one model.
+    With rate 1 and no momentum, this averages the parameters (local SGD). DiLoCo uses rate 0.7 and Nesterov momentum
+    0.9.
+    Bytes per rank: those of the exchange every H steps, 2(N-1)/N * S/H per step in a ring.
+    It averages after H, 2H ... steps and after the last step of a run, so that a run ends with one model.
     Equivalent with H = 1 to averaging gradients, within rounding.
 
-    Each rank keeps its own SGD momentum, which an average does not reset, and its own running statistics of batch
+    Each rank keeps its own SGD momentum, which averaging does not reset, and its own running statistics of batch
     normalisation. Neither is averaged.
     """
 
@@ -49,17 +49,17 @@ class Periodic(GradientSync):
         return model
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Gradients stay each rank's own."""
+        """Leave each rank its own gradients."""
 
     def is_due(self, step: int, last: bool) -> bool:
-        """Whether parameters are averaged after this step, which may be the last one of the run; steps count from 0."""
+        """Whether parameters are averaged after this step, counted from 0; they are after the `last` one of a run."""
         return (step + 1) % self._every == 0 or last
 
     @torch.no_grad()
     def move_parameters(self) -> None:
-        """After an update: move the parameters to their average, or as far as the outer optimiser takes them."""
+        """Apply a step of the outer optimiser to the parameters. The loop calls this after an update."""
         if self._communicator.world_size == 1 and self._rate == 1 and self._momentum_factor == 0:
-            return  # the average of one
+            return  # one rank is its own average
         self._read_into(self._outer_gradient)
         torch.sub(self._start, self._outer_gradient, out=self._outer_gradient)
         self._exchange.average(self._outer_gradient)
@@ -72,15 +72,15 @@ class Periodic(GradientSync):
         return self._exchange.cost_for(parameters)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Where the parameters started, the outer momentum, and what the exchange remembers."""
-        remembered = {f"{EXCHANGE}{name}": tensor for name, tensor in self._exchange.state().items()}
-        return {START: self._start, MOMENTUM: self._momentum} | remembered
+        """The parameters at the last average, the outer momentum, and the state of the exchange."""
+        inner = {f"{EXCHANGE}{name}": tensor for name, tensor in self._exchange.state().items()}
+        return {START: self._start, MOMENTUM: self._momentum} | inner
 
     def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
         self._start.copy_(state[START])
         self._momentum.copy_(state[MOMENTUM])
-        remembered = {name: tensor for name, tensor in state.items() if name.startswith(EXCHANGE)}
-        self._exchange.load_state({name.removeprefix(EXCHANGE): tensor for name, tensor in remembered.items()})
+        inner = {name: tensor for name, tensor in state.items() if name.startswith(EXCHANGE)}
+        self._exchange.load_state({name.removeprefix(EXCHANGE): tensor for name, tensor in inner.items()})
 
     @torch.no_grad()
     def _read_into(self, vector: torch.Tensor) -> None:

@@ -1,4 +1,4 @@
-"""The modes whose rounds are written down as a schedule, and what runs one rank's part in it."""
+"""Modes defined by a schedule of rounds, and the execution of one rank's part of it."""
 
 from abc import abstractmethod
 from bisect import bisect_left
@@ -30,11 +30,11 @@ from app.sync.schedules.schedule import (
 )
 from app.sync.wire_precision import DTYPES, add, rounding
 
-AHEAD = 8  # receives that have a place before it is their turn: a sender then rarely waits for one
+AHEAD = 8  # receives posted before their turn, so that senders rarely wait for one
 
 
 class Scheduled(Exchange):
-    """The rounds of a schedule, after which every rank has the sum, divided by N where it is complete."""
+    """Executes a schedule that sums on all ranks, and divides by N where a sum is complete."""
 
     piece_bytes: int = PIECE_BYTES
 
@@ -48,7 +48,7 @@ class Scheduled(Exchange):
     @staticmethod
     @abstractmethod
     def schedule(elements: int, world_size: int, settings: AveragingSettings) -> Schedule:
-        """The rounds for a vector of this length."""
+        """The schedule for a vector of this length."""
 
     @classmethod
     def cost_of(cls, settings: AveragingSettings) -> Cost:
@@ -60,22 +60,21 @@ class Scheduled(Exchange):
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """What a rank does for a vector of one length."""
+    """A rank's operations for vectors of one length."""
 
     receives: list[Receive]
-    asked: list[int]  # for each, how many it is done with before it asks
-    turns: list[list[Receive]]  # the same, those together that are added to the same piece in one round
-    sends: list[list[tuple[int, Send]]]  # by the number of receives after which they may start, with their place
-    completing: frozenset[tuple[int, Message]]  # the additions after which a sum is divided by N
+    requested: list[int]  # for each, the number of receives finished before it is requested
+    turns: list[list[Receive]]  # the receives, grouped by round and piece
+    sends: list[list[tuple[int, Send]]]  # by the number of receives after which they may start, with their index
+    completing: frozenset[tuple[int, Message]]  # additions after which a sum is divided by N
     last_round: int
-    ahead: int  # receives that have a place at a time
-    landing: int  # places of those that are added
-    longest: int  # piece that is added
+    ahead: int  # receives posted at a time
+    landing: int  # buffers for received pieces to add
+    longest: int  # piece to add, in elements
     wire: torch.dtype
 
     @classmethod
     def of(cls, part: RankPart, completing: frozenset[tuple[int, Message]], wire: torch.dtype) -> Self:
-        """Sort the sends by when they start."""
         alike = groupby(part.receives, lambda each: (each.round, each.message.piece, each.message.adds))
         turns = [list(group) for _, group in alike]
         ends = [0, *accumulate(map(len, turns))]
@@ -86,28 +85,28 @@ class RoundPlan:
         added = [len(each.message.piece) for each in part.receives if each.message.adds]
         last_round = max((*(each.round for each in part.sends), *(each.round for each in part.receives)), default=0)
         landing, longest = min(ahead, len(added)), max(added, default=0)
-        asked = asked_after(part.receives)
-        return cls(part.receives, asked, turns, sends, completing, last_round, ahead, landing, longest, wire)
+        requested = asked_after(part.receives)
+        return cls(part.receives, requested, turns, sends, completing, last_round, ahead, landing, longest, wire)
 
 
 class Departures:
-    """The sends of a rank whose payload is complete.
+    """A rank's sends whose payload is complete.
 
-    Messages to several ranks share the link. So one of a later round waits until those of earlier rounds to other ranks
-    have left, as long as nobody can need it yet: otherwise it would delay what others wait for.
+    Messages to several ranks share the link. A message of a later round that no rank can need yet therefore waits until
+    those of earlier rounds to other ranks have left, because it would delay them.
     """
 
     def __init__(self, send: Callable[[Send], Transfer]) -> None:
         self._send = send
-        self._allowed: list[tuple[int, Send]] = []  # by their place in the list of all sends, as are the others
+        self._allowed: list[tuple[int, Send]] = []  # by index in the list of all sends, like `_leaving`
         self._leaving: dict[int, tuple[Send, Transfer]] = {}
 
     def allow(self, sends: Iterable[tuple[int, Send]]) -> None:
-        """The payload of these sends is complete."""
+        """Mark the payload of these sends as complete."""
         self._allowed = sorted((*self._allowed, *sends))
 
     def start(self, needed_round: int) -> None:
-        """Start all sends of rounds up to this one, and those of later rounds that would delay nobody."""
+        """Start all sends of rounds up to this one, and later ones that delay no other."""
         while self._allowed:
             at, send = self._allowed[0]
             earlier = [number for number, (each, _) in self._leaving.items() if _goes_before(each, send)]
@@ -118,7 +117,6 @@ class Departures:
             del self._allowed[0]
 
     def started(self, sends: Iterable[int]) -> bool:
-        """Whether all of these sends have started."""
         return not {at for at, _ in self._allowed}.intersection(sends)
 
     def finish(self, sends: Iterable[int]) -> None:
@@ -136,7 +134,7 @@ def _goes_before(one: Send, other: Send) -> bool:
 
 
 class Rounds:
-    """Keeps its memory from step to step, because fresh memory costs as much time as an addition."""
+    """Runs schedules, reusing buffers between steps because allocating memory takes as long as an addition."""
 
     def __init__(
         self,
@@ -145,7 +143,7 @@ class Rounds:
         schedule: Callable[[int], Schedule],
         piece_bytes: int = PIECE_BYTES,
     ) -> None:
-        """`schedule` gives the rounds for a number of elements."""
+        """`schedule` returns the schedule for a number of elements."""
         self._communicator, self._settings = communicator, settings
         self._schedule, self._piece_bytes = schedule, piece_bytes
         self._plans: dict[tuple[int, torch.dtype], RoundPlan] = {}
@@ -153,29 +151,29 @@ class Rounds:
         self._rounded = torch.empty(0)
 
     def run(self, values: torch.Tensor) -> None:
-        """Replace the ranks' values by their mean, or by what the schedule leaves where nothing is added."""
+        """Replace the values by their mean over all ranks, or by the schedule's result if it adds nothing."""
         if not len(values) or self._communicator.world_size == 1:
             return
         plan = self._plan_for(values)
         wire = self._wire_for(values, plan.wire)
         places, landing = cycle(self._landing_for(plan)), deque[tuple[torch.Tensor, Transfer]]()
         departures = Departures(partial(self._send, values=values, wire=wire))
-        expected = done = 0  # receives that have got a place, and those that are done with
+        posted = done = 0  # receives that are posted, and those that are finished
         for turn in [*plan.turns, []]:
-            # A sender waits for the request of its receiver. Where two ranks exchange, that would wait behind the data
-            # which the receiver sends on the same connection. So requests go first, as far as memory is free for them.
+            # A sender waits for its receiver's request. If two ranks send to each other, the request would queue behind
+            # the receiver's own data on the connection. Therefore requests go first, as far as buffers are free.
             for free_since in (done - 1, done):
                 if free_since == done:
                     departures.allow(plan.sends[done])
                     departures.start(turn[0].round if turn else plan.last_round)
-                while expected < len(plan.receives) and plan.asked[expected] <= done and len(landing) < plan.ahead:
-                    receive = plan.receives[expected]
+                while posted < len(plan.receives) and plan.requested[posted] <= done and len(landing) < plan.ahead:
+                    receive = plan.receives[posted]
                     if not receive.message.adds:
                         if receive.after > free_since or not departures.started(receive.sent):
                             break
                         departures.finish(receive.sent)
                     landing.append(self._start(receive, next(places) if receive.message.adds else wire))
-                    expected += 1
+                    posted += 1
             if turn:
                 arrived = [landing.popleft() for _ in turn]
                 for _, transfer in arrived:
@@ -197,7 +195,7 @@ class Rounds:
         return self._plans[key]
 
     def _send(self, send: Send, values: torch.Tensor, wire: torch.Tensor) -> Transfer:
-        """What is rounded for the wire is rounded here as well, so that all ranks hold the same."""
+        """Round the sender's own values as well, so that all ranks hold the same."""
         piece = slice(send.message.piece.start, send.message.piece.stop)
         if wire is not values:
             wire[piece].copy_(values[piece])
@@ -217,7 +215,7 @@ class Rounds:
         wire: torch.Tensor,
         completing: frozenset[tuple[int, Message]],
     ) -> None:
-        """Add what has arrived; a complete sum becomes the mean, in the precision in which others will have it."""
+        """Add the received pieces. A complete sum becomes the mean, in the precision that other ranks receive."""
         last = turn[-1].message
         own, rounded = values[last.piece.start : last.piece.stop], wire[last.piece.start : last.piece.stop]
         if (turn[-1].round, last) in completing:
@@ -229,7 +227,7 @@ class Rounds:
             own.copy_(rounded)
 
     def _wire_for(self, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """What travels: the values themselves, or the same rounded."""
+        """The buffer to send from: the values themselves, or a rounded copy."""
         if dtype == values.dtype:
             return values
         if self._communicator.step % self._settings.log_every == 0:
@@ -239,7 +237,7 @@ class Rounds:
         return self._rounded
 
     def _landing_for(self, plan: RoundPlan) -> list[torch.Tensor]:
-        """Memory for received pieces, before they are added."""
+        """Buffers for received pieces until they are added."""
         known = self._places
         if len(known) < plan.landing or (known and (len(known[0]) < plan.longest or known[0].dtype != plan.wire)):
             self._places = [torch.empty(plan.longest, dtype=plan.wire) for _ in range(plan.landing)]

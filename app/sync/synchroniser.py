@@ -1,4 +1,4 @@
-"""A mode in a training loop that is not the program's own."""
+"""Makes a mode usable in any training loop."""
 
 from collections.abc import Iterable, Mapping
 
@@ -13,19 +13,19 @@ STEP, MODE = "step", "mode/"
 
 
 class Synchroniser:
-    """Counts the steps and makes the ranks start equal, which the program's own loop does elsewhere.
+    """Counts steps and gives all ranks the same start, which the program's own loop does elsewhere.
 
     All ranks call the same methods in the same order: `attach` once, then `synchronise` in every step.
     """
 
     def __init__(self, mode: GradientSync, communicator: Communicator) -> None:
-        """A mode that sends everything through this communicator."""
+        """The mode must send through this communicator."""
         self.mode, self._communicator, self._is_attached = mode, communicator, False
         self.bytes_sent = 0.0
-        """The payload that this rank sent in the step before, by the mode's own count."""
+        """Payload that this rank sent in the last step, as counted by the communicator."""
 
     def attach(self, model: nn.Module) -> nn.Module:
-        """Give every rank the parameters and buffers of rank 0, and return the module to call."""
+        """Broadcast the parameters and buffers of rank 0, and return the module to call."""
         start = self._communicator.apart()
         with torch.no_grad():
             for tensor in (each for each in [*model.parameters(), *model.buffers()] if each.numel()):
@@ -36,13 +36,13 @@ class Synchroniser:
         return self.mode.attach(model)
 
     def synchronise(self, parameters: Iterable[nn.Parameter], *, last: bool = False) -> None:
-        """After each backward: make every `.grad` the mean over all ranks.
+        """Replace every `.grad` by the mean over all ranks. Call this after each backward.
 
-        With `sync_every`, call it after each update instead: it averages the parameters when they are due, and in the
-        `last` step in any case.
+        With `sync_every`, call it after each update instead: it averages the parameters every `sync_every` steps and
+        in the `last` step.
         """
         if not self._is_attached:
-            raise RuntimeError("call `attach(model)` before the first `synchronise`: ranks have to start equal")
+            raise RuntimeError("call `attach(model)` before the first `synchronise`: ranks must start equal")
         step = self._communicator.step
         if not isinstance(self.mode, Periodic):
             self.mode.synchronise(list(parameters))
@@ -52,11 +52,11 @@ class Synchroniser:
         self._communicator.begin_step(step + 1)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What has to be saved with a checkpoint, on every rank."""
+        """The tensors to save with a checkpoint, on every rank."""
         own = {f"{MODE}{name}": tensor for name, tensor in self.mode.state().items()}
         return {STEP: torch.tensor(self._communicator.step), **own}
 
     def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Continue from a saved state, after `attach`."""
+        """Resume from a saved state. Call this after `attach`."""
         self._communicator.begin_step(int(state[STEP]))
         self.mode.load_state({name.removeprefix(MODE): each for name, each in state.items() if name.startswith(MODE)})

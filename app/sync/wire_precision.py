@@ -1,4 +1,4 @@
-"""What averages a buffer of gradients: as they are, or in half precision on the wire (WIRE_PRECISION)."""
+"""Averages buffers of gradients, in full or half precision on the wire (WIRE_PRECISION)."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -14,31 +14,31 @@ from app.sync.schedules.schedule import cut
 Averaged = torch.futures.Future[torch.Tensor]
 
 DTYPES: dict[WirePrecision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-BLOCK = 1 << 16  # elements that are converted and added at a time, so that they stay in the processor's cache
+BLOCK = 1 << 16  # elements converted and added at a time, so that they stay in the CPU cache
 
 
 class Wire(Protocol):
-    """What averages buffers over all ranks."""
+    """Averages buffers over all ranks."""
 
     prescale: float
-    """The factor that the caller applies to the gradients first."""
+    """Factor that the caller must apply to the gradients first."""
 
     def average(self, values: torch.Tensor) -> None:
-        """Replace the ranks' values by their mean."""
+        """Replace the values by their mean over all ranks."""
 
     def start(self, values: torch.Tensor) -> Averaged:
-        """Start to do so behind other work, in the same order on all ranks; the future returns the values."""
+        """Start averaging in the background, in the same order on all ranks; the future returns the values."""
 
 
 def wire_of(communicator: Communicator, settings: AveragingSettings) -> Wire:
-    """The one that WIRE_PRECISION asks for. A single rank sends nothing, so it rounds nothing."""
+    """Select by WIRE_PRECISION. A single rank sends nothing, so it rounds nothing."""
     if settings.wire_precision == "fp32" or communicator.world_size == 1:
         return Whole(communicator)
     return Halves(communicator, settings)
 
 
 class Whole:
-    """The backend's all-reduce of numbers as they are."""
+    """The backend's all-reduce in the type of the values."""
 
     def __init__(self, communicator: Communicator) -> None:
         self.prescale = 1 / communicator.world_size
@@ -46,12 +46,12 @@ class Whole:
 
 
 class Halves:
-    """An all-reduce of numbers of 16 bits, which adds up in fp32.
+    """An all-reduce of 16-bit numbers that accumulates in fp32.
 
     Each rank owns a chunk. All others send it theirs, rounded. It adds them to its own, divides by N, rounds the mean,
-    and sends it to all. So a number is rounded twice, however many ranks there are; a backend that adds up in half
-    precision rounds N times. Because the sum is divided, and not what is added up, small numbers do not vanish in fp16;
-    because it is in fp32, it does not overflow. The bytes are those of a ring.
+    and sends it to all. A number is therefore rounded twice, whatever the number of ranks, while a backend that
+    accumulates in half precision rounds N times. Dividing the sum instead of the addends prevents underflow in fp16,
+    and accumulating in fp32 prevents overflow. The bytes are those of a ring.
     """
 
     prescale = 1.0
@@ -69,7 +69,6 @@ class Halves:
             self._exchange(values)
 
     def start(self, values: torch.Tensor) -> Averaged:
-        """Leave it to a thread of its own."""
         size = len(values) * self._dtype.itemsize
         return self._communicator.behind(size, lambda: self._line.start(lambda: self._exchange(values)))
 
@@ -107,7 +106,7 @@ class Halves:
             departure.wait()
         return values
 
-    # Both kinds of memory are kept, because fresh memory costs as much time as an addition.
+    # Both buffers are reused, because allocating memory takes as long as an addition.
 
     def _memory_for(self, values: torch.Tensor) -> torch.Tensor:
         if len(self._rounded) < len(values):
@@ -121,39 +120,39 @@ class Halves:
 
 
 class WorkQueue:
-    """A thread that does one thing after another, in the order in which they were given."""
+    """A thread that runs tasks in the order of their submission."""
 
     def __init__(self) -> None:
-        self._given: SimpleQueue[torch.futures.Future[None]] = SimpleQueue()
-        self._thread = threading.Thread(target=self._take_turns, name="half precision", daemon=True)
+        self._submitted: SimpleQueue[torch.futures.Future[None]] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="half precision", daemon=True)
 
     def start(self, work: Callable[[], torch.Tensor]) -> Averaged:
         if not self._thread.is_alive():
             self._thread.start()
         turn: torch.futures.Future[None] = torch.futures.Future()
         done = turn.then(lambda _: work())
-        self._given.put(turn)
+        self._submitted.put(turn)
         return done
 
-    def _take_turns(self) -> None:
+    def _run(self) -> None:
         while True:
-            self._given.get().set_result(None)  # which does the work here, and gives a failure to whoever waits for it
+            self._submitted.get().set_result(None)  # runs the work here; its failure goes to the thread that waits
 
 
 def add(values: torch.Tensor, others: Sequence[torch.Tensor], out: torch.Tensor, factor: float = 1.0) -> None:
-    """Add up numbers that may be of another type, multiply the sum by a factor, and round it to the type of `out`."""
+    """Add numbers of possibly different types, multiply the sum by a factor, and round it to the type of `out`."""
     if {values.dtype} == {out.dtype, *(each.dtype for each in others)}:
         for other in others:
             values = torch.add(values, other, out=out)
         if factor != 1:
             out *= factor
         return
-    # Block by block in the processor's cache: PyTorch's own mixed addition takes three times as long.
+    # Block by block in the CPU cache: PyTorch's mixed-type addition takes three times as long.
     exact = values.new_empty(min(BLOCK, len(values)))
     for block, place, *addends in zip(*(torch.split(each, BLOCK) for each in (values, out, *others)), strict=True):
-        total, so_far = place if place.dtype == block.dtype else exact[: len(block)], block
+        total, partial = place if place.dtype == block.dtype else exact[: len(block)], block
         for addend in addends:
-            so_far = torch.add(so_far, addend.to(block.dtype), out=total)
+            partial = torch.add(partial, addend.to(block.dtype), out=total)
         if factor != 1:
             total *= factor
         if total is not place:
@@ -161,7 +160,7 @@ def add(values: torch.Tensor, others: Sequence[torch.Tensor], out: torch.Tensor,
 
 
 def rounding(values: torch.Tensor, dtype: torch.dtype) -> tuple[float, float]:
-    """The squares of two norms: of the error that rounding makes, and of the values."""
+    """The squared norms of the rounding error and of the values."""
     error = norm = 0.0
     for block in torch.split(values, BLOCK):
         error += float(torch.linalg.vector_norm(block.to(dtype).to(block.dtype).sub_(block))) ** 2

@@ -1,1 +1,1 @@
-"""One training step, and all it is made of, from the batch to its record."""
+"""The training loop and its parts, from the batch to the record of a step."""

@@ -15,12 +15,11 @@ BatchNorm = Callable[[int], nn.Module]  # makes a layer for this many channels
 
 
 class LocalBatchNorm2d(nn.BatchNorm2d):
-    """PyTorch's own, over this rank's samples only. An empty part leaves the running statistics unchanged."""
+    """PyTorch's layer, over this rank's samples. An empty part leaves the running statistics unchanged."""
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
-        """Normalise (n, channels, height, width)."""
         if len(values) == 0:
-            # Nothing to normalise, but weight and bias must get gradients (of zero), as on the other ranks.
+            # Weight and bias must still receive gradients (of zero), as on the other ranks.
             return values * self.weight.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)
         if self.training and values.numel() == self.num_features:
             raise _too_few("local", "this rank's part of the batch", "Set BATCH_NORM=synchronised, or raise")
@@ -30,8 +29,8 @@ class LocalBatchNorm2d(nn.BatchNorm2d):
 class SynchronisedBatchNorm2d(nn.BatchNorm2d):
     """Normalises by mean and variance over the global batch, in forward and in backward.
 
-    Every rank gets bitwise the same statistics, so the running ones stay identical too. Within rounding, the result is
-    that of one process with the whole batch. PyTorch's own SyncBatchNorm needs a GPU.
+    All ranks compute bitwise identical statistics, so the running ones stay identical too. The result equals that of
+    one process with the whole batch, within rounding. PyTorch's SyncBatchNorm needs a GPU.
 
     Bytes that a rank sends in a training step, per layer of C channels of e bytes: (N-1)(2C+1)e in an all-gather
     during forward, 2(N-1)/N * 2Ce in an all-reduce during backward.
@@ -42,12 +41,11 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
         self._communicator = communicator
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
-        """Normalise (n, channels, height, width)."""
         if not self.training:
             return super().forward(values)
         values = values.to(self.weight.dtype)  # bfloat16, which some layers return, is too coarse for statistics
         mean, variance, count = global_statistics(values.detach(), self._communicator)
-        if count == 1:  # on all ranks at once
+        if count == 1:  # on all ranks
             raise _too_few("synchronised", "the global batch", "Raise")
         self._update_running(mean, variance, count)
         normalised: torch.Tensor = _Normalise.apply(  # type: ignore[no-untyped-call]
@@ -67,17 +65,18 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
 
 def _too_few(setting: str, batch: str, remedy: str) -> SettingError:
     return SettingError(
-        f"BATCH_NORM={setting}: {batch} has one value per channel at a layer, which has no variance. Needed: at least "
-        f"2, from several images or several pixels. {remedy} GLOBAL_BATCH_SIZE (or BATCH_SIZE_PER_RANK). If only the "
-        "last batch of an epoch is this small, change TRAIN_SAMPLES."
+        f"BATCH_NORM={setting} needs 2 or more values per channel for a variance, from several images or pixels: "
+        f"{batch} has one at some layer. {remedy} GLOBAL_BATCH_SIZE (or BATCH_SIZE_PER_RANK). If only the "
+        "last batch of an epoch is this small, change TRAIN_SAMPLES.",
+        "conflicting-settings",
     )
 
 
 def global_statistics(values: torch.Tensor, communicator: Communicator) -> tuple[torch.Tensor, torch.Tensor, int]:
     """Mean and variance of each channel over all ranks' values, and the number of these values.
 
-    The ranks exchange mean, variance and count, not sums of squares, whose difference would lose digits:
-    the variance is the mean of the ranks' own variances and of their means' squared distances.
+    The ranks exchange mean, variance and count instead of sums of squares, whose difference would lose digits.
+    The variance is the weighted mean of the ranks' variances plus the variance of their means.
     """
     channels = values.shape[1]
     count = values.numel() // channels
@@ -94,7 +93,7 @@ def global_statistics(values: torch.Tensor, communicator: Communicator) -> tuple
 
 
 class _Normalise(torch.autograd.Function):
-    """weight * (values - mean) / sqrt(variance + eps) + bias, where mean and variance follow from all ranks' values."""
+    """weight * (values - mean) / sqrt(variance + eps) + bias, with mean and variance over all ranks' values."""
 
     @staticmethod
     def forward(
@@ -117,10 +116,10 @@ class _Normalise(torch.autograd.Function):
     def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """With x^ the normalised values: (weight / deviation) * (g - mean(g) - x^ * mean(g * x^)).
 
-        The means run over the global batch. Weight and bias get this rank's own share, as every parameter does.
+        The means are over the global batch. Weight and bias receive this rank's gradient, like every parameter.
         """
         values, weight, mean, variance = context.saved_tensors
-        # As if mean and variance were constants: weight / deviation * g, sum of g * x^, sum of g.
+        # With mean and variance as constants: weight / deviation * g, sum of g * x^, sum of g.
         from_values, from_weight, from_bias = (
             torch.ops.aten.native_batch_norm_backward(
                 gradient, values, weight, mean, variance, None, None, False, context.eps, [True, True, True]

@@ -1,4 +1,4 @@
-"""Batches: how an epoch is cut into global batches, and those into the ranks' parts, crops and flips included."""
+"""Divides an epoch into global batches and those into the ranks' parts, and augments their images."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ def load_batch(
     augmentation: "Augmentation | None" = None,
     numerics: Numerics = FP32,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The samples' images, normalised, as (n, channels, 32, 32), and their labels."""
+    """The normalised images (n, channels, 32, 32) and the labels of these samples."""
     dtype, memory_format = numerics.dtype, numerics.layout.large
     images = part.images[samples]
     if augmentation is not None:
@@ -38,7 +38,7 @@ def load_batch(
 class Augmentation:
     """An epoch's random crops and flips, drawn for every sample of the set.
 
-    A sample's crop follows from (seed, epoch, sample): it is the same on whichever rank gets the sample.
+    A sample's crop depends on (seed, epoch, sample) alone, and not on the rank that trains on the sample.
     """
 
     top: npt.NDArray[np.int8]
@@ -46,7 +46,7 @@ class Augmentation:
     flip: npt.NDArray[np.bool_]
 
     def apply(self, images: Images, samples: Indices) -> Images:
-        """Crop 32x32 out of the image with a black border of 4, then flip some from left to right."""
+        """Pad with 4 black pixels, crop to 32x32, and flip some images horizontally."""
         border = ((0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0))
         offsets = np.arange(SIDE)
         rows = self.top[samples, np.newaxis] + offsets
@@ -57,7 +57,7 @@ class Augmentation:
 
 
 def draw_augmentation(dataset: DataSet, seed: int, epoch: int) -> Augmentation | None:
-    """Draw an epoch's augmentation, or none for a set that is used unchanged."""
+    """Draw an epoch's augmentation, or return None for a data set that is used unchanged."""
     if not dataset.source.crop_and_flip:
         return None
     samples = len(dataset.train)
@@ -74,7 +74,7 @@ def global_batches(dataset: DataSet, batch_size: int, seed: int, epoch: int) -> 
 
 
 def part_of(global_batch: Indices, rank: int, world_size: int) -> Indices:
-    """Every world-size-th sample of the batch. Together the parts are the batch, each sample once.
+    """Every world-size-th sample of the batch. Each sample is in exactly one rank's part.
 
     Some parts are empty if the batch has fewer samples than there are ranks.
     """

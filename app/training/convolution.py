@@ -1,4 +1,4 @@
-"""Convolutions that compute in the layout chosen for the machine, and small images' weight gradients by products."""
+"""Convolutions in the chosen memory layout, with weight gradients of small images as matrix products."""
 
 from typing import Any, NamedTuple, Self
 
@@ -9,13 +9,13 @@ from torch.nn.functional import conv2d
 
 from app.settings.training import MemoryFormat
 
-# oneDNN, which computes convolutions, is quickest on large images of few channels if an image's channels lie together,
-# and on small images of many channels if they do not. These are the sizes of VGG-11's and ResNet-18's last layers.
+# oneDNN's convolutions are fastest in channels_last on large images with few channels, and in contiguous on small
+# images with many. Small images occur in the last layers of VGG-11 and ResNet-18.
 SMALL_SIDE = 4  # pixels
 
 
 class Layout(NamedTuple):
-    """How images lie in memory, by their size."""
+    """The memory formats of images, by image size."""
 
     large: torch.memory_format
     small: torch.memory_format
@@ -33,7 +33,7 @@ LAYOUTS: dict[MemoryFormat, Layout] = {
 
 
 def arrange(model: nn.Module, layout: Layout) -> None:
-    """Let all convolutions of a model compute in this layout; their parameters stay the same."""
+    """Make all convolutions of a model compute in this layout, with unchanged parameters."""
     for parent in list(model.modules()):
         for name, child in parent.named_children():
             if isinstance(child, nn.Conv2d) and type(child) in (nn.Conv2d, Convolution):
@@ -41,11 +41,11 @@ def arrange(model: nn.Module, layout: Layout) -> None:
 
 
 class Convolution(nn.Conv2d):
-    """Computes what PyTorch's own does, within rounding."""
+    """Equivalent to PyTorch's Conv2d, within rounding."""
 
     @classmethod
     def of(cls, given: nn.Conv2d, layout: Layout) -> Self:
-        """The same convolution, with the same parameters."""
+        """Convert a convolution, sharing its parameters."""
         made = cls(
             given.in_channels,
             given.out_channels,
@@ -56,7 +56,7 @@ class Convolution(nn.Conv2d):
             given.groups,
             given.bias is not None,
             given.padding_mode,
-            device="meta",  # so that nothing is drawn
+            device="meta",  # so that no random numbers are drawn
         )
         made.weight, made.bias = given.weight, given.bias
         made._layout = layout
@@ -69,12 +69,11 @@ class Convolution(nn.Conv2d):
         return made
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Convolve (n, channels, height, width)."""
         images = images.contiguous(memory_format=self._layout.of(images))
         if not (self._layout.products and self._keeps_size and _are_small(images)):
             return super().forward(images)
         weight, bias = self.weight, self.bias
-        if torch.is_autocast_enabled("cpu"):  # which does not look into functions with a backward of their own
+        if torch.is_autocast_enabled("cpu"):  # autocast does not apply inside custom autograd functions
             dtype = torch.get_autocast_dtype("cpu")
             images, weight = images.to(dtype), weight.to(dtype)
             bias = None if bias is None else bias.to(dtype)
@@ -86,11 +85,11 @@ class Convolution(nn.Conv2d):
 
 
 class _ByProducts(torch.autograd.Function):
-    """A 3x3 convolution with a border of zeros, whose weight gradient is nine matrix products.
+    """A zero-padded 3x3 convolution whose weight gradient is nine matrix products.
 
-    The weights at one place of the kernel see the images moved by a pixel or none, so their gradient is the product of
-    two matrices: the output's gradients and those pixels of the images. What would meet the border is left out: at 2x2
-    pixels that is five ninths of the work, and oneDNN's own primitive does all of it, at half the speed of a product.
+    The weights at one kernel position see the images shifted by at most a pixel, so their gradient is the product of
+    two matrices: the output gradients and the shifted pixels. Products with the padding are skipped. At 2x2 pixels that
+    is five ninths of the work, and oneDNN's own primitive does all of it, at half the speed of a matrix product.
     """
 
     @staticmethod
@@ -109,7 +108,6 @@ class _ByProducts(torch.autograd.Function):
 
 
 def _gradient_of_images(gradient: torch.Tensor, images: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """By PyTorch's own primitive."""
     one, none = [1, 1], [0, 0]
     wanted = [True, False, False]
     from_images: torch.Tensor = torch.ops.aten.convolution_backward(
@@ -119,20 +117,19 @@ def _gradient_of_images(gradient: torch.Tensor, images: torch.Tensor, weight: to
 
 
 def _gradient_of_weight(gradient: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
-    """One product for each place of the kernel."""
     gradients, pixels = (each.permute(2, 3, 0, 1).contiguous() for each in (gradient, images))  # (height, width, n, c)
     height, width, _, outputs = gradients.shape
     by_place = gradients.new_empty(3, 3, outputs, pixels.shape[-1])
     for row in (-1, 0, 1):
         for column in (-1, 0, 1):
-            here = gradients[_met(height, row), _met(width, column)].reshape(-1, outputs)
-            there = pixels[_met(height, -row), _met(width, -column)].reshape(-1, pixels.shape[-1])
-            torch.mm(here.t(), there, out=by_place[row + 1, column + 1])
+            shifted_gradients = gradients[_met(height, row), _met(width, column)].reshape(-1, outputs)
+            shifted_pixels = pixels[_met(height, -row), _met(width, -column)].reshape(-1, pixels.shape[-1])
+            torch.mm(shifted_gradients.t(), shifted_pixels, out=by_place[row + 1, column + 1])
     return by_place.permute(2, 3, 0, 1).contiguous()
 
 
 def _met(length: int, move: int) -> slice:
-    """The pixels along one side that still meet a pixel after the move."""
+    """The pixels along one side that still overlap the image after the shift."""
     return slice(max(0, -move), length - max(0, move))
 
 

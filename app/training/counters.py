@@ -1,4 +1,4 @@
-"""The kernel's counters of what a rank uses: CPU time, time throttled by a quota, bytes on its interface."""
+"""The kernel's counters of a rank's resource usage: CPU time, throttled time, bytes on its interface."""
 
 import resource
 import time
@@ -11,16 +11,16 @@ from app.machine.interfaces import LOOPBACK, ByteCounter
 
 
 class Interface:
-    """A network interface: all that crosses it is counted, headers and answers included."""
+    """A network interface, whose counters include headers and acknowledgements."""
 
     def __init__(self, rank: int, name: str | None) -> None:
-        """Without a name there is nothing to count."""
+        """Without a name, nothing is counted."""
         self._sent = None if name is None else ByteCounter(rank, name, "tx")
         self._received = None if name is None else ByteCounter(rank, name, "rx")
 
     @classmethod
     def of(cls, cluster: Cluster) -> Self:
-        """This rank's own; it counts nothing if other ranks' traffic passes there too."""
+        """This rank's interface. It counts nothing if other ranks use the same one."""
         alone = sum(member.address == cluster.me.address for member in cluster.members) == 1
         return cls(cluster.rank, cluster.me.interface if alone and cluster.me.interface != LOOPBACK else None)
 
@@ -45,7 +45,7 @@ class Counters:
     throttled_seconds: float | None
     sent_bytes: int | None
     received_bytes: int | None
-    machine_busy_seconds: float  # of all programs and all CPUs
+    machine_busy_seconds: float  # of all processes on all CPUs
 
     @classmethod
     def read(cls, interface: Interface) -> Self:
@@ -62,7 +62,6 @@ class Counters:
         )
 
     def since(self, before: "Counters") -> "Counters":
-        """What has been used since an earlier reading."""
         return Counters(
             self.seconds - before.seconds,
             self.user_seconds - before.user_seconds,

@@ -1,4 +1,4 @@
-"""The test set after an epoch: split over the ranks, or whole on each."""
+"""Evaluates the test set after an epoch, sharded over the ranks or completely on each."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ BATCH_PER_RANK = 250
 def evaluate_sharded(
     model: nn.Module, numerics: Numerics, dataset: DataSet, cluster: Cluster, communicator: Communicator, epoch: int
 ) -> Evaluation:
-    """Each rank evaluates its part, and the sums are added: all ranks get the same figures."""
+    """Each rank evaluates its part, and an all-reduce gives all ranks the same result."""
     parts = (batch[cluster.rank :: cluster.world_size] for batch in _batches(dataset, cluster.world_size))
     sums = _sums(model, numerics, dataset, parts)
     communicator.all_reduce(sums)
@@ -30,7 +30,7 @@ def evaluate_sharded(
 def evaluate_every_rank(
     model: nn.Module, numerics: Numerics, dataset: DataSet, cluster: Cluster, communicator: Communicator, epoch: int
 ) -> Evaluation:
-    """Each rank evaluates the whole set with its own replica, as the course's scripts do."""
+    """Each rank evaluates the whole test set with its own replica, as the course's scripts do."""
     return _record(_sums(model, numerics, dataset, _batches(dataset, 1)), cluster.rank, epoch)
 
 
@@ -38,14 +38,14 @@ EVALUATIONS = {"sharded": evaluate_sharded, "every_rank": evaluate_every_rank, "
 
 
 def _batches(dataset: DataSet, ranks: int) -> Iterator[Indices]:
-    """The same number of batches on all ranks, because DDP's forward pass is itself a collective operation."""
+    """Yields as many batches on each rank, because DDP's forward pass is a collective operation."""
     size = BATCH_PER_RANK * ranks
     return (np.arange(start, min(start + size, len(dataset.test))) for start in range(0, len(dataset.test), size))
 
 
 @torch.no_grad()
 def _sums(model: nn.Module, numerics: Numerics, dataset: DataSet, parts: Iterator[Indices]) -> torch.Tensor:
-    """Sum of the losses, number of correct answers, number of samples."""
+    """The sum of the losses, the number of correct predictions, and the number of samples."""
     model.eval()
     sums = torch.zeros(3, dtype=torch.float64)
     for samples in parts:

@@ -48,25 +48,25 @@ def make_plan(training: TrainingSettings, samples: int, world_size: int) -> Trai
 
 
 def too_few_epochs(training: TrainingSettings, plan: TrainingPlan) -> str | None:
-    """A warning if a run ends before it has taken as many steps as it asks for."""
-    asked = training.max_steps
-    if asked is None or asked <= plan.steps:
+    """A warning if a run ends before MAX_STEPS."""
+    requested = training.max_steps
+    if requested is None or requested <= plan.steps:
         return None
-    enough = min(math.ceil(asked / plan.steps_per_epoch), MOST_EPOCHS)
+    enough = min(math.ceil(requested / plan.steps_per_epoch), MOST_EPOCHS)
     return (
-        f"MAX_STEPS={asked} is more than the run has: EPOCHS={training.epochs} ends it after {plan.steps} steps, "
-        f"{plan.steps_per_epoch} in an epoch. For more, set EPOCHS={enough}."
+        f"MAX_STEPS={requested} exceeds the run: EPOCHS={training.epochs} ends it after {plan.steps} steps, "
+        f"{plan.steps_per_epoch} per epoch. For more, set EPOCHS={enough}."
     )
 
 
-MEMORY_FORMAT, THREADS = "memory_format", "threads"  # numbers of a state that are needed before its model is built
+MEMORY_FORMAT, THREADS = "memory_format", "threads"  # values of a state that are needed before its model is built
 
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """Where a run resumes: by default at its beginning."""
+    """The point at which a run resumes, by default its beginning."""
 
-    found: Found | None = None  # the beginning, if nothing was found
+    found: Found | None = None  # None for a fresh start
     epoch_so_far: Sequence[Step] = ()  # this rank's records of the epoch's earlier steps
 
 
@@ -75,7 +75,7 @@ FRESH_START = ResumePoint()
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that the loop works with."""
+    """The inputs of the training loop."""
 
     settings: Settings
     plan: TrainingPlan
@@ -93,7 +93,7 @@ class Job:
 def make_job(
     settings: Settings, cluster: Cluster, dataset: DataSet, say: Say, memory_format: MemoryFormat | None = None
 ) -> Job:
-    """Build the model, and all that trains it; all ranks call this together."""
+    """Build the model and everything that trains it. All ranks call this together."""
     communicator = Communicator(cluster)
     statistics = communicator.apart() if settings.training.batch_norm == "synchronised" else None
     batch_norm = LocalBatchNorm2d if statistics is None else partial(SynchronisedBatchNorm2d, communicator=statistics)
@@ -118,7 +118,7 @@ def make_job(
 def train(
     job: Job, recorder: Recorder, clock: RunClock, saving: Saving | None = None, resume_point: ResumePoint = FRESH_START
 ) -> Finished:
-    """Train to the end of the plan, with an evaluation after each epoch, and save the state now and then."""
+    """Train to the end of the plan, evaluate after each epoch, and save checkpoints."""
     if saving:
         state.check(job.model)
     plan = job.plan
@@ -156,7 +156,7 @@ def batches_of(job: Job, epoch: int) -> Iterator[Indices]:
 
 
 class Steps:
-    """The steps of a training, one after another."""
+    """Executes training steps, and saves and restores their state."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -172,13 +172,13 @@ class Steps:
         return State(taken.tensors, {**taken.numbers, **own})
 
     def restore(self, found: Found) -> None:
-        """Be where the state was taken. What has settled after the first step settles in a step for practice."""
+        """Restore a state, after a warm-up step for a mode whose first step differs from all others."""
         if self._job.sync.settles and found.step > 0:
-            self._practise()
-        state.give_back(found.state, self._job.model, self._optimiser, self._job.sync)
+            self._warm_up()
+        state.restore(found.state, self._job.model, self._optimiser, self._job.sync)
 
-    def _practise(self) -> None:
-        """Forward and backward, without an update."""
+    def _warm_up(self) -> None:
+        """Run forward and backward without an update."""
         samples = next(batches_of(self._job, epoch=0))
         images, labels = batches.load_batch(
             self._job.dataset,
@@ -229,7 +229,7 @@ class Steps:
 
     @staticmethod
     def _move_parameters(periodic: Periodic, due: bool, meter: Meter) -> None:
-        """In a step without it, waiting and synchronisation take no time, which is a measurement as well."""
+        """Mark both phases in every step, so that steps without averaging record a duration of zero."""
         if due:
             meter.wait_for_peers()
             periodic.move_parameters()
@@ -248,7 +248,7 @@ def _evaluate(job: Job, recorder: Recorder, clock: RunClock, replica: nn.Module,
 
 
 class Console:
-    """This rank's console lines, in the course's form: the loss every LOG_EVERY steps, the score of an epoch."""
+    """Prints this rank's console lines in the course's form: the loss every LOG_EVERY steps, the score per epoch."""
 
     def __init__(self, log_every: int, say: Say, epoch_so_far: Sequence[Step] = ()) -> None:
         self._log_every, self._say = log_every, say
@@ -256,7 +256,7 @@ class Console:
         self._epoch = list(epoch_so_far)
 
     def add(self, record: Step) -> None:
-        """Add a step; every LOG_EVERY steps, print number, loss and the seconds per step since the last line."""
+        """Add a step. Every LOG_EVERY steps, print its number, its loss and the mean seconds since the last line."""
         self._seconds.append(record.seconds)
         self._epoch.append(record)
         if record.step % self._log_every == 0:
@@ -265,7 +265,7 @@ class Console:
             self._seconds.clear()
 
     def end_epoch(self) -> None:
-        """Print the score on the epoch's training samples, each as the model classified it at its step."""
+        """Print the score on the epoch's training samples, each as classified at its step."""
         if score := training_score(self._epoch):
             self._say(_score_line("Training set", score.loss, score.correct, score.samples))
         self._epoch.clear()

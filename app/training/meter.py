@@ -1,4 +1,4 @@
-"""What is measured in a step: phases by one monotonic clock, payload by the communicator, the wire by the kernel."""
+"""Measures steps: phases by a monotonic clock, payload by the communicator, wire traffic by the kernel."""
 
 import math
 import time
@@ -21,7 +21,7 @@ from app.training.processor import PhaseProcessor
 
 
 class PhaseClock:
-    """Each mark ends a phase and begins the next: the phases add up to the step."""
+    """Each mark ends a phase and starts the next one, so the phases add up to the step."""
 
     def __init__(self) -> None:
         self.began = self._last = time.monotonic()
@@ -43,21 +43,21 @@ class PhaseClock:
         return self._seconds[phase]
 
     def measured(self, phase: str) -> float | None:
-        """How long a phase took, or None where the step had no such phase."""
+        """The seconds that a phase took, or None if the step did not have it."""
         return self._seconds.get(phase)
 
     @property
     def total(self) -> float:
-        """From the beginning to the last mark."""
+        """Seconds from the start to the last mark."""
         return self._last - self.began
 
 
 def check_finite(rank: int, step: int, loss: float, gradient_norm: float | None) -> None:
-    """End a training that has diverged."""
-    for what, value in (("loss", loss), ("norm of the gradient", gradient_norm)):
+    """Raise DivergedError if a value is NaN or infinite."""
+    for name, value in (("loss", loss), ("gradient norm", gradient_norm)):
         if value is not None and not math.isfinite(value):
             raise DivergedError(
-                f"rank {rank}: the {what} at step {step} is {value}: the training has diverged. "
+                f"rank {rank}: training diverged at step {step}: the {name} is {value}. "
                 "Lower LEARNING_RATE, or raise WARMUP_STEPS."
             )
 
@@ -73,20 +73,18 @@ class StepOutcome:
 
 
 class Meter(Protocol):
-    """What the training loop reports to its observer."""
+    """Observes the phases of the training loop."""
 
-    def begin(self, step: int) -> None:
-        """A step begins."""
+    def begin(self, step: int) -> None: ...
 
-    def mark(self, phase: str) -> None:
-        """A phase has ended."""
+    def mark(self, phase: str) -> None: ...
 
     def wait_for_peers(self) -> None:
-        """This rank's gradients are ready; what follows is synchronisation."""
+        """Separate the wait for other ranks from the synchronisation that follows."""
 
 
 class StepMeter:
-    """Measures a rank's steps, one after another, and makes a record of each."""
+    """Measures a rank's steps, and creates the record of each."""
 
     def __init__(
         self,
@@ -96,7 +94,7 @@ class StepMeter:
         statistics: Communicator | None,
         sync: GradientSync,
     ) -> None:
-        """`statistics` is the communicator of synchronised batch normalisation, where there is one."""
+        """`statistics` is the communicator of synchronised batch normalisation, if there is one."""
         self._before_sync = "optimiser" if isinstance(sync, Periodic) else "backward"
         self._rank, self._run_clock = cluster.rank, clock
         self._communicator, self._statistics = communicator, statistics
@@ -165,7 +163,7 @@ class StepMeter:
 
 @dataclass(frozen=True)
 class HiddenSync:
-    """A step's communication behind other work: how much of it is hidden, and how much delays the step."""
+    """A step's overlapped communication: how much of it is hidden, and how much delays the step."""
 
     before_forward: float = 0.0
     behind_backward: float = 0.0
@@ -176,7 +174,7 @@ class HiddenSync:
 
     @classmethod
     def of(cls, clock: PhaseClock, overlap: Overlap | None) -> Self:
-        """This rank's own backward ends when its last bucket is ready.
+        """This rank's backward ends when its last bucket is ready.
 
         Communication after that is exposed, and so is the broadcast of buffers before forward.
         """
@@ -197,5 +195,5 @@ class HiddenSync:
 def _message(passage: Passage, began: float) -> OverlappedMessage:
     ended = passage.ended
     if ended is None:
-        raise LockstepError("a bucket of gradients was still in flight when backward ended.")
+        raise LockstepError("internal error, please report: a bucket outlasted backward.", "internal-error")
     return OverlappedMessage(passage.bytes, passage.ready - began, ended - began)

@@ -29,7 +29,7 @@ class Vgg11(nn.Module):
         for width, following in pairwise((*VGG11_LAYERS, None)):
             if isinstance(width, int):
                 layers += [nn.Conv2d(channels, width, kernel_size=3, padding=1), batch_norm(width)]
-                if following == "M":  # before ReLU, which then has a quarter of the work and gives the same, to the bit
+                if following == "M":  # before ReLU, which gives the same bits with a quarter of the work
                     layers.append(nn.MaxPool2d(2))
                 layers.append(nn.ReLU(inplace=True))
                 channels = width
@@ -69,12 +69,12 @@ class LeNet5(nn.Module):
 
 
 def resnet18(batch_norm: BatchNorm) -> nn.Module:
-    """Torchvision's, with a stem for 32x32 images: one 3x3 convolution and no pooling; 11,173,962 parameters."""
-    from torchvision.models.resnet import BasicBlock, ResNet  # here, because it would delay the start of the others
+    """Torchvision's ResNet-18 with a stem for 32x32 images: a 3x3 convolution, no pooling; 11,173,962 parameters."""
+    from torchvision.models.resnet import BasicBlock, ResNet  # here, because the import is slow
 
     model: nn.Module = ResNet(BasicBlock, [2, 2, 2, 2], num_classes=CLASSES, norm_layer=batch_norm)
     model.conv1 = nn.Conv2d(3, 64, kernel_size=3, padding=1, bias=False)
-    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # as its other convolutions
+    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # like its other convolutions
     model.maxpool = nn.Identity()
     return model
 
@@ -85,13 +85,14 @@ MODELS: dict[ModelName, Callable[[BatchNorm], nn.Module]] = {"vgg11": Vgg11, "le
 def build(
     name: ModelName, seed: int, dtype: torch.dtype = torch.float32, batch_norm: BatchNorm = LocalBatchNorm2d
 ) -> nn.Module:
-    """Make the model; the same seed gives the same parameters on every rank, and in every type."""
+    """Build the model. The same seed gives the same parameters on every rank and in every type."""
     make = MODELS[name] if name in MODELS else load(name).build
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)
     model = make(batch_norm)
     if not isinstance(model, nn.Module):
-        raise ExtensionError(f"{path_of(name)}: build(batch_norm) returns {type(model).__name__}, and no nn.Module.")
+        message = f"{path_of(name)}: build(batch_norm) returned {type(model).__name__}, not an nn.Module."
+        raise ExtensionError(message, "invalid-extension")
     _check_tensors(model, path_of(name))
     return model.to(dtype)
 
@@ -101,19 +102,19 @@ def _check_tensors(model: nn.Module, path: Path) -> None:
         if torch.empty_like(parameter, device="meta").stride() != parameter.stride():
             raise ExtensionError(
                 f"{path}: parameter {name} of shape {tuple(parameter.shape)} has strides {parameter.stride()}: its "
-                "elements overlap in memory or have gaps between them. Call clone() on the tensor before "
-                "nn.Parameter(...)."
+                "elements overlap or have gaps in memory. Call clone() on the tensor before nn.Parameter(...).",
+                "invalid-extension",
             )
     for name, tensor in chain(model.named_parameters(), model.named_buffers()):
         if tensor.is_complex():  # PyTorch would discard the imaginary part
             raise ExtensionError(
-                f"{path}: {name} is {tensor.dtype}. Allowed: real numbers, in the type that PRECISION sets. Keep the "
-                "real and the imaginary part apart, as torch.view_as_real(...) has them."
+                f"{path}: {name} is {tensor.dtype}. Use real numbers, in the type that PRECISION sets. Separate the "
+                "real and the imaginary part with torch.view_as_real(...).",
+                "invalid-extension",
             )
 
 
 def parameters_sha256(model: nn.Module) -> str:
-    """A fingerprint of the parameters, to the bit."""
     digest = hashlib.sha256()
     for parameter in model.parameters():
         digest.update(parameter.detach().contiguous().numpy().tobytes())

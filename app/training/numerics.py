@@ -1,4 +1,4 @@
-"""The numbers that a run computes with, and how images lie in memory."""
+"""The floating-point types of a run, and the memory layout of its images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from app.settings.training import BUILT_IN_MODELS, MemoryFormat, Precision, Trai
 from app.training.convolution import LAYOUTS, Layout
 from app.training.datasets.prepared import channels_of
 
-# bf16 keeps its parameters, and with them gradients and their mean over the ranks, in fp32.
+# bf16 keeps parameters, gradients and their mean over the ranks in fp32.
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.float32, "fp64": torch.float64}
 
 
@@ -26,14 +26,14 @@ class Numerics:
 
     @classmethod
     def of(cls, training: TrainingSettings, memory_format: MemoryFormat | None = None) -> Self:
-        """As the settings request; a resumed run keeps the layout that it began with."""
+        """From the settings, except that a resumed run keeps its memory format."""
         return cls(
             DTYPES[training.precision], memory_format or memory_format_of(training), training.precision == "bf16"
         )
 
     @property
     def layout(self) -> Layout:
-        """How images lie in memory; parameters stay contiguous, so that gradients go to the wire without a copy."""
+        """The layout of images. Parameters stay contiguous, so that gradients are sent without a copy."""
         return LAYOUTS[self.memory_format]
 
     def forward(self, model: nn.Module, images: torch.Tensor) -> torch.Tensor:
@@ -46,9 +46,9 @@ FP32 = Numerics()
 
 
 def memory_format_of(training: TrainingSettings) -> MemoryFormat:
-    """The layout that is requested, or the one that was the fastest wherever layouts were compared.
+    """The requested layout, or else the fastest one in all comparisons.
 
-    With one channel all are the same order, but PyTorch warns of the strides. oneDNN has no fp64.
+    With one channel, all layouts are the same order, but PyTorch warns about the strides. oneDNN does not support fp64.
     """
     plain = (
         training.precision == "fp64"
@@ -65,6 +65,6 @@ def slow_bfloat16(precision: Precision, members: Sequence[Member]) -> str | None
         return None
     ranks = ", ".join(str(member.rank) for member in lacking)
     return (
-        f"PRECISION=bf16: the CPU of rank {ranks} ({lacking[0].machine.cpu_model}) has no instructions for bfloat16, "
-        "so it is slower there than fp32. Set PRECISION=fp32 for speed."
+        f"PRECISION=bf16 is slower than fp32 on rank {ranks}: the CPU ({lacking[0].machine.cpu_model}) lacks "
+        "instructions for bfloat16. For speed, set PRECISION=fp32."
     )

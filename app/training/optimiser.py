@@ -1,4 +1,4 @@
-"""SGD, and what large batches need: a scaled learning rate that warms up and decays, and a clipped gradient."""
+"""SGD with scaling, warm-up and decay of the learning rate and with gradient clipping, for large batches."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -13,16 +13,15 @@ from app.sync.contract import align_gradients
 
 
 def cosine(progress: float) -> float:
-    """From 1 to 0 along half a cosine."""
     return (1 + math.cos(math.pi * progress)) / 2
 
 
 def staircase(progress: float) -> float:
-    """A tenth after half of the way, a hundredth after three quarters."""
+    """The factor is 0.1 from half of the steps, and 0.01 from three quarters."""
     return 0.1 ** ((progress >= 0.5) + (progress >= 0.75))
 
 
-# The fraction of the full learning rate, by the fraction of the way from the end of the warm-up to the end of the run.
+# Factor on the peak learning rate, by the progress from the end of the warm-up (0) to the end of the run (1).
 SHAPES: dict[ScheduleName, Callable[[float], float]] = {
     "constant": lambda progress: 1.0,
     "cosine": cosine,
@@ -32,7 +31,7 @@ SHAPES: dict[ScheduleName, Callable[[float], float]] = {
 
 @dataclass(frozen=True)
 class LearningRateSchedule:
-    """The learning rate of every step of a run. It follows from the step alone, on any number of ranks."""
+    """The learning rate of every step of a run. It depends on the step alone, on any number of ranks."""
 
     peak: float
     warmup_steps: int
@@ -41,7 +40,6 @@ class LearningRateSchedule:
 
     @classmethod
     def of(cls, training: TrainingSettings, global_batch_size: int, steps: int) -> Self:
-        """The schedule that the settings request, for a run of this many steps."""
         peak = training.full_learning_rate(global_batch_size)
         return cls(peak, training.warmup_steps, steps, SHAPES[training.schedule])
 
@@ -61,7 +59,7 @@ class Update:
 
 
 class Optimiser:
-    """SGD on averaged gradients: it does the same on every rank."""
+    """SGD on averaged gradients, identical on every rank."""
 
     def __init__(
         self, parameters: Sequence[nn.Parameter], training: TrainingSettings, schedule: LearningRateSchedule
@@ -76,20 +74,20 @@ class Optimiser:
         )
 
     def momenta(self) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
-        """What it remembers: a momentum for each parameter that has moved."""
+        """Yield the momentum of each parameter that has been updated."""
         for parameter in self._parameters:
             if (momentum := self._sgd.state[parameter].get("momentum_buffer")) is not None:
                 yield parameter, momentum
 
     def remember(self, parameter: nn.Parameter, momentum: torch.Tensor) -> None:
-        """Give a parameter its momentum back, in the memory layout of the parameter."""
+        """Restore a parameter's momentum, in the memory layout of the parameter."""
         self._sgd.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum)
 
     def zero_grad(self) -> None:
         self._sgd.zero_grad()
 
     def step(self, step: int) -> Update:
-        """Clip the gradient, if asked to, and move the parameters."""
+        """Clip the gradient if GRADIENT_CLIP is set, and update the parameters."""
         align_gradients(self._parameters)
         rate, norm = self._schedule.rate(step), None
         if self._clip is not None:

@@ -1,4 +1,4 @@
-"""What the CPUs of the host gave to a rank in each phase of a step, and how long it had none."""
+"""A rank's CPU time in each phase of a step, and the time that it waited for a CPU."""
 
 import time
 from dataclasses import dataclass
@@ -7,64 +7,64 @@ from app.machine.cpus import Throttling
 from app.machine.scheduler import Threads
 from app.records.lines import PhaseSeconds
 
-TALKS = ("wait", "sync")  # phases in which the thread that trains waits for those that communicate
-EXACT_TO = 6  # decimals: the scheduler's account is no finer than a microsecond
+COMMUNICATION = ("wait", "sync")  # phases in which the training thread waits for the communication threads
+DECIMALS = 6  # the scheduler accounts in microseconds
 
 
 @dataclass(frozen=True)
 class Lost:
-    """What a rank lost in a phase, in seconds, while it was ready to run."""
+    """The seconds of a phase in which a rank was ready to run but had no CPU."""
 
     to_others: float | None  # another thread had the CPU
-    to_quota: float | None  # its quota had run out
+    to_quota: float | None  # its CPU quota was exhausted
 
 
 class PhaseProcessor:
-    """Marked with the clock of the phases, at the same moments.
+    """Measures CPU time and scheduling delay by phase. It is marked together with the PhaseClock.
 
     While the training thread computes, its own delay lengthens the phase. While it sleeps, in wait and sync, the
-    longest delay of any thread counts: the phase took at least that much longer.
+    longest scheduling delay of any thread is charged: a lower bound on the slowdown.
     """
 
     def __init__(self, threads: Threads, throttling: Throttling, before: str) -> None:
-        """`before` is the phase before the threads talk."""
+        """`before` is the phase before communication."""
         self._threads, self._throttling, self._before = threads, throttling, before
         self._used: dict[str, float] = {}
         self._lost: dict[str, Lost] = {}
-        self._everyones: dict[int, float] = {}
+        self._delays: dict[int, float] = {}
         self._own, self._throttled, self._cpu = threads.own_delay(), throttling.seconds(), time.process_time()
 
     def mark(self, phase: str) -> None:
         """End the phase that has run since the last mark."""
         own, throttled, cpu = self._threads.own_delay(), self._throttling.seconds(), time.process_time()
-        everyones: dict[int, float] = {}
+        delays: dict[int, float] = {}
         if phase == self._before:
-            everyones = self._threads.delays()
-        elif phase in TALKS:
-            everyones = self._threads.delays_of_known()
+            delays = self._threads.delays()
+        elif phase in COMMUNICATION:
+            delays = self._threads.delays_of_known()
         delay = None if own is None or self._own is None else own - self._own
-        if delay is not None and phase in TALKS:
-            delay = max(now - self._everyones.get(thread, 0.0) for thread, now in everyones.items())
+        if delay is not None and phase in COMMUNICATION:
+            delay = max(now - self._delays.get(thread, 0.0) for thread, now in delays.items())
         quota = None if throttled is None or self._throttled is None else throttled - self._throttled
         self._used[phase] = cpu - self._cpu
         self._lost[phase] = lost(delay, quota)
-        self._own, self._throttled, self._cpu, self._everyones = own, throttled, cpu, everyones
+        self._own, self._throttled, self._cpu, self._delays = own, throttled, cpu, delays
 
     def used(self) -> PhaseSeconds:
-        """CPU time of all threads of the rank."""
+        """CPU seconds of all threads of the rank."""
         return _by_phase(self._used)
 
     def lost_to_others(self) -> PhaseSeconds | None:
-        """None where the kernel does not say."""
+        """None if the kernel does not report it."""
         return _where_measured({phase: each.to_others for phase, each in self._lost.items()})
 
     def lost_to_quota(self) -> PhaseSeconds | None:
-        """None where the kernel does not say."""
+        """None if the kernel does not report it."""
         return _where_measured({phase: each.to_quota for phase, each in self._lost.items()})
 
 
 def lost(delay: float | None, throttled: float | None) -> Lost:
-    """Divide a thread's delay. The kernel sums the quota's part over CPUs, so it may exceed one thread's delay."""
+    """Split a thread's delay by cause. The kernel sums throttling over CPUs, so it may exceed one thread's delay."""
     if delay is None:
         return Lost(None, None)
     to_quota = None if throttled is None else min(delay, throttled)
@@ -77,4 +77,4 @@ def _where_measured(seconds: dict[str, float | None]) -> PhaseSeconds | None:
 
 
 def _by_phase(seconds: dict[str, float]) -> PhaseSeconds:
-    return PhaseSeconds(**{phase: round(each, EXACT_TO) for phase, each in seconds.items()})
+    return PhaseSeconds(**{phase: round(each, DECIMALS) for phase, each in seconds.items()})

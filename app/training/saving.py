@@ -1,4 +1,4 @@
-"""When the state is saved: now and then, at the end, and where a run was asked to stop."""
+"""Saves the state periodically, at the end, and when a run is stopped."""
 
 import math
 import time
@@ -12,24 +12,24 @@ from app.records.lines import Checkpoint
 from app.training.checkpoint.keeper import Keeper
 from app.training.checkpoint.state import State
 
-WORDS_SECONDS = 0.25  # in which a word reaches all ranks, unless it is lost
+NOTICE_SECONDS = 0.25  # for a stop request to reach all ranks, unless it is lost
 AGREE_SECONDS = 10.0
 
 
 class Saving:
-    """What happens between two steps besides training; all ranks call it together."""
+    """Saves the state and stops the run between two steps. All ranks call it together."""
 
     def __init__(
         self, cluster: Cluster, keeper: Keeper, every: int, planned: int, recorder: Recorder, clock: RunClock
     ) -> None:
-        """Save every so many steps, and after the last one `planned`."""
+        """Save every `every` steps, and after the last step `planned`."""
         self._cluster, self._keeper, self._recorder, self._clock = cluster, keeper, recorder, clock
         self._every, self._planned = every, planned
         self._began, self._taken = time.monotonic(), 0  # by this attempt
         cluster.detector.stopping.begin(keeper.newest or 0)
 
     def between(self, step: int, state: Callable[[], State]) -> None:
-        """So many steps have been taken: save the state if it is time. Raises StoppedError if the run is to stop."""
+        """Save the state after `step` steps if it is due. Raises StoppedError if the run must stop."""
         stops = self._stops(step)
         if step % self._every == 0 or step == self._planned or stops:
             began = time.monotonic()
@@ -41,18 +41,19 @@ class Saving:
         elif stops:
             self._keeper.settle()
             raise StoppedError(
-                f"rank {self._cluster.rank}: stopped after step {step - 1}, as asked. The state is saved: the same "
-                "command goes on there."
+                f"rank {self._cluster.rank}: stopped after step {step - 1}, as requested. The state is saved. To "
+                "resume, repeat the command."
             )
 
     def _stops(self, step: int) -> bool:
         self._taken += 1
         seconds = (time.monotonic() - self._began) / self._taken
-        ahead = 1 + math.ceil(WORDS_SECONDS / seconds)
+        ahead = 1 + math.ceil(NOTICE_SECONDS / seconds)
         try:
             return self._cluster.detector.stopping.due(step, ahead, AGREE_SECONDS)
         except TimeoutError:
             raise LockstepError(
-                f"rank {self._cluster.rank}: was asked to stop after step {step - 1}, and the other ranks did not "
-                f"agree within {AGREE_SECONDS:g} s. The state of an earlier step is saved: the same command goes on."
+                f"rank {self._cluster.rank}: cannot stop after step {step - 1}: the other ranks did not agree within "
+                f"{AGREE_SECONDS:g} s. The state of an earlier step is saved. To resume, repeat the command.",
+                "stop-incomplete",
             ) from None

@@ -1,4 +1,4 @@
-"""The state of a training between two steps: taken, and given back to the bit."""
+"""Captures and restores the state of a training between two steps, bit for bit."""
 
 import random
 from typing import Any, cast
@@ -18,12 +18,12 @@ TORCH_RANDOM, NUMPY_RANDOM, PYTHON_RANDOM = "random/torch", "random/numpy", "ran
 
 
 def check(model: nn.Module) -> None:
-    """Refuse a model that a checkpoint cannot hold, before the first step and not at the first save."""
+    """Refuse a model that cannot be saved before the first step, and not at the first checkpoint."""
     part.header_of(_tensors_of(model))
 
 
 def take(model: nn.Module, optimiser: Optimiser, sync: GradientSync) -> State:
-    """Everything that the next step depends on, besides the settings; it shares the training's memory."""
+    """Everything that the next step depends on, except the settings. It shares the training's memory."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     tensors = _tensors_of(model)
     tensors |= {f"{MOMENTUM}{names[parameter]}": momentum for parameter, momentum in optimiser.momenta()}
@@ -33,14 +33,14 @@ def take(model: nn.Module, optimiser: Optimiser, sync: GradientSync) -> State:
     return State(tensors, {NUMPY_RANDOM: [algorithm, *place], PYTHON_RANDOM: random.getstate()})
 
 
-def give_back(state: State, model: nn.Module, optimiser: Optimiser, sync: GradientSync) -> None:
-    """Restore what `take` has taken, from a training with the same settings."""
+def restore(state: State, model: nn.Module, optimiser: Optimiser, sync: GradientSync) -> None:
+    """Restore a state that `take` captured with the same settings."""
     own, given = model.state_dict(), _part(state, MODEL)
     buffers = dict(model.named_buffers())
     parameters = dict(model.named_parameters())
     momenta = _part(state, MOMENTUM)
     if {name: tensor.shape for name, tensor in own.items()} != {name: tensor.shape for name, tensor in given.items()}:
-        raise LockstepError("the checkpoint is of another model. Start a new run: RESUME=never.")
+        raise LockstepError("the checkpoint is from another model. For a new run, set RESUME=never.", "cannot-resume")
     with torch.no_grad():
         for name, tensor in own.items():
             _fill(tensor, given[name])
@@ -57,7 +57,7 @@ def give_back(state: State, model: nn.Module, optimiser: Optimiser, sync: Gradie
 
 
 def _tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Also the buffers that PyTorch leaves out (persistent=False): the next step may depend on them."""
+    """Includes the buffers that PyTorch omits (persistent=False), because the next step may depend on them."""
     saved, buffers = model.state_dict(), dict(model.named_buffers())
     tensors = {f"{MODEL}{name}": tensor for name, tensor in saved.items()}
     return tensors | {f"{BUFFER}{name}": buffers[name] for name in buffers if name not in saved}
@@ -76,5 +76,5 @@ def _part(state: State, beginning: str) -> dict[str, torch.Tensor]:
 
 
 def _tuples(value: Any) -> Any:
-    """Lists, as JSON has them, as the tuples that they were."""
+    """Convert JSON's lists back to the original tuples."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value

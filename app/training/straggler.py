@@ -1,4 +1,4 @@
-"""A rank that is slowed down on purpose: SLOW_RANK, SLOW_FACTOR."""
+"""Slows one rank down on purpose (SLOW_RANK, SLOW_FACTOR)."""
 
 import time
 from typing import Protocol
@@ -10,30 +10,28 @@ from app.settings.place import PlaceSettings
 
 
 class Pace(Protocol):
-    """How fast a rank computes."""
+    """The speed at which a rank computes."""
 
     def begin(self) -> None:
-        """Computation starts here."""
+        """Mark the start of a computation."""
 
     def keep(self) -> None:
-        """Stretch the computation since the last call, or the beginning, to this rank's pace."""
+        """Stretch the computation since the last call or its start to this rank's pace."""
 
 
 class FullSpeed:
-    """As fast as the machine is."""
+    """Computes at the speed of the machine."""
 
-    def begin(self) -> None:
-        """Nothing to measure."""
+    def begin(self) -> None: ...
 
-    def keep(self) -> None:
-        """Nothing to stretch."""
+    def keep(self) -> None: ...
 
 
 class Slowed:
-    """A processor that takes `factor` times as long: after each piece of work, a pause in proportion to it.
+    """Emulates a CPU that takes `factor` times as long, by a proportional pause after each piece of work.
 
-    In backward, a pause follows each parameter's gradient, so gradients become ready as late as on a slow processor.
-    Messages are not slowed: the seconds of batch normalisation's messages, which `statistics` counts, are left out.
+    In backward, a pause follows each parameter's gradient, so gradients become ready as late as on a slow CPU.
+    Messages are not slowed: the seconds of batch normalisation's messages, which `statistics` counts, are excluded.
     """
 
     def __init__(self, factor: float, model: nn.Module, statistics: Communicator | None) -> None:
@@ -42,21 +40,21 @@ class Slowed:
         self.begin()
         for parameter in model.parameters():
             if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(self._behind_a_gradient)  # type: ignore[no-untyped-call]
+                parameter.register_post_accumulate_grad_hook(self._after_gradient)  # type: ignore[no-untyped-call]
 
     def begin(self) -> None:
-        self._began, self._talked = time.monotonic(), self._talking()
+        self._began, self._messaged = time.monotonic(), self._messaging()
 
     def keep(self) -> None:
         """Pause in proportion to the work since the last call."""
-        worked = time.monotonic() - self._began - (self._talking() - self._talked)
+        worked = time.monotonic() - self._began - (self._messaging() - self._messaged)
         time.sleep(max(0.0, worked * self._pauses))
         self.begin()
 
-    def _behind_a_gradient(self, _: object) -> None:
+    def _after_gradient(self, _: object) -> None:
         self.keep()
 
-    def _talking(self) -> float:
+    def _messaging(self) -> float:
         return 0.0 if self._statistics is None else self._statistics.traffic.seconds
 
 
@@ -67,7 +65,6 @@ def pace_of(place: PlaceSettings, rank: int, model: nn.Module, statistics: Commu
 
 
 def slowed_on_purpose(place: PlaceSettings) -> str | None:
-    """A warning for everyone who reads the figures."""
     if place.slow_rank is None or place.slow_factor == 1:
         return None
     return (

@@ -1,4 +1,4 @@
-"""What a rank uses over time, sampled by its own thread."""
+"""Samples a rank's resource usage over time, in its own thread."""
 
 import threading
 from contextlib import suppress
@@ -37,7 +37,7 @@ class UsageSampler:
         self._thread.join()
 
     def _sample(self) -> None:
-        with suppress(WriteError, NetworkLostError):  # the next step fails as well, and says so
+        with suppress(WriteError, NetworkLostError):  # the next step fails with the same error
             while not self._over.wait(self._interval):
                 self._recorder.write(self._take())
             self._recorder.write(self._take())  # the rest, shorter than an interval

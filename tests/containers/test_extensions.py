@@ -42,7 +42,8 @@ def test_what_is_no_mode_is_refused_before_any_rank_starts(used_clone: Clone) ->
     put(used_clone, "extensions/broken.py", "class Broken(:\n")
     code, output = used_clone.run("scripts/up", "SYNC_MODE=broken", "MODEL=lenet5")
     assert code == 2, output
-    assert "error: [invalid-setting] extensions/broken.py, line 1: it is no Python" in output
+    assert "error: [invalid-extension] " in output
+    assert "extensions/broken.py, line 1: " in output
     assert "joined" not in output
     code, output = used_clone.run("scripts/up", "SYNC_MODE=my_mod", "MODEL=lenet5")
     assert code == 2, output

@@ -100,7 +100,7 @@ def _make(
     exchange = around(mode, communicator, settings)
     if kind:
         exchange._kind = kind
-        exchange._remembers = kind.law == "contraction" and settings.error_feedback == "on"
+        exchange._error_feedback = kind.law == "contraction" and settings.error_feedback == "on"
     exchange.expect(parameters)
     return exchange
 

@@ -220,7 +220,7 @@ def test_a_signal_lets_all_ranks_save_and_stop_after_the_same_step(
                 rank: 128 + told.get(rank, SIGTERM) for rank in results
             }
             (step,) = {
-                step for _, output in results.values() for step in re.findall(r"stopped after step (\d+), as", output)
+                step for _, output in results.values() for step in re.findall(r"stopped after step (\d+)", output)
             }
             assert keeper.newest_commit(folder / "results/it") == int(step) + 1
             assert not any("Traceback" in output or "error:" in output for _, output in results.values())
@@ -316,10 +316,10 @@ def test_random_numbers_go_on_where_they_were() -> None:
         {name: tensor.clone() for name, tensor in taken.tensors.items()}, json.loads(json.dumps(taken.numbers))
     )
     drawn = [*draw(), random.gauss(0, 1)]
-    state.give_back(kept, model, optimiser, sync)
+    state.restore(kept, model, optimiser, sync)
     assert [*draw(), random.gauss(0, 1)] == drawn
-    with pytest.raises(LockstepError, match="of another model"):
-        state.give_back(kept, nn.Linear(2, 3), optimiser, sync)
+    with pytest.raises(LockstepError, match="another model"):
+        state.restore(kept, nn.Linear(2, 3), optimiser, sync)
 
 
 def save(cluster: Cluster, folder: Path, steps: Sequence[int]) -> None:
@@ -358,7 +358,7 @@ def check_damage(group_of: GroupOf, tmp_path: Path, seed: int) -> None:
     for rank, (_, values, warnings) in enumerate(found):
         assert values == torch.rand(5, generator=torch.Generator().manual_seed(40 + rank)).tolist()
         assert len(warnings) == 1
-        assert f"rank {rank}: its checkpoint of step 5 is set aside" in warnings[0]
+        assert re.search(rf"rank {rank}: .*checkpoint of step 5", warnings[0])
     assert {path.name for path in (folder / places.STATES).iterdir()} == {"step-4", "set-aside"}
     damage(chance.choice(sorted((folder / places.STATES / "step-4").iterdir())), chance)
     assert [step for step, _, _ in group_of(2).run(find, folder)] == [None, None]
@@ -434,7 +434,7 @@ def test_tensors_of_every_kind_are_saved_and_restored(tmp_path: Path) -> None:
     taken = state.take(saved, optimisers[0], sync)
     state.check(saved)
     part.write(tmp_path, Label("run", 0, 1, 0, 1), taken)
-    state.give_back(part.read(tmp_path, 0), restored, optimisers[1], sync)
+    state.restore(part.read(tmp_path, 0), restored, optimisers[1], sync)
     for (name, one), other in zip(saved.named_buffers(), restored.buffers(), strict=True):
         assert torch.equal(one.double(), other.double()), name
     assert torch.equal(saved.layer.weight, restored.tied.weight)
@@ -458,12 +458,12 @@ def refusal_of_sparse_buffer(cluster: Cluster, folder: Path, values: dict[str, A
 def test_what_cannot_be_saved_is_refused_before_the_first_step(group_of: GroupOf, tmp_path: Path) -> None:
     values = BASE | {"sync_mode": "all_reduce", "max_steps": 1}
     for told in group_of(2).run(refusal_of_sparse_buffer, tmp_path / "saved", values):
-        assert told.startswith("model/odd is torch.sparse_coo")
+        assert all(fact in told for fact in ("model/odd", "torch.sparse_coo", "CHECKPOINT_EVERY=0"))
     assert not run_records.read(tmp_path / "saved").ranks[0].steps
     unsaved = values | {"checkpoint_every": 0}
     assert group_of(2).run(refusal_of_sparse_buffer, tmp_path / "run", unsaved) == ["", ""]
     for odd in (torch.zeros(1, dtype=torch.complex64), {"extra": "state"}):
-        with pytest.raises(ExtensionError, match="a checkpoint cannot hold"):
+        with pytest.raises(ExtensionError, match="in a checkpoint"):
             part.header_of({"odd": odd})  # type: ignore[dict-item]
 
 

@@ -370,8 +370,8 @@ class StartsCold(PowerSgd):
 
 class DividesByZero(PowerSgd):
     def _factors_of(self, values: torch.Tensor, average: Callable[[torch.Tensor], None]) -> tuple[torch.Tensor, ...]:
-        as_it_is, left, right = super()._factors_of(values, average)
-        return as_it_is, left / left.norm(), right
+        uncompressed, left, right = super()._factors_of(values, average)
+        return uncompressed, left / left.norm(), right
 
 
 class StaysDead(PowerSgd):
@@ -380,7 +380,7 @@ class StaysDead(PowerSgd):
     def aggregate(self, values: torch.Tensor, exchange: Exchange) -> Aggregate:
         self._first.zero_()
         mean, own = super().aggregate(values, exchange)
-        mean[self._matrices.as_it_is] = 0
+        mean[self._matrices.uncompressed] = 0
         return Aggregate(mean, own)
 
 

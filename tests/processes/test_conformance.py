@@ -204,9 +204,9 @@ def test_a_mistake_that_few_models_show_is_found_and_made_small() -> None:
 @pytest.mark.parametrize(
     ("mode", "text", "words"),
     [
-        ("-", "class (", "-, line 1: it is no Python"),
-        ("-", "", "no class in it is a subclass of GradientSync"),
-        ("-", f"class X({'a.' * 1500}a): pass", "no class in it is a subclass of GradientSync"),
+        ("-", "class (", "-, line 1: "),
+        ("-", "", "subclass of GradientSync"),
+        ("-", f"class X({'a.' * 1500}a): pass", "subclass of GradientSync"),
         ("ring_all_reduc", "", "Did you mean ring_all_reduce?"),
         ("my_mod", "", "Did you mean my_mode?"),
         ("none", "", "averages nothing"),

@@ -1,6 +1,7 @@
 """Commands that use files in extensions/: what fails there, and what a run that goes on may not change."""
 
 import json
+import re
 from pathlib import Path
 
 from app.training.checkpoint.keeper import newest_commit
@@ -18,15 +19,15 @@ def put(folder: Path, **texts: str) -> None:
 
 def test_a_data_set_that_fails_is_named_with_its_line_before_any_rank_starts(tmp_path: Path) -> None:
     for old, new, words in (
-        ("return {", "1 / 0\n    return {", "extensions/my_set.py, line 15, in make: ZeroDivisionError"),
-        ("return {", "return {}\n    return {", "make() returns no two parts of arrays"),
-        ("np.uint8)", "np.int16)", "its train images are int16 (960, 32, 32, 3), expected uint8 (960, 32, 32, 3)"),
-        ("SOURCE = Source", "SOURCE = dict", "extensions/my_set.py: SOURCE is no Source(...)"),
+        ("return {", "1 / 0\n    return {", r"extensions/my_set\.py, line 15, in make: ZeroDivisionError"),
+        ("return {", "return {}\n    return {", r"my_set: make\(\) .*train.*test"),
+        ("np.uint8)", "np.int16)", r"train images .*int16 \(960, 32, 32, 3\).* uint8 \(960, 32, 32, 3\)"),
+        ("SOURCE = Source", "SOURCE = dict", r"extensions/my_set\.py: SOURCE .*Source"),
     ):
         put(tmp_path, my_set=on_the_page()["my_set"].replace(old, new))
         code, output = wait(start("prepare", tmp_path, **OWN))
         assert code == 2, output
-        assert words in output
+        assert re.search(words, output), output
 
 
 def test_a_run_goes_on_with_the_same_files_alone(tmp_path: Path) -> None:

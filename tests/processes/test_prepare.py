@@ -1,6 +1,7 @@
 """`prepare` as a process of its own, with a network that fails in the ways in which networks fail."""
 
 import os
+import re
 import signal
 import socket
 from collections.abc import Callable
@@ -26,14 +27,14 @@ def leftovers(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("model", "name"), SETS)
-def test_an_unreachable_publisher_ends_with_both_ways_out(tmp_path: Path, model: ModelName, name: DatasetName) -> None:
+def test_an_unreachable_publisher_ends_with_both_remedies(tmp_path: Path, model: ModelName, name: DatasetName) -> None:
     nobody = through(group.free_port())
     code, output = group.wait(group.start("prepare", tmp_path, MODEL=model, DATASET=name, **nobody))
     assert code == 1
-    assert "error: " in output
+    assert "error: [download-failed] " in output
     assert "Connection refused" in output
-    assert "Two ways out: let this machine download it from http" in output
-    assert "into data/ yourself" in output
+    assert "download it from http" in output
+    assert "into data/" in output
     assert leftovers(tmp_path) == []
 
 
@@ -55,14 +56,8 @@ def test_an_interrupted_download_leaves_nothing(tmp_path: Path) -> None:
     ("settings", "told"),
     [
         ({"MODEL": "lenet5", "DATASET": "cifar10"}, "MODEL=lenet5 with DATASET=cifar10"),
-        (
-            {"MODEL": "lenet5", "TRAIN_SAMPLES": 1438},
-            "TRAIN_SAMPLES=1438: not allowed. Allowed with this data set: 1 to 1437",
-        ),
-        (
-            {"MODEL": "lenet5", "TEST_SAMPLES": 361},
-            "TEST_SAMPLES=361: not allowed. Allowed with this data set: 1 to 360",
-        ),
+        ({"MODEL": "lenet5", "TRAIN_SAMPLES": 1438}, "TRAIN_SAMPLES.*1438.*1 to 1437"),
+        ({"MODEL": "lenet5", "TEST_SAMPLES": 361}, "TEST_SAMPLES.*361.*1 to 360"),
     ],
 )
 def test_what_does_not_fit_ends_with_2_and_opens_no_run(
@@ -70,7 +65,7 @@ def test_what_does_not_fit_ends_with_2_and_opens_no_run(
 ) -> None:
     code, output = group.wait(group.start("prepare", tmp_path, **settings))
     assert code == 2
-    assert told in output
+    assert re.search(told, output), output
     assert not (tmp_path / "results/latest").exists()
 
 

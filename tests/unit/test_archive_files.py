@@ -1,6 +1,7 @@
 """What can lie in data/ under an archive's name, or in its way: refused at once, and never read to its end."""
 
 import os
+import re
 import socket
 import stat
 import tempfile
@@ -83,24 +84,26 @@ def test_the_size_of_every_published_archive_is_known() -> None:
 )
 def test_what_is_not_a_file_is_refused_without_opening_it(make: Callable[[Path], None], words: str) -> None:
     make(OWN)
-    assert f"{OWN} is {words}, not a file; the published one has 170,498,071 bytes. Remove it first." in refusal()
+    message = refusal()
+    assert message.startswith(f"{OWN} is {words}, not a file")
+    assert "170,498,071 bytes. Remove it" in message
 
 
 def test_a_link_to_a_device_is_refused_without_reading_it() -> None:
     OWN.symlink_to("/dev/zero")
-    assert f"{OWN} is a device, not a file; the published one has 170,498,071 bytes." in refusal()
+    assert refusal().startswith(f"{OWN} is a device, not a file of 170,498,071 bytes.")
 
 
 def test_a_file_of_another_size_is_refused_by_its_size() -> None:
     OWN.touch()
     os.truncate(OWN, 200_000_000_000)
     message = refusal()
-    assert f"{OWN} is not the published file: it has 200,000,000,000 bytes, the published one 170,498,071." in message
+    assert f"{OWN} is not the published file: it has 200,000,000,000 bytes, expected 170,498,071." in message
     assert OWN.stat().st_blocks == 0
     OWN.write_bytes(b"too short")
     message = refusal()
-    assert f"{OWN} is not the published file: it has been altered or damaged" in message
-    assert "(9 bytes, published 170,498,071)" in message
+    assert f"{OWN} is not the published file: it is damaged" in message
+    assert "(9 bytes, expected 170,498,071)" in message
 
 
 def test_a_file_of_the_right_size_says_that_it_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,13 +117,12 @@ def test_a_file_of_the_right_size_says_that_it_is_checked(monkeypatch: pytest.Mo
 
 def test_a_link_that_leads_out_says_so() -> None:
     OWN.symlink_to("/srv/nowhere/cifar-10-python.tar.gz")
-    assert refusal() == (
-        f"{OWN} is a link to /srv/nowhere/cifar-10-python.tar.gz, which is not mounted here. "
-        "Copy it, or name its folder by DATA_FOLDER."
-    )
+    message = refusal()
+    assert message.startswith(f"{OWN} is a link to /srv/nowhere/cifar-10-python.tar.gz, which is not mounted")
+    assert "DATA_FOLDER" in message
     OWN.unlink()
     OWN.symlink_to(OWN.name)
-    assert refusal() == f"{OWN} is a link that leads back to itself. Remove it."
+    assert refusal() == f"{OWN} is a circular link. Remove it."
 
 
 def test_a_link_to_an_archive_that_is_there_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,13 +135,12 @@ def test_a_file_or_folder_that_may_not_be_read_says_who_must_read_it(monkeypatch
     published.put_cifar10(monkeypatch, DATA)
     OWN.chmod(0)
     with as_a_stranger():
-        assert (
-            f"{OWN} cannot be read: Permission denied. Let the owner of results/ (user ID {os.geteuid()})" in refusal()
-        )
+        message = refusal()
+        assert f"{OWN}: Permission denied. Let the owner of results/ (user ID {os.geteuid()})" in message
     for mode in (0, stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH):
         DATA.chmod(mode)
         with as_a_stranger():
-            assert f"{DATA}/ cannot be read: Permission denied. Let the owner of results/" in refusal()
+            assert f"{DATA}/: Permission denied. Let the owner of results/" in refusal()
     DATA.chmod(0o777)
 
 
@@ -150,13 +151,13 @@ def test_a_folder_that_may_only_be_read_is_enough_for_an_archive_that_is_there(m
         assert prepared.make("cifar10", print, [])
 
 
-def test_a_folder_that_may_only_be_read_and_holds_nothing_names_both_ways_out() -> None:
+def test_a_folder_that_may_only_be_read_and_holds_nothing_names_both_remedies() -> None:
     DATA.chmod(0o555)
     with as_a_stranger():
         message = refusal()
-    assert f"{DATA}/ holds no cifar-10-python.tar.gz and cannot be written: Permission denied." in message
-    assert f"Two ways out: let this machine download it from {CIFAR10.url}" in message
-    assert "into data/ yourself. Where DATA_FOLDER is set, data/ is that folder." in message
+    assert re.search(rf"cifar-10-python\.tar\.gz.* {DATA}/: Permission denied\.", message)
+    for fact in (f"download it from {CIFAR10.url}", "into data/", "DATA_FOLDER"):
+        assert fact in message
 
 
 def test_the_least_deep_of_several_is_taken() -> None:
@@ -171,7 +172,8 @@ def test_links_to_folders_are_not_followed_and_those_that_lead_out_are_named() -
     (DATA / "lab").symlink_to("/srv/nowhere")
     said: list[str] = []
     assert lookup.find("archive", said.append) is None
-    assert said == ["data/lab is a link to /srv/nowhere, which is not mounted here: it is passed over"]
+    (line,) = said
+    assert "data/lab: it is a link to /srv/nowhere, which is not mounted" in line
 
 
 def test_a_folder_without_end_is_looked_through_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,6 +186,7 @@ def test_a_folder_without_end_is_looked_through_to_a_limit(monkeypatch: pytest.M
         (DATA / "a" / str(number)).mkdir()
     said: list[str] = []
     assert lookup.find("archive", said.append) is None
-    assert said == ["data/ holds 20 entries or more: the others are passed over. Put archive directly into data/."]
+    (line,) = said
+    assert re.search(r"20 entries.*archive directly into data/", line)
     (DATA / "archive").touch()
     assert lookup.find("archive", print) == DATA / "archive"

@@ -111,12 +111,12 @@ def test_ranks_get_plain_arrays_which_are_mapped_and_hold_no_objects(
             assert array.dtype == kind
 
 
-def test_nothing_and_nowhere_to_get_it_names_both_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_and_nowhere_to_get_it_names_both_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
     message = refusal("cifar10", LockstepError)
-    assert "cifar-10-python.tar.gz could not be downloaded" in message
+    assert message.startswith("cannot download cifar-10-python.tar.gz")
     assert "Connection refused" in message
-    assert f"let this machine download it from {CIFAR10.url}" in message
-    assert f"put the published cifar-10-python.tar.gz (MD5 {CIFAR10.tgz_md5}) into data/" in message
+    for fact in (f"download it from {CIFAR10.url}", f"cifar-10-python.tar.gz (MD5 {CIFAR10.tgz_md5}) into data/"):
+        assert fact in message
     assert "http://127.0.0.1:9/one/" in refusal("mnist", LockstepError)
 
 
@@ -186,9 +186,9 @@ def test_a_server_that_sends_too_slowly_is_given_up_for_the_next(
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda content: content[: len(content) // 2], "has been cut off"),
-        (lambda content: content[:-8] + b"\0" * 8, "has been altered or damaged"),
-        (lambda content: b"<html>not here</html>", "has been altered or damaged"),
+        (lambda content: content[: len(content) // 2], "truncated"),
+        (lambda content: content[:-8] + b"\0" * 8, "cannot be unpacked"),
+        (lambda content: b"<html>not here</html>", "cannot be unpacked"),
     ],
 )
 def test_a_spoilt_download_is_refused_and_not_kept(
@@ -199,8 +199,8 @@ def test_a_spoilt_download_is_refused_and_not_kept(
     path.write_bytes(spoil(path.read_bytes()))
     monkeypatch.setattr(CIFAR10, "url", address + CIFAR10.filename)
     message = refusal("cifar10", LockstepError)
-    assert f"{CIFAR10.url}: the file received is not the published file: it {words}" in message
-    assert "Two ways out" in message
+    assert re.search(rf"{re.escape(CIFAR10.url)}: .*is not the published file: .*{words}", message)
+    assert CIFAR10.tgz_md5 in message
 
 
 def test_a_cut_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,8 +210,8 @@ def test_a_cut_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         path.write_bytes(whole[:length])
         message = refusal("cifar10")
         assert message.startswith("data/cifar-10-python.tar.gz is not the published file")
-        assert f"has been cut off, it ends after {length} bytes" in message
-        assert "Remove it first. Two ways out" in message
+        assert f"truncated after {length} bytes" in message
+        assert "Remove it" in message
 
 
 @pytest.mark.parametrize("name", ["cifar10", "mnist"])
@@ -232,14 +232,14 @@ def test_a_flipped_byte_is_refused_wherever_it_is(monkeypatch: pytest.MonkeyPatc
         content[position] ^= 1 << int(random.integers(8))
         (DATA / name).write_bytes(content)
         message = refusal("mnist")
-        assert message.startswith(f"data/{name} is not the published file: it has ")
-        assert f"published {published.md5(files[name])}" in message
+        assert message.startswith(f"data/{name} is not the published file: it ")
+        assert published.md5(files[name]) in message
 
 
 def test_other_content_in_a_sound_archive_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     path = published.put_cifar10(monkeypatch, DATA)
     path.write_bytes(published.tar_of({"cifar-10-batches-py/data_batch_1": b"something else"}))
-    assert "it has other content" in refusal("cifar10")
+    assert "different content" in refusal("cifar10")
 
 
 def link(name: str, target: str) -> tarfile.TarInfo:
@@ -252,9 +252,9 @@ def link(name: str, target: str) -> tarfile.TarInfo:
 @pytest.mark.parametrize(
     ("files", "members", "words"),
     [
-        ({"../escaped": b"x"}, [], "'../escaped', a path that climbs out of the archive"),
-        ({"cifar-10-batches-py/../../escaped": b"x"}, [], "a path that climbs out of the archive"),
-        ({"/var/escaped": b"x"}, [], "'/var/escaped', a path that climbs out of the archive"),
+        ({"../escaped": b"x"}, [], "'../escaped', a path outside the archive"),
+        ({"cifar-10-batches-py/../../escaped": b"x"}, [], "a path outside the archive"),
+        ({"/var/escaped": b"x"}, [], "'/var/escaped', a path outside the archive"),
         ({}, [link("cifar-10-batches-py/link", "/etc")], "neither a file nor a folder"),
     ],
 )
@@ -274,13 +274,10 @@ def test_a_missing_class_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     archive = published.tar_of(published.cifar10_files(monkeypatch, test_labels=np.arange(20) % 9))
     published.publish_cifar10(monkeypatch, archive)
     (DATA / CIFAR10.filename).write_bytes(archive)
-    assert re.search(
-        r"cifar10: its test part must hold the classes 0 to 9; missing: \[9\], unknown: \[\]", refusal("cifar10")
-    )
+    assert re.search(r"cifar10: .*test.* 0 to 9.*issing: \[9\], unknown: \[\]", refusal("cifar10"))
 
     published.put_mnist(monkeypatch, DATA, published.mnist_files(train_labels=np.arange(50) % 8 + 3))
-    message = refusal("mnist")
-    assert "its train part must hold the classes 0 to 9; missing: [0, 1, 2], unknown: [10]" in message
+    assert re.search(r"mnist: .*train.* 0 to 9.*issing: \[0, 1, 2\], unknown: \[10\]", refusal("mnist"))
 
 
 def test_a_missing_batch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,4 +286,4 @@ def test_a_missing_batch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     archive = published.tar_of(files)
     published.publish_cifar10(monkeypatch, archive)
     (DATA / CIFAR10.filename).write_bytes(archive)
-    assert "torchvision cannot read cifar10 from its archives: Dataset not found or corrupted" in refusal("cifar10")
+    assert re.search(r"torchvision .*cifar10.*Dataset not found or corrupted", refusal("cifar10"))

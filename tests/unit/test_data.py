@@ -160,9 +160,9 @@ def test_a_run_takes_the_first_images_of_a_set_and_never_more_than_there_are(
     assert (len(few.train), len(few.test)) == (100, 7)
     assert np.array_equal(few.train.images, whole.train.images[:100])
     assert np.array_equal(few.test.labels, whole.test.labels[:7])
-    with pytest.raises(SettingError, match=r"TRAIN_SAMPLES=1438: not allowed.*1 to 1437"):
+    with pytest.raises(SettingError, match=r"TRAIN_SAMPLES.*1438.*1 to 1437"):
         prepared.load_for(TrainingSettings(model="lenet5", train_samples=1438))
-    with pytest.raises(SettingError, match=r"TEST_SAMPLES=361: not allowed.*1 to 360"):
+    with pytest.raises(SettingError, match=r"TEST_SAMPLES.*361.*1 to 360"):
         prepared.load_for(TrainingSettings(model="lenet5", test_samples=361))
 
 
@@ -182,6 +182,6 @@ def test_an_unprepared_set_says_how_to_prepare_it(tmp_path: Path, monkeypatch: p
     ],
 )
 def test_a_model_refuses_a_set_with_other_channels(model: ModelName, name: DatasetName, allowed: str) -> None:
-    message = rf"MODEL={model} with DATASET={name}: .*channel.*Allowed with this model: {allowed}\."
+    message = rf"MODEL={model} with DATASET={name}: .*channel.*: {allowed}\."
     with pytest.raises(SettingError, match=message):
         prepared.check_fit(model, name)

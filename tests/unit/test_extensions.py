@@ -60,22 +60,22 @@ def test_other_names_are_refused_in_words(folder: Path, name: str, value: str, w
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("class My(:\n", "line 1: it is no Python"),
-        ("\0", "it is no Python"),
-        ("(" * 10_000, "it is no Python"),
-        ("", "line 1: no class in it is a subclass of GradientSync"),
-        (MODE + "class My:\n    pass\n", "no class in it is a subclass of GradientSync"),
-        (MODE + "class A(GradientSync): ...\nclass B(GradientSync): ...\n", "it has 2 modes: A (line 2), B (line 3)"),
-        ("x = 0\n" * 200_000, "has more than 1,000,000 bytes"),
+        ("class My(:\n", "line 1"),
+        ("\0", "null bytes"),
+        ("(" * 10_000, "parse"),
+        ("", "line 1: no subclass of GradientSync"),
+        (MODE + "class My:\n    pass\n", "no subclass of GradientSync"),
+        (MODE + "class A(GradientSync): ...\nclass B(GradientSync): ...\n", "2 modes: A (line 2), B (line 3)"),
+        ("x = 0\n" * 200_000, "1,000,000 bytes"),
     ],
     ids=["no class", "no text", "too deep", "empty", "no base", "two modes", "too long"],
 )
 def test_what_is_no_mode_is_refused_with_file_and_line_and_is_not_run(folder: Path, text: str, words: str) -> None:
-    (folder / "my_mode.py").write_text(text + BOMB if words.startswith("no class") else text)
+    (folder / "my_mode.py").write_text(text + BOMB if words.startswith("no subclass") else text)
     with pytest.raises(SettingError, match=r"extensions/my_mode\.py") as caught:
         reading.check_mode("my_mode")
     assert words in str(caught.value)
-    assert caught.value.exit_code == 2
+    assert (caught.value.exit_code, caught.value.name) == (2, "invalid-extension")
 
 
 @pytest.mark.parametrize(
@@ -107,10 +107,10 @@ def test_models_and_sets_are_read_as_well(folder: Path) -> None:
     assert reading.channels_of("grey") == 1
     (folder / "odd.py").write_text("CHANNELS = 1 + 1\ndef build(batch_norm): ...\n")
     for check, name, words in (
-        (reading.check_model, "my_set", "defines no build"),
-        (reading.check_dataset, "my_model", "defines no SOURCE"),
-        (reading.check_model, "odd", "line 1: CHANNELS is not a plain number. Allowed: 1, 3"),
-        (reading.check_model, "absent", "cannot be read"),
+        (reading.check_model, "my_set", "build"),
+        (reading.check_dataset, "my_model", "SOURCE"),
+        (reading.check_model, "odd", "line 1: CHANNELS .* 1 or 3"),
+        (reading.check_model, "absent", "absent"),
     ):
         with pytest.raises(SettingError, match=words):
             check(name)

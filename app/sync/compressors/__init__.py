@@ -1,4 +1,4 @@
-"""What is sent in place of a vector: one file per compressor, named as its COMPRESSION value."""
+"""Gradient compressors: one file per compressor, named as its COMPRESSION value."""
 
 from importlib import import_module
 
@@ -7,6 +7,6 @@ from app.sync.compressors.contract import Compressor
 
 
 def compressor_class(name: str) -> type[Compressor]:
-    """Load a compressor, and only its file."""
+    """Import a compressor's file, and no other."""
     loaded: type[Compressor] = getattr(import_module(f"{__name__}.{name}"), COMPRESSORS[name])
     return loaded

@@ -1,4 +1,4 @@
-"""Messages of one bit for each element, and one number before them."""
+"""Messages of one number followed by one bit per element."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ NUMBER = np.dtype("<f4")
 
 
 def bytes_of(bits: int) -> int:
-    """Size of a message with this many bits, and the number before them."""
+    """Size of a message of this many bits, including its number."""
     return NUMBER.itemsize + -(-bits // 8)
 
 
@@ -31,7 +31,7 @@ def unpack(message: torch.Tensor, bits: int) -> tuple[float, Bits]:
 def exchanged(
     communicator: Communicator, messages: Round, own: Mapping[Message, torch.Tensor]
 ) -> dict[Message, torch.Tensor]:
-    """Send this rank's messages of a round, and receive what the others have for it."""
+    """Send this rank's messages of a round, and return those that it receives."""
     arriving = {
         each: torch.empty(bytes_of(len(each.piece)), dtype=torch.uint8)
         for each in messages

@@ -1,4 +1,4 @@
-"""What each compressor promises, and what it may count on."""
+"""The interface of a compressor, and its guarantees."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -15,18 +15,18 @@ from app.sync.schedules.costs import Cost, Size
 
 
 class Aggregate(NamedTuple):
-    """What has come out of an exchange of compressed vectors."""
+    """The result of averaging compressed vectors."""
 
-    mean: torch.Tensor  # what all ranks take for the mean; the same bits on all of them
-    own: torch.Tensor  # the part of this rank's vector that is in it: the rest has been left out
+    mean: torch.Tensor  # bitwise identical on all ranks
+    own: torch.Tensor  # the part of this rank's vector that the mean includes; the rest is the residual
 
 
 class Compressor(ABC):
-    """A shorter message in place of a vector.
+    """Replaces a vector by a shorter message.
 
-    With C(x) = decode(encode(x)), the law `unbiased` says that the mean of C(x) over many draws is x, `contraction`
-    that C(x) is nearer to x than zero is, so that what is left out can be added to the next vector, and `vote` that
-    what all ranks take is the sign that most of them have. Nothing here touches the global random state.
+    With C(x) = decode(encode(x)), the laws are `unbiased`: the mean of C(x) over many draws is x; `contraction`: C(x)
+    is closer to x than zero is, so that the residual can be added to the next vector; and `vote`: the result is the
+    sign that most ranks have. Compressors leave the global random state unchanged.
     """
 
     law: ClassVar[Law]
@@ -34,33 +34,31 @@ class Compressor(ABC):
     def __init__(
         self, communicator: Communicator, settings: AveragingSettings, shapes: Sequence[torch.Size], dtype: torch.dtype
     ) -> None:
-        """For vectors of this type in which parts of these shapes lie end to end."""
+        """Prepare for vectors of this type that concatenate tensors of these shapes."""
         self._communicator, self._settings = communicator, settings
         self._dtype = dtype
         self._elements = sum(map(torch.Size.numel, shapes))
 
     @abstractmethod
-    def encode(self, values: torch.Tensor) -> torch.Tensor:
-        """What this rank sends."""
+    def encode(self, values: torch.Tensor) -> torch.Tensor: ...
 
     @abstractmethod
-    def decode(self, message: torch.Tensor) -> torch.Tensor:
-        """The vector that a message stands for."""
+    def decode(self, message: torch.Tensor) -> torch.Tensor: ...
 
     @abstractmethod
     def aggregate(self, values: torch.Tensor, exchange: Exchange) -> Aggregate:
-        """Exchange messages, and make of them what all ranks take; the values stay as they are."""
+        """Average the values over all ranks by means of messages, without changing them."""
 
     @classmethod
     def messages(cls, shapes: Sequence[torch.Size], element_bytes: int, settings: AveragingSettings) -> list[Size]:
-        """The vectors that the exchange averages, one after another; if there are none, override `cost_with`."""
+        """Sizes of the vectors that the exchange averages; if there are none, override `cost_with`."""
         return []
 
     @classmethod
     def cost_with(
         cls, mode: type[GradientSync], shapes: Sequence[torch.Size], element_bytes: int, settings: AveragingSettings
     ) -> Cost:
-        """The formulas: those of the exchange, for the messages. It depends on the shapes, and not on the size."""
+        """The exchange's cost for the messages, which depend on the shapes and not on the size."""
         cost, messages = mode.cost_of(settings), cls.messages(shapes, element_bytes, settings)
 
         def bytes_sent(size: Size, rank: int, world_size: int) -> float:
@@ -72,15 +70,14 @@ class Compressor(ABC):
         return Cost(bytes_sent, least_seconds)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What it remembers from one step to the next, by name; most remember nothing."""
+        """The tensors that a compressor keeps between steps, by name. Most keep none."""
         return {}
 
     def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Restore what `state` returned."""
         if state:
-            raise ValueError(f"{type(self).__name__} remembers nothing, and was given {', '.join(state)}")
+            raise ValueError(f"{type(self).__name__} has no state, but was given {', '.join(state)}")
 
 
 def chosen_of(elements: int, ratio: float) -> int:
-    """Number of elements that are sent: COMPRESSION_RATIO of them, and at least one."""
+    """Number of elements to send: COMPRESSION_RATIO of all, but at least one."""
     return min(elements, max(1, round(ratio * elements)))

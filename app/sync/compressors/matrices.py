@@ -1,15 +1,15 @@
-"""A vector's large parts as matrices, and columns made orthonormal."""
+"""Views of a vector's large parts as matrices, and Gram-Schmidt orthonormalisation."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 
-HARDLY_ANYTHING = 1e-12  # of a column: what is left of it is noise
+NEGLIGIBLE = 1e-12  # relative to a column's length: a smaller remainder is noise
 
 
 class Matrix(NamedTuple):
-    """A part of a vector, and the rank of the two thin matrices whose product stands for it."""
+    """A part of a vector viewed as a matrix, and the rank of its two factors."""
 
     start: int
     rows: int
@@ -21,13 +21,13 @@ class Matrix(NamedTuple):
 
 
 class Matrices(list[Matrix]):
-    """Those parts of these shapes that thin matrices are smaller than; the first dimension has the rows."""
+    """The parts of these shapes that are larger than their factors. The first dimension has the rows."""
 
     def __init__(self, shapes: Sequence[torch.Size], rank: int) -> None:
         super().__init__()
-        self.as_it_is = torch.empty(0, dtype=torch.int64)
-        """Where the other elements are."""
-        start, others = 0, [self.as_it_is]
+        self.uncompressed = torch.empty(0, dtype=torch.int64)
+        """Indices of all other elements."""
+        start, others = 0, [self.uncompressed]
         for shape in shapes:
             rows, columns = (shape[0], shape[1:].numel()) if shape else (1, 1)
             fitting = min(rank, rows, columns)
@@ -36,7 +36,7 @@ class Matrices(list[Matrix]):
             else:
                 others.append(torch.arange(start, start + shape.numel()))
             start += shape.numel()
-        self.as_it_is = torch.cat(others)
+        self.uncompressed = torch.cat(others)
 
     @property
     def left_elements(self) -> int:
@@ -47,7 +47,7 @@ class Matrices(list[Matrix]):
         return sum(each.columns * each.rank for each in self)
 
     def left_in(self, vector: torch.Tensor) -> Iterator[torch.Tensor]:
-        """The left ones, which lie in this vector end to end."""
+        """The left factors, which are concatenated in this vector."""
         return _matrices_in(vector, [(each.rows, each.rank) for each in self])
 
     def right_in(self, vector: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -62,9 +62,9 @@ def _matrices_in(vector: torch.Tensor, shapes: Sequence[tuple[int, int]]) -> Ite
 
 
 def orthogonalise(matrix: torch.Tensor, spare: torch.Tensor | None = None) -> None:
-    """Make the columns orthonormal, one after another (Gram-Schmidt, twice, because once leaves rounding errors).
+    """Make the columns orthonormal by Gram-Schmidt, applied twice because one pass leaves rounding errors.
 
-    A column that depends on those before it becomes the one of `spare`, without which it becomes zero, and never NaN.
+    A linearly dependent column is replaced by that of `spare`, or by zeros without one; it never becomes NaN.
     """
     for number, column in enumerate(matrix.T):
         before = matrix[:, :number]
@@ -78,7 +78,7 @@ def _normalise(column: torch.Tensor, before: torch.Tensor) -> bool:
     for _ in range(2):
         column -= before @ (before.T @ column)
     left = torch.linalg.vector_norm(column)
-    if not left > HARDLY_ANYTHING * length:
+    if not left > NEGLIGIBLE * length:
         column.zero_()
         return False
     column /= left

@@ -1,4 +1,4 @@
-"""`power_sgd`: each large matrix of gradients as the product of two thin ones, found by a step of power iteration."""
+"""`power_sgd`: each large gradient matrix as a product of two low-rank factors, found by power iteration."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -15,16 +15,16 @@ RIGHT = "right"
 
 
 class PowerSgd(Compressor):
-    """A matrix of n x m numbers is sent as n x r and m x r, with r = COMPRESSION_RANK.
+    """An n x m matrix is sent as two factors, n x r and m x r, with r = COMPRESSION_RANK.
 
-    Formula, for each matrix M: P = mean over the ranks of M Q, with its columns made orthonormal; then Q = mean of
-    M^T P; all ranks take P Q^T. The next step begins with this Q (warm start), so that P turns, step by step, towards
-    the directions in which M is largest. What two thin matrices are not smaller than goes as it is.
-    Bytes: those of the exchange for r(n+m) numbers a matrix, and for all that goes as it is; in a ring 2(N-1)/N * 4
-    times as many.
+    Formula, for each matrix M: P = mean over the ranks of M Q, with orthonormalised columns; then Q = mean of M^T P;
+    the result is P Q^T. The next step starts with this Q (warm start), so that P converges to the dominant directions
+    of M. Tensors that are not larger than their factors are sent uncompressed.
+    Bytes: those of the exchange for r(n+m) numbers per matrix and for all uncompressed ones; in a ring 2(N-1)/N * 4
+    bytes for each number.
     Rounds: twice those of the exchange.
-    Law: contraction. What is not in the product is added to the next gradients (ERROR_FEEDBACK). With full rank the
-    product is the mean itself. Equivalent to PyTorch's `powerSGD_hook`, within rounding.
+    Law: contraction. The residual is added to the next gradients (ERROR_FEEDBACK). With full rank, the product equals
+    the mean. Equivalent to PyTorch's `powerSGD_hook`, within rounding.
     """
 
     law = "contraction"
@@ -39,32 +39,31 @@ class PowerSgd(Compressor):
         self._right = self._first.clone()
 
     def encode(self, values: torch.Tensor) -> torch.Tensor:
-        """What goes as it is, then the thin matrices as one rank alone has them."""
+        """The uncompressed elements, then the factors of this rank's own matrices."""
         return torch.cat(self._factors_of(values, lambda message: None))
 
     def decode(self, message: torch.Tensor) -> torch.Tensor:
-        """The products, and what goes as it is."""
-        matrices, count = self._matrices, len(self._matrices.as_it_is)
-        as_it_is, left, right = message.tensor_split([count, count + matrices.left_elements])
+        matrices, count = self._matrices, len(self._matrices.uncompressed)
+        uncompressed, left, right = message.tensor_split([count, count + matrices.left_elements])
         values = message.new_empty(self._elements)
-        values[matrices.as_it_is] = as_it_is
+        values[matrices.uncompressed] = uncompressed
         for matrix, p, q in zip(matrices, matrices.left_in(left), matrices.right_in(right), strict=True):
             torch.mm(p, q.T, out=matrix.of(values))
         return values
 
     def aggregate(self, values: torch.Tensor, exchange: Exchange) -> Aggregate:
-        """Two messages: the second needs the mean of the first."""
-        as_it_is, left, self._right = self._factors_of(values, exchange.average)
-        mean = self.decode(torch.cat([as_it_is, left, self._right]))
+        """Average two messages, because the second depends on the mean of the first."""
+        uncompressed, left, self._right = self._factors_of(values, exchange.average)
+        mean = self.decode(torch.cat([uncompressed, left, self._right]))
         own = mean.clone()
-        own[self._matrices.as_it_is] = values[self._matrices.as_it_is]
+        own[self._matrices.uncompressed] = values[self._matrices.uncompressed]
         return Aggregate(mean, own)
 
     @classmethod
     def messages(cls, shapes: Sequence[torch.Size], element_bytes: int, settings: AveragingSettings) -> list[Size]:
-        """What goes as it is with the left matrices, then the right ones."""
+        """The uncompressed elements with the left factors, then the right factors."""
         matrices = Matrices(shapes, settings.compression_rank)
-        lengths = len(matrices.as_it_is) + matrices.left_elements, matrices.right_elements
+        lengths = len(matrices.uncompressed) + matrices.left_elements, matrices.right_elements
         return [Size(length, length * element_bytes) for length in lengths]
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -75,12 +74,12 @@ class PowerSgd(Compressor):
 
     def _factors_of(self, values: torch.Tensor, average: Callable[[torch.Tensor], None]) -> tuple[torch.Tensor, ...]:
         matrices, before, after = self._matrices, self._right.clone(), torch.empty_like(self._right)
-        first = values.new_empty(len(matrices.as_it_is) + matrices.left_elements)
-        as_it_is, left = first.tensor_split([len(matrices.as_it_is)])
-        as_it_is.copy_(values[matrices.as_it_is])
+        first = values.new_empty(len(matrices.uncompressed) + matrices.left_elements)
+        uncompressed, left = first.tensor_split([len(matrices.uncompressed)])
+        uncompressed.copy_(values[matrices.uncompressed])
         rights = zip(matrices.right_in(before), matrices.right_in(self._first), strict=True)
         for matrix, p, (q, at_first) in zip(matrices, matrices.left_in(left), rights, strict=True):
-            orthogonalise(q, spare=at_first)  # after a zero gradient there is no direction to go on with
+            orthogonalise(q, spare=at_first)  # a zero gradient leaves no direction
             torch.mm(matrix.of(values), q, out=p)
         average(first)
         for matrix, p, q in zip(matrices, matrices.left_in(left), matrices.right_in(after), strict=True):
@@ -88,4 +87,4 @@ class PowerSgd(Compressor):
             torch.mm(matrix.of(values).T, p, out=q)
         if matrices:
             average(after)
-        return as_it_is, left, after
+        return uncompressed, left, after

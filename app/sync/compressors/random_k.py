@@ -1,4 +1,4 @@
-"""`random_k`: some elements, which all ranks draw alike; on average over the steps they are the gradients."""
+"""`random_k`: randomly drawn elements, the same on all ranks, whose expectation is the gradient."""
 
 from collections.abc import Sequence
 
@@ -13,16 +13,16 @@ from app.sync.schedules.costs import Size
 
 
 class RandomK(Compressor):
-    """The vector is cut into k stretches, and each rank sends the same element, drawn at random, of each.
+    """The vector is cut into k slices, and all ranks send the same randomly drawn element of each.
 
-    Seed and step decide what is drawn, so all ranks agree without a word, and no indices are sent. An element is
-    multiplied by the length of its stretch: the chance to be drawn makes up for it.
+    Seed and step determine the draw, so ranks need no agreement and send no indices. An element is multiplied by the
+    length of its slice, the inverse of its probability.
 
     Formula: mean of the k drawn elements over the ranks, each times about d/k; zero elsewhere.
     Bytes: those of the exchange for k = COMPRESSION_RATIO * d numbers; 2(N-1)/N * 4k in a ring.
-    Rounds: those of the exchange. It always saves: k/d of the bytes are sent.
-    Law: unbiased. The variance is d/k times that of the gradients, so the learning rate has to be lower. Nothing is
-    remembered.
+    Rounds: those of the exchange. It always saves bytes: k/d of them are sent.
+    Law: unbiased. The variance is d/k times that of the gradients, so the learning rate has to be lower. It
+    has no state.
     """
 
     law = "unbiased"
@@ -48,7 +48,7 @@ class RandomK(Compressor):
         return [Size(chosen, chosen * element_bytes)]
 
     def _draw(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Where the drawn elements are, and how long their stretches."""
+        """Indices of the drawn elements, and lengths of their slices."""
         count = chosen_of(self._elements, self._settings.compression_ratio)
         edges = np.arange(count + 1, dtype=np.int64) * self._elements // max(1, count)
         random = np.random.default_rng((self._settings.seed, self._communicator.step))

@@ -1,4 +1,4 @@
-"""`sign`: one bit for each element, and what most ranks have; signSGD with majority vote."""
+"""`sign`: one bit per element and a majority vote over the ranks (signSGD)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,27 +15,27 @@ from app.sync.schedules import costs
 from app.sync.schedules.costs import Cost
 from app.sync.schedules.schedule import Message
 
-A_RANKS_COIN, A_SERVERS_COIN = 0, 1
+RANK_COIN, SERVER_COIN = 0, 1  # streams of the random tie-breaks
 
 
 class Sign(Compressor):
-    """Each server of `parameter_server` counts the votes for its shard, and sends the outcome to all, in bits as well.
+    """Each server of `parameter_server` counts the votes for its shard and sends the outcome to all, also in bits.
 
-    With its bits a rank sends the mean size of its elements, and the outcome has the mean of these sizes: so it scales
-    with the gradients, and is zero where they are. A rank that has a zero, and a server that finds both sides equal,
-    toss a coin, which follows from seed and step.
+    A rank also sends the mean magnitude of its elements, and the outcome has the mean of these magnitudes. The result
+    therefore scales with the gradients, and is zero if they are. Zeros on a rank and ties on a server are decided by a
+    coin toss that depends on seed and step.
 
     Formula: sign(sum over the ranks of sign(grad)) * mean over ranks and elements of |grad|.
-    Bytes per rank and step, for d elements and SHARDS = N: 2(N-1)/N * d/8, and 8(N-1) for the sizes; the bits of a
+    Bytes per rank and step, for d elements and SHARDS = N: 2(N-1)/N * d/8, and 8(N-1) for the magnitudes; the bits of a
     message are rounded up to bytes.
-    Rounds: 2. It always saves: a ring sends 32 times as much.
-    Law: vote. It is no mean: where few ranks have large elements of one sign, it may point the other way.
+    Rounds: 2. It always saves bytes: a ring sends 32 times as many.
+    Law: vote. The result is not a mean: if few ranks have large elements of one sign, it may point the other way.
     """
 
     law = "vote"
 
     def encode(self, values: torch.Tensor) -> torch.Tensor:
-        """The mean size of the elements, and their signs."""
+        """The mean magnitude of the elements, and their signs."""
         return pack(float(values.abs().mean()), self._signs_of(values))
 
     def decode(self, message: torch.Tensor) -> torch.Tensor:
@@ -44,7 +44,7 @@ class Sign(Compressor):
 
     def aggregate(self, values: torch.Tensor, exchange: Exchange) -> Aggregate:
         if not isinstance(exchange, ParameterServer):
-            raise TypeError(f"sign needs an exchange that counts votes, and was given {type(exchange).__name__}")
+            raise TypeError(f"sign requires a subclass of ParameterServer, not {type(exchange).__name__}")
         mean, rank = torch.empty_like(values), self._communicator.rank
         if not len(values):
             return Aggregate(mean, mean)
@@ -65,22 +65,22 @@ class Sign(Compressor):
     def cost_with(
         cls, mode: type[GradientSync], shapes: Sequence[torch.Size], element_bytes: int, settings: AveragingSettings
     ) -> Cost:
-        """The messages of the exchange, each of another size."""
+        """The cost of the exchange's messages, packed as bits."""
         elements = sum(map(torch.Size.numel, shapes))
         return costs.messages_cost(
             lambda ranks: ParameterServer.schedule(elements, ranks, settings), lambda each: bytes_of(len(each.piece))
         )
 
     def _signs_of(self, values: torch.Tensor) -> Bits:
-        return self._decided(values.numpy() > 0, values.numpy() == 0, A_RANKS_COIN)
+        return self._decided(values.numpy() > 0, values.numpy() == 0, RANK_COIN)
 
     def _count(self, ballots: Mapping[int, torch.Tensor], length: int) -> torch.Tensor:
         sizes, votes = zip(*(unpack(ballots[rank], length) for rank in sorted(ballots)), strict=True)
         twice = 2 * np.stack(votes).sum(axis=0, dtype=np.int32)
-        return pack(sum(sizes) / len(sizes), self._decided(twice > len(votes), twice == len(votes), A_SERVERS_COIN))
+        return pack(sum(sizes) / len(sizes), self._decided(twice > len(votes), twice == len(votes), SERVER_COIN))
 
-    def _decided(self, bits: Bits, undecided: Bits, which: int) -> Bits:
+    def _decided(self, bits: Bits, undecided: Bits, coin: int) -> Bits:
         if count := int(undecided.sum()):
-            seed = self._settings.seed, self._communicator.step, self._communicator.rank, which
+            seed = self._settings.seed, self._communicator.step, self._communicator.rank, coin
             bits[undecided] = np.random.default_rng(seed).integers(0, 2, count, dtype=np.bool_)
         return bits

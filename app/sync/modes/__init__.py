@@ -1,4 +1,4 @@
-"""The ways to average gradients: one file per mode, named as its SYNC_MODE value."""
+"""Synchronisation modes: one file per mode, named as its SYNC_MODE value."""
 
 from importlib import import_module
 from types import ModuleType
@@ -11,7 +11,7 @@ from app.sync.contract import GradientSync
 
 
 def mode_class(name: str) -> type[GradientSync]:
-    """Load a mode, and only its file: one of this folder, or the user's own in extensions/."""
+    """Import a mode's file, and no other: a built-in one, or the user's in extensions/."""
     if name not in MODES:
         return own_mode(load(name), str(path_of(name)))
     loaded: type[GradientSync] = getattr(import_module(f"{__name__}.{name}"), MODES[name])
@@ -19,12 +19,12 @@ def mode_class(name: str) -> type[GradientSync]:
 
 
 def own_mode(module: ModuleType, shown: str) -> type[GradientSync]:
-    """The one mode that a module defines."""
     classes = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
     modes = [each for each in classes if issubclass(each, GradientSync)]
     found = [each for each in modes if not any(each in other.__mro__[1:] for other in modes)]
     if len(found) != 1:
-        raise ExtensionError(f"{shown}: it has {len(found)} modes, subclasses of GradientSync. A file holds one.")
+        raise ExtensionError(f"{shown}: {len(found)} subclasses of GradientSync. Define one.", "invalid-extension")
     if missing := sorted(getattr(found[0], "__abstractmethods__", ())):
-        raise ExtensionError(f"{shown}: {found[0].__name__} does not define {', '.join(missing)}.")
+        message = f"{shown}: {found[0].__name__} does not define {', '.join(missing)}."
+        raise ExtensionError(message, "invalid-extension")
     return found[0]

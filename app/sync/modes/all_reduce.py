@@ -1,4 +1,4 @@
-"""`all_reduce`: each parameter's gradient summed by the backend's all-reduce, then divided."""
+"""`all_reduce`: the backend's all-reduce sums each parameter's gradient, and every rank divides by N."""
 
 import torch
 

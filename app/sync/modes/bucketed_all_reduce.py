@@ -1,4 +1,4 @@
-"""`bucketed_all_reduce`: what DistributedDataParallel does, by hand: buckets leave while backward still runs."""
+"""`bucketed_all_reduce`: DistributedDataParallel by hand: buckets are averaged while backward runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ BUCKET_BYTES = 4 << 20
 
 
 class BucketedAllReduce(GradientSync):
-    """One buffer for all gradients, the last parameter's first, cut into buckets that are averaged behind backward.
+    """One buffer of all gradients, last parameter first, cut into buckets that are averaged during backward.
 
-    A bucket starts once it is complete and all before it have started: in the same order on every rank. What lacks a
-    gradient starts when backward has made them all. WIRE_PRECISION applies as in `flat_all_reduce`.
+    A bucket starts once it is complete and all earlier ones have started, so the order is the same on every rank. One
+    that misses a gradient starts at the end of backward. WIRE_PRECISION applies as in `flat_all_reduce`.
 
     Formula: grad = sum over the ranks of grad/N, bucket by bucket.
     Bytes per rank and step: 2(N-1)/N * S for gradients of S bytes.
     Messages: one all-reduce per bucket, which is a ring in Gloo: 2(N-1) rounds, each of two messages or more.
-    Equivalent to `ddp`, within rounding; but each rank keeps its own buffers, as in the explicit modes.
+    Equivalent to `ddp`, within rounding, except that each rank keeps its own buffers, as in the explicit modes.
     """
 
     cost = ALL_REDUCE
@@ -42,7 +42,6 @@ class BucketedAllReduce(GradientSync):
         self._in_backward = False
 
     def attach(self, model: nn.Module) -> nn.Module:
-        """Lay out the buckets, and let backward fill them."""
         learned = learned_of(model.parameters())[::-1]
         if learned and self._communicator.world_size > 1:
             self._buffer = GradientBuffer(learned, self._wire.prescale)
@@ -52,7 +51,7 @@ class BucketedAllReduce(GradientSync):
         return model
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Nothing is left to do: backward has averaged them."""
+        """Do nothing, because backward has averaged the gradients."""
 
     def overlap(self) -> Overlap:
         return Overlap(self._communicator.traffic.passages, [])
@@ -96,4 +95,4 @@ class Bucket:
 
     values: torch.Tensor
     gradients: int
-    missing: int  # those that this backward has not made yet
+    missing: int  # gradients that this backward has not produced yet

@@ -1,4 +1,4 @@
-"""`ddp`: PyTorch's DistributedDataParallel, which averages buckets of gradients while backward still runs."""
+"""`ddp`: PyTorch's DistributedDataParallel, which averages buckets of gradients during backward."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -23,14 +23,14 @@ class Ddp(GradientSync):
     Formula: grad = sum over the ranks of grad/N, bucket by bucket, as its gradients become ready.
     Bytes per rank and step: 2(N-1)/N * S for gradients of S bytes.
     Messages: one all-reduce per bucket, which is a ring in Gloo: 2(N-1) rounds, each of two messages or more.
-    Equivalent to `all_reduce`, within rounding. Before each forward pass rank 0's buffers (batch
-    normalisation's running statistics) go to all ranks as well; those bytes are not gradients and are counted apart.
+    Equivalent to `all_reduce`, within rounding. Before each forward pass, rank 0 also broadcasts its buffers
+    (batch normalisation's running statistics). Those bytes are not gradients and are counted separately.
     WIRE_PRECISION applies as in `flat_all_reduce`.
     """
 
     cost = ALL_REDUCE
     explicit: ClassVar[bool] = False
-    settles: ClassVar[bool] = True  # after its first step it cuts its buckets anew
+    settles: ClassVar[bool] = True  # it rebuilds its buckets after the first step
 
     def __init__(self, communicator: Communicator, settings: AveragingSettings) -> None:
         super().__init__(communicator, settings)
@@ -39,9 +39,9 @@ class Ddp(GradientSync):
         self._bucket_bytes = settings.bucket_bytes
 
     def attach(self, model: nn.Module) -> nn.Module:
-        """Wrap the model; its buckets and buffers go through the communicator."""
+        """Wrap the model so that its buckets and buffers go through the communicator."""
         if not any(parameter.requires_grad for parameter in model.parameters()):
-            return model  # DistributedDataParallel refuses a model that has nothing to learn
+            return model  # DistributedDataParallel refuses a model without trainable parameters
         mebibytes = None if self._bucket_bytes is None else self._bucket_bytes / MEBIBYTE
         wrapped = DistributedDataParallel(
             model,
@@ -51,19 +51,18 @@ class Ddp(GradientSync):
             gradient_as_bucket_view=True,
         )
         wrapped.register_comm_hook(None, self._average)
-        wrapped.register_forward_pre_hook(self._share_buffers)  # as DDP itself would, but where it can be timed
+        wrapped.register_forward_pre_hook(self._broadcast_buffers)  # as DDP does, but where it can be timed
         return wrapped
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Nothing is left to do: backward has averaged them."""
+        """Do nothing, because backward has averaged the gradients."""
 
     def overlap(self) -> Overlap:
-        """This step's buckets, and the buffers before its forward pass."""
         return Overlap(self._communicator.traffic.passages, self._apart.traffic.passages)
 
     @torch.no_grad()
-    def _share_buffers(self, replica: nn.Module, _: object) -> None:
-        """Send rank 0's buffers to every rank, all of one type in one message."""
+    def _broadcast_buffers(self, replica: nn.Module, _: object) -> None:
+        """Send rank 0's buffers to every rank, with all buffers of a type in one message."""
         buffers = list(replica.buffers())
         for dtype in dict.fromkeys(buffer.dtype for buffer in buffers):
             same = [buffer for buffer in buffers if buffer.dtype == dtype]
@@ -73,9 +72,6 @@ class Ddp(GradientSync):
                 buffer.copy_(part.view_as(buffer))
 
     def _average(self, state: None, bucket: GradBucket) -> Averaged:
-        """DDP's own recipe, divide and then sum: the results match DDP's to the bit.
-
-        Half precision sums first.
-        """
+        """Divide and then sum, so that results match DDP's to the bit. Half precision sums first."""
         values = bucket.buffer()
         return self._wire.start(values if self._wire.prescale == 1 else values.mul_(self._wire.prescale))

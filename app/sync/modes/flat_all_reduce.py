@@ -1,4 +1,4 @@
-"""`flat_all_reduce`: all gradients are views into one buffer, averaged by a single all-reduce after backward."""
+"""`flat_all_reduce`: all gradients are views of one buffer, averaged by a single all-reduce after backward."""
 
 from collections.abc import Sequence
 
@@ -13,16 +13,16 @@ from app.sync.wire_precision import wire_of
 
 
 class FlatAllReduce(Exchange):
-    """The backend's all-reduce, once for all gradients: nothing is packed before it and nothing unpacked after it.
+    """The backend's all-reduce, once for all gradients, without packing or unpacking.
 
-    A hook behind each gradient divides it by N on its way into its place in the buffer.
+    A hook on each gradient divides it by N while copying it into the buffer.
 
     Formula: grad = sum over the ranks of grad/N.
     Bytes per rank and step: 2(N-1)/N * S for gradients of S bytes.
     Messages: one all-reduce, which is a ring in Gloo: 2(N-1) rounds, each of two messages or more.
     Equivalent to `all_reduce`, within rounding: the sum is taken in another order.
 
-    With WIRE_PRECISION=bf16 or fp16, S is half as large, and `Halves` says how the sum is taken.
+    WIRE_PRECISION=bf16 or fp16 halves S. `Halves` describes how the sum is computed.
     """
 
     cost = ALL_REDUCE

@@ -11,7 +11,7 @@ from app.sync.schedules.schedule import Message, Schedule
 
 
 def star(elements: int, world_size: int) -> Schedule:
-    """Everything to rank 0, which adds it up, and back."""
+    """All ranks send to rank 0, which adds and sends the result back."""
     whole, workers = range(elements), [rank for rank in range(world_size) if rank != CENTRE]
     return Schedule.of(
         [Message(rank, CENTRE, whole, adds=True) for rank in workers],
@@ -19,13 +19,13 @@ def star(elements: int, world_size: int) -> Schedule:
     )
 
 
-STAR = schedule_cost(star, piece_bytes=None)  # a parameter's mean leaves rank 0 once all gradients are in
+STAR = schedule_cost(star, piece_bytes=None)  # rank 0 sends a parameter's mean once all gradients have arrived
 
 
 class GatherScatter(OneByOne):
-    """A star of collective operations, one parameter after another, rank 0 in the middle.
+    """Gather and scatter through rank 0, one parameter after another.
 
-    Formula: on rank 0, mean = (1/N) * (grad of rank 0 + grad of rank 1 + ...), which all ranks take.
+    Formula: on rank 0, mean = (1/N) * (grad of rank 0 + grad of rank 1 + ...), sent to all ranks.
     Bytes per step for gradients of S bytes: each worker sends S and receives S; rank 0 sends and receives (N-1) * S.
     Messages per parameter: a worker sends one, rank 0 sends N-1.
     Equivalent to `send_recv` to the bit, and to `all_reduce` within rounding.

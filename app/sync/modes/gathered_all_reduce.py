@@ -1,4 +1,4 @@
-"""`gathered_all_reduce`: every rank gives everyone its gradients, and each averages them by itself."""
+"""`gathered_all_reduce`: every rank gathers all gradients and averages them itself."""
 
 import torch
 
@@ -14,13 +14,13 @@ from app.sync.schedules.schedule import Schedule
 
 
 class GatheredAllReduce(Exchange):
-    """All ranks' gradients go round the ring of ranks once, and every rank adds them up in the order of the ranks.
+    """All ranks' gradients travel around the ring of ranks once, and every rank adds them in rank order.
 
     Formula: grad = (1/N) * (grad of rank 0 + grad of rank 1 + ...), on every rank.
     Bytes per rank and step: (N-1) * S for gradients of S bytes, N/2 times those of a ring all-reduce.
     Messages: N-1, each in a round of its own; every rank holds N * S.
-    Equivalent to `all_reduce`, within rounding. Nothing is added up on the way, so it also carries what cannot be
-    added up: COMPRESSION=top_k.
+    Equivalent to `all_reduce`, within rounding. Nothing is added in transit, so it also supports messages that
+    cannot be added: COMPRESSION=top_k.
     """
 
     def __init__(self, communicator: Communicator, settings: AveragingSettings) -> None:
@@ -33,7 +33,7 @@ class GatheredAllReduce(Exchange):
 
     @staticmethod
     def schedule(elements: int, world_size: int, settings: AveragingSettings) -> Schedule:
-        """Of a buffer with a place for each rank's elements."""
+        """The rounds for a buffer with a slot for each rank's elements."""
         return Schedule.of(*all_gather(range(world_size), range(world_size * elements)))
 
     @classmethod
@@ -44,7 +44,7 @@ class GatheredAllReduce(Exchange):
         values.copy_(mean_of(self.gather(values)))
 
     def gather(self, values: torch.Tensor) -> list[torch.Tensor]:
-        """Every rank's values, by rank, in memory that the next call uses again."""
+        """Every rank's values, by rank, in memory that the next call reuses."""
         ranks, length = self._communicator.world_size, len(values)
         if len(self._everyones) != ranks * length or self._everyones.dtype != values.dtype:
             self._everyones = values.new_empty(ranks * length)

@@ -1,4 +1,4 @@
-"""`halving_doubling`: Rabenseifner's all-reduce, with a ring's bytes in a tree's rounds."""
+"""`halving_doubling`: Rabenseifner's all-reduce, with the bytes of a ring and the rounds of a tree."""
 
 from app.settings.averaging import AveragingSettings
 from app.sync.modes.recursive_doubling import folded
@@ -9,16 +9,16 @@ from app.sync.schedules.schedule import Message, Schedule, cut
 class HalvingDoubling(Scheduled):
     """Reduce-scatter by recursive halving, then all-gather by recursive doubling.
 
-    With p the largest power of two up to N, the buffer is cut into p chunks. In each round of the first half a rank
-    gives its partner the half that it will not finish, and adds the partner's to the half that it keeps; after lg p
-    rounds rank r holds the sum of chunk r. The same rounds backwards hand all chunks out. Each of the N-p ranks beyond
-    p first gives its gradients to a partner among the p, and is given the mean in the end.
+    With p the largest power of two up to N, the buffer is cut into p chunks. In each round of the reduce-scatter, a
+    rank sends one half of its range to its partner and adds the partner's values to the other half. After lg p rounds,
+    rank r holds the sum of chunk r. The all-gather runs the same rounds in reverse. Each of the N-p ranks beyond p
+    first sends its gradients to a partner among the p, and receives the mean at the end.
 
     Formula: grad = (1/N) * sum of all ranks' grad, added up pair by pair.
     Bytes per rank and step: 2(p-1)/p * S for gradients of S bytes; S more for partners; S for the ranks beyond p.
     Messages: 2 lg p, each in a round of its own, and up to two more where N is not a power of two.
-    Equivalent to `all_reduce`, within rounding. It beats the ring where rounds cost more than bytes; where N is not a
-    power of two, the partners' S more make it slower on thin links.
+    Equivalent to `all_reduce`, within rounding. It beats the ring where latency dominates. If N is not a power of two,
+    the partners' extra S makes it slower on slow links.
     """
 
     @staticmethod
@@ -28,7 +28,7 @@ class HalvingDoubling(Scheduled):
         chunks = cut(whole, inner)
 
         def held(rank: int, count: int) -> range:
-            """The chunks of the rank's group of `count` neighbours: one contiguous range."""
+            """The chunks of the rank's group of `count` neighbours, which are one contiguous range."""
             first = rank - rank % count
             return range(chunks[first].start, chunks[first + count - 1].stop)
 

@@ -10,21 +10,20 @@ from app.sync.schedules.schedule import Round, Schedule, cut
 
 
 class Hierarchical(Scheduled):
-    """Groups of g = GROUP_SIZE neighbouring ranks; G = N/g groups.
+    """Rings in G = N/g groups of g = GROUP_SIZE neighbouring ranks, and rings across them.
 
-    A reduce-scatter round each group leaves each of its ranks with one chunk of the group's sum. The ranks in the same
-    place of all groups average that chunk round a ring of their own. An all-gather round each group hands it out.
+    A reduce-scatter within each group leaves each rank with one chunk of the group's sum. The ranks at the same
+    position in all groups average that chunk in a ring of their own. An all-gather within each group distributes it.
 
     Formula: grad = (1/N) * sum of all ranks' grad, added up group by group.
-    Bytes per rank and step: 2(g-1)/g * S + 2(G-1)/G * S/g for gradients of S bytes, as many as a ring's; only the
-    second term crosses groups.
+    Bytes per rank and step: 2(g-1)/g * S + 2(G-1)/G * S/g for gradients of S bytes, as many as in a ring; only
+    the second term crosses groups.
     Messages: 2(g-1) + 2(G-1), each in a round of its own, where a ring has 2(N-1).
-    Equivalent to `all_reduce`, within rounding. It pays where links between groups are slower than those within.
+    Equivalent to `all_reduce`, within rounding. It is faster if links between groups are slower than those within.
     """
 
     @staticmethod
     def schedule(elements: int, world_size: int, settings: AveragingSettings) -> Schedule:
-        """Scatter within groups, average between them, gather within them."""
         size, whole = settings.group_size_of(world_size), range(elements)
         groups = [range(first, first + size) for first in range(0, world_size, size)]
         across = list(zip([range(place, world_size, size) for place in range(size)], cut(whole, size), strict=True))
@@ -36,7 +35,7 @@ class Hierarchical(Scheduled):
         )
 
 
-def at_once(*exchanges: Iterator[Round]) -> Iterator[Round]:
-    """The rounds of several exchanges among different ranks, side by side."""
-    for rounds in zip_longest(*exchanges, fillvalue=()):
+def at_once(*collectives: Iterator[Round]) -> Iterator[Round]:
+    """Merge the rounds of several collectives among disjoint ranks."""
+    for rounds in zip_longest(*collectives, fillvalue=()):
         yield tuple(chain.from_iterable(rounds))

@@ -1,4 +1,4 @@
-"""`none`: no synchronisation, the floor to measure the other modes against."""
+"""`none`: no synchronisation, the baseline for all other modes."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -13,11 +13,11 @@ class NoSync(GradientSync):
     """Each rank trains its own model on its own part of the data.
 
     Formula: none. Bytes per rank and step: 0, in no message.
-    Equivalent to as many separate trainings as there are ranks: the replicas drift apart.
+    Equivalent to N independent trainings: the replicas diverge from each other.
     """
 
     cost = NOTHING
     explicit: ClassVar[bool] = False
 
     def synchronise(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Leave the gradients as they are."""
+        """Leave each rank its own gradients."""

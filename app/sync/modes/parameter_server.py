@@ -1,4 +1,4 @@
-"""`parameter_server`: each shard of the gradients has a rank that sums it up and hands the mean out."""
+"""`parameter_server`: each shard of the gradients has a server rank that sums it and returns the mean."""
 
 from app.settings.averaging import AveragingSettings
 from app.sync.rounds import Scheduled
@@ -6,7 +6,7 @@ from app.sync.schedules.schedule import Message, Schedule, cut
 
 
 class ParameterServer(Scheduled):
-    """K = SHARDS shards; rank k, for k < K, serves shard k besides its own training.
+    """K = SHARDS shards. Rank k < K serves shard k in addition to its own training.
 
     Formula: grad = (1/N) * sum of all ranks' grad: the server's own first, then those of the ranks before it.
     Bytes per rank and step, for gradients of S bytes: a server sends (N-1) * S/K as server, and (K-1)/K * S as worker;
@@ -17,7 +17,7 @@ class ParameterServer(Scheduled):
 
     @staticmethod
     def schedule(elements: int, world_size: int, settings: AveragingSettings) -> Schedule:
-        """To the servers, and back; each rank begins with another server, so that no link has to wait."""
+        """To the servers and back. Each rank starts with a different server, so that no link is a bottleneck."""
         shards = cut(range(elements), settings.shards_of(world_size))
         pairs = [
             (rank, server)

@@ -1,4 +1,4 @@
-"""`recursive_doubling`: in each round each rank exchanges everything with another, twice as far away."""
+"""`recursive_doubling`: each round doubles the distance between the ranks that exchange all gradients."""
 
 from app.settings.averaging import AveragingSettings
 from app.sync.rounds import Scheduled
@@ -6,16 +6,16 @@ from app.sync.schedules.schedule import Message, Round, Schedule
 
 
 class RecursiveDoubling(Scheduled):
-    """All gradients travel in lg N rounds, between ranks 1, 2, 4 ... apart.
+    """In lg N rounds, ranks 1, 2, 4 ... apart exchange all gradients.
 
     After round t (from 0) each rank holds the sum of 2^(t+1) ranks. Both ranks of a pair add the same two sums, and
     addition commutes, so they hold the same bits. With p the largest power of two up to N, each of the N-p ranks
-    beyond p first gives its gradients to a partner among the p, and is given the mean in the end.
+    beyond p first sends its gradients to a partner among the p, and receives the mean at the end.
 
     Formula: grad = (1/N) * sum of all ranks' grad, added up pair by pair.
     Bytes per rank and step: S lg p for gradients of S bytes; S more for partners; S for the ranks beyond p.
-    Messages: as many as times S, in lg p rounds, and two more where N is not a power of two.
-    Equivalent to `all_reduce`, within rounding. The fewest rounds, each of all gradients: for small models.
+    Messages: one for each S, in lg p rounds, and two more rounds if N is not a power of two.
+    Equivalent to `all_reduce`, within rounding. Few rounds, each of all gradients, suit small models.
     """
 
     @staticmethod
@@ -28,9 +28,9 @@ class RecursiveDoubling(Scheduled):
 
 
 def folded(world_size: int, whole: range) -> tuple[int, Round, Round]:
-    """The largest power of two p up to N, and the rounds that fold the ranks beyond p into p ranks, and unfold them.
+    """The largest power of two p up to N, and the rounds that fold the ranks beyond p into p and unfold them.
 
-    Each rank beyond p sends its values to a partner first, and receives the result in the end.
+    Each rank beyond p first sends its values to a partner, and receives the result at the end.
     """
     inner = 1 << (world_size.bit_length() - 1)
     given = tuple(Message(rank, rank - inner, whole, adds=True) for rank in range(inner, world_size))

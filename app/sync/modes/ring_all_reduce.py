@@ -1,4 +1,4 @@
-"""`ring_all_reduce`: the bandwidth-optimal all-reduce, written out: reduce-scatter, then all-gather, round a ring."""
+"""`ring_all_reduce`: the bandwidth-optimal all-reduce by hand: a reduce-scatter and an all-gather around a ring."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,7 +16,7 @@ def ring(elements: int, world_size: int) -> Schedule:
 def reduce_scatter(ranks: Sequence[int], whole: range) -> Iterator[Round]:
     """In each of N-1 rounds, every rank sends one chunk to the next rank, which adds it to its own.
 
-    In the end, the rank in place i of the ring holds the sum of chunk i.
+    At the end, the rank at position i of the ring holds the sum of chunk i.
     """
     count, chunks = len(ranks), cut(whole, len(ranks))
     for step in range(count - 1):
@@ -27,9 +27,9 @@ def reduce_scatter(ranks: Sequence[int], whole: range) -> Iterator[Round]:
 
 
 def all_gather(ranks: Sequence[int], whole: range) -> Iterator[Round]:
-    """In each of N-1 rounds, every rank passes on the chunk that it holds complete, which replaces the next rank's.
+    """In each of N-1 rounds, every rank forwards a complete chunk, which replaces the next rank's.
 
-    In the beginning, the rank in place i of the ring holds chunk i; in the end, each holds all.
+    At the start, the rank at position i of the ring holds chunk i. At the end, every rank holds all chunks.
     """
     count, chunks = len(ranks), cut(whole, len(ranks))
     for step in range(count - 1):
@@ -39,29 +39,29 @@ def all_gather(ranks: Sequence[int], whole: range) -> Iterator[Round]:
         )
 
 
-# A ring's links are busy all the time, so what counts is a rank's share, and not that chunks differ by one element.
+# All links of a ring are always busy, so its time follows from a rank's share; chunks of unequal size do not matter.
 RING = Cost(schedule_cost(ring).bytes_sent, ALL_REDUCE.least_seconds)
 
 
 class RingAllReduce(Scheduled):
-    """All gradients as one buffer of N chunks, which travel round the ring of ranks twice, less two steps.
+    """One buffer of N chunks, which travel around the ring of ranks twice, less two steps.
 
-    Every rank sends to the next one and receives from the one before, in 2(N-1) steps. During the first N-1 steps, the
-    reduce-scatter, it adds its own gradients to each chunk received, and sends it on in the next step. Then rank r
-    holds chunk r of the sum of all ranks, and divides it by N. During the other N-1 steps, the all-gather, the
-    finished chunks go round and replace the unfinished ones.
+    Every rank sends to the next one and receives from the previous one, in 2(N-1) steps. During the first N-1 steps,
+    the reduce-scatter, it adds its own gradients to each received chunk and forwards the sum in the next step. Then
+    rank r holds chunk r of the sum over all ranks, and divides it by N. During the other N-1 steps, the all-gather, the
+    finished chunks circulate and replace the unfinished ones.
 
-    A chunk is cut into pieces, and a piece is sent on as soon as it is added up: the network moves one piece
-    while the processor adds another.
+    A chunk is cut into pieces, and a piece is forwarded as soon as it is added, so that the network carries one piece
+    while the CPU adds another.
 
-    Formula: grad = (1/N) * sum of all ranks' grad; chunk c is summed up from rank c+1 onwards.
+    Formula: grad = (1/N) * sum of all ranks' grad; chunk c is summed from rank c+1 onwards.
     Bytes per rank and step: 2(N-1)/N * S for gradients of S bytes: all chunks twice, but for one chunk in each phase.
-    Where N does not divide, chunks differ by one element, and so do the ranks.
+    If N does not divide the buffer, chunks and therefore ranks differ by one element.
     Messages per rank and step: 2(N-1) * the pieces of a chunk, whatever the number of parameters.
     Equivalent to `all_reduce`, within rounding.
 
-    With WIRE_PRECISION=bf16 or fp16, S is half as large. What arrives is added in fp32, and rounded again to be sent:
-    a number is rounded up to N times.
+    WIRE_PRECISION=bf16 or fp16 halves S. Received pieces are added in fp32 and rounded again for sending, so a number
+    is rounded up to N times.
     """
 
     @staticmethod

@@ -1,1 +1,1 @@
-"""Who sends what to whom, how many bytes that is, and the least time that it takes, as pure functions."""
+"""Communication schedules, with their bytes and their minimum time, as pure functions."""

@@ -1,4 +1,4 @@
-"""What averaging costs: the bytes that a rank sends, and the least time on given links."""
+"""The cost of averaging: the bytes that a rank sends, and the minimum time on given links."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from app.sync.schedules.schedule import PIECE_BYTES, Message, Schedule, elements
 
 
 class Size(NamedTuple):
-    """All gradients of a step."""
+    """The size of all gradients of a step."""
 
     elements: int
     bytes: int  # S in the formulas
@@ -26,23 +26,23 @@ LeastSeconds = Callable[[Size, Sequence[LinkSpeed]], float]
 
 @dataclass(frozen=True)
 class Cost:
-    """The formulas of a mode."""
+    """The cost formulas of a mode."""
 
     bytes_sent: BytesSent
-    least_seconds: LeastSeconds | None = None  # where messages wait for each other, as in a star
+    least_seconds: LeastSeconds | None = None  # if messages wait for each other, as in a star
 
     def seconds_at_least(self, size: Size, links: Sequence[LinkSpeed]) -> float:
-        """The time of a step's messages if only the links took time: what a rank sends must pass its link."""
+        """A lower bound on the communication time of a step, as if only the links took time."""
         if self.least_seconds is not None:
             return self.least_seconds(size, links)
         return max(self.bytes_sent(size, rank, len(links)) / link.sends for rank, link in enumerate(links))
 
 
 def seconds_at_least(schedule: Schedule, bytes_of: Callable[[Message], float], links: Sequence[LinkSpeed]) -> float:
-    """The time if only the links took time.
+    """The duration of a schedule if only the links took time.
 
-    A message leaves when the earlier ones that touch its elements have arrived. A link carries one message after
-    another, in both directions at once.
+    A message starts when the earlier messages with any of its elements have arrived. A link carries one message at a
+    time in each direction.
     """
     sends = [iter(part_of(schedule, rank).sends) for rank in range(len(links))]
     arrivals: list[list[float]] = [[0.0] for _ in links]  # by rank: when each of its messages has arrived
@@ -57,7 +57,7 @@ def seconds_at_least(schedule: Schedule, bytes_of: Callable[[Message], float], l
 
 
 def schedule_cost(schedule: Callable[[int, int], Schedule], piece_bytes: int | None = PIECE_BYTES) -> Cost:
-    """The formulas of a collective, given its schedule by elements and ranks, and the size of its pieces."""
+    """The cost of a collective, given its schedule by elements and ranks, and the size of its pieces."""
     scheduled = lru_cache(maxsize=8)(schedule)
 
     def bytes_sent(size: Size, rank: int, world_size: int) -> float:
@@ -72,7 +72,7 @@ def schedule_cost(schedule: Callable[[int, int], Schedule], piece_bytes: int | N
 
 
 def messages_cost(schedule: Callable[[int], Schedule], bytes_of: Callable[[Message], int]) -> Cost:
-    """The formulas of a collective whose messages have sizes of their own, for gradients of a known size."""
+    """The cost of a collective whose messages differ in size, for gradients of a known size."""
 
     def bytes_sent(size: Size, rank: int, world_size: int) -> float:
         return float(sum(bytes_of(each) for each in schedule(world_size).messages if each.sender == rank))
@@ -92,4 +92,4 @@ def _seconds(size: Size, links: Sequence[LinkSpeed]) -> float:
 
 
 NOTHING = Cost(lambda size, rank, world_size: 0.0)
-ALL_REDUCE = Cost(_bytes_sent, _seconds)  # the backend's own, which does not tell its messages
+ALL_REDUCE = Cost(_bytes_sent, _seconds)  # the backend's own, whose messages are hidden

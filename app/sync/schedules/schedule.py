@@ -1,7 +1,7 @@
 """A schedule is a list of rounds, each a list of messages (sender, receiver, piece of the gradients).
 
-Running it, its cost and its drawing follow from it. One rank's part is what it sends and receives, and the order in
-which these depend on each other.
+Its execution, its cost and its drawing are derived from it. A rank's part consists of its sends and receives and their
+dependencies.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ PIECE_BYTES = 8 << 20  # smaller pieces cost more wake-ups than their overlap sa
 
 
 class Message(NamedTuple):
-    """A piece of the gradients, which lie end to end in one buffer on each rank, on its way between two ranks."""
+    """A slice of the gradient buffer, sent from one rank to another."""
 
     sender: int
     receiver: int
@@ -29,15 +29,15 @@ Round = tuple[Message, ...]
 class Schedule:
     """The rounds of a collective.
 
-    All messages of a round carry what their senders had before it. What replaces a piece of the receiver's overlaps
-    neither what the receiver sends in that round nor another message to it.
+    All messages of a round carry their senders' values from before the round. A message that replaces values overlaps
+    neither a message that its receiver sends in that round nor another one to that receiver.
     """
 
     rounds: tuple[Round, ...]
 
     @classmethod
     def of(cls, *rounds: Sequence[Message]) -> "Schedule":
-        """Leave out empty pieces, which occur where there are fewer elements than pieces."""
+        """Omit empty pieces, which occur if there are fewer elements than pieces."""
         return cls(tuple(tuple(message for message in each if message.piece) for each in rounds))
 
     @property
@@ -48,16 +48,16 @@ class Schedule:
         return sum(len(each.piece) for each in self.messages if each.sender == rank)
 
     def in_pieces(self, most: int) -> "Schedule":
-        """The same with every message cut, so that a piece can go on while others are still under way.
+        """Cut every message into pieces of at most `most` elements, each forwarded as soon as it has arrived.
 
-        The first pieces of a round's messages come before all second ones.
+        The first pieces of all messages of a round precede the second ones.
         """
         return Schedule(tuple(_in_pieces(each, most) for each in self.rounds))
 
     def completing(self, elements: int, world_size: int) -> frozenset[tuple[int, Message]]:
-        """The additions, by round, that complete a sum over all ranks.
+        """The additions, with their rounds, that complete a sum over all ranks.
 
-        A ValueError for a schedule after which some rank has no such sum: it counts a rank twice, or leaves one out.
+        Raises ValueError if the schedule leaves a rank without this sum: it counts a rank twice or omits one.
         """
         edges = sorted({0, elements, *(edge for each in self.messages for edge in (each.piece.start, each.piece.stop))})
         stretches = [range(*edge) for edge in pairwise(edges)]
@@ -73,18 +73,18 @@ class Schedule:
                 for at, arriving in zip(span, sums, strict=True):
                     if message.adds and own[at] & arriving:
                         twice = ", ".join(map(str, _ranks_in(own[at] & arriving)))
-                        raise ValueError(f"{where}: {_words(stretches[at])} of rank {twice} would be counted twice")
+                        raise ValueError(f"{where}: {_described(stretches[at])} of rank {twice} would be counted twice")
                     own[at] = own[at] | arriving if message.adds else arriving
                 complete = {own[at] == everybody for at in span}
                 if message.adds and len(complete) > 1:
-                    raise ValueError(f"{where}: only a part of its piece is a complete sum then; make it two messages")
+                    raise ValueError(f"{where}: only a part of the piece is then a complete sum. Split the message")
                 if message.adds and complete == {True}:
                     found.add((number, message))
         for rank, own in enumerate(held):
             for stretch, ranks in zip(stretches, own, strict=True):
                 if ranks != everybody:
                     missing = ", ".join(map(str, _ranks_in(everybody & ~ranks)))
-                    raise ValueError(f"rank {rank} ends without {_words(stretch)} of rank {missing}")
+                    raise ValueError(f"rank {rank} ends without {_described(stretch)} of rank {missing}")
         return frozenset(found)
 
 
@@ -103,23 +103,23 @@ def _ranks_in(mask: int) -> Iterator[int]:
     return (rank for rank in range(mask.bit_length()) if mask >> rank & 1)
 
 
-def _words(stretch: range) -> str:
+def _described(stretch: range) -> str:
     return f"elements {stretch.start} to {stretch.stop - 1}" if len(stretch) > 1 else f"element {stretch.start}"
 
 
 def cut(whole: range, parts: int) -> list[range]:
-    """Cut a range as evenly as possible: if it does not divide, some parts are longer by one."""
+    """Cut a range as evenly as possible, so that parts differ by at most one element."""
     edges = [whole.start + len(whole) * index // max(1, parts) for index in range(parts + 1)]
     return [range(*edge) for edge in pairwise(edges)]
 
 
 def elements_in(piece_bytes: int, element_bytes: float) -> int:
-    """The longest piece, in elements; at least one, or nothing would ever be sent."""
+    """The length of the longest piece, at least one element because otherwise nothing would be sent."""
     return max(1, int(piece_bytes / element_bytes)) if element_bytes else 1
 
 
 class Send(NamedTuple):
-    """A message that a rank sends, and the number of receives that it must have finished before."""
+    """A message that a rank sends once its first `after` receives are finished."""
 
     message: Message
     number: int  # among the messages from this sender to this receiver
@@ -128,12 +128,12 @@ class Send(NamedTuple):
 
 
 class Receive(NamedTuple):
-    """A message that a rank receives. A receive is finished once its piece is added, or lies in its place."""
+    """A message that a rank receives. A receive is finished once its piece is added or stored."""
 
     message: Message
     number: int
     round: int
-    after: int  # number of receives to finish before the values may change there
+    after: int  # number of receives to finish before its elements may change
     sent: tuple[int, ...]  # indices of the sends that must have left before
 
 
@@ -169,10 +169,10 @@ def part_of(schedule: Schedule, rank: int) -> RankPart:
 
 
 def asked_after(receives: Sequence[Receive]) -> list[int]:
-    """For each receive, the number of receives that are finished when the rank requests it; its sender waits for that.
+    """For each receive, the number of receives finished before the rank requests it, which its sender waits for.
 
-    Messages of two senders share the link, so one that is requested too early delays one that others wait for. A piece
-    is requested when those of earlier rounds from other senders have arrived.
+    Messages of two senders share the link, so an early request would delay a message that other ranks need. A piece is
+    requested when those of earlier rounds from other senders have arrived.
     """
     found: list[int] = []
     others: list[int] = []  # for each, the number of receives up to the last one before it from another sender
@@ -195,8 +195,8 @@ def sent_after(sends: Sequence[Send], receives: Sequence[Receive]) -> list[int]:
 
     A request to a rank would queue behind data sent to that rank, so the request goes first.
     """
-    asked = asked_after(receives)
-    last = {(each.message.sender, each.round): at for each, at in zip(receives, asked, strict=True)}
+    requested = asked_after(receives)
+    last = {(each.message.sender, each.round): at for each, at in zip(receives, requested, strict=True)}
     return [max(each.after, last.get((each.message.receiver, each.round), 0)) for each in sends]
 
 

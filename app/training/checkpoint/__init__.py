@@ -1,1 +1,1 @@
-"""A run's state on disk: saved whole by every rank, and restored exactly, or not at all."""
+"""A run's checkpoints: saved by every rank, and restored bit for bit or not at all."""

@@ -1,9 +1,8 @@
-"""A run's checkpoints: what all ranks have brought to their disks, and rank 0 has then declared whole.
+"""A run's checkpoints, each committed by rank 0 once every rank's part is on disk.
 
-Each rank writes its part and tells the others its checksum. When all have told theirs, rank 0 writes `commit.json`,
-which names them all. So a step is committed when every rank's part is safe; and a rank removes an older part only
-after it has heard that a newer step is committed. No shared folder is needed: a rank reads its own parts, and rank 0
-the commits.
+Each rank writes its part and sends its checksum to the others. Rank 0 then writes all checksums to `commit.json`. A
+step is therefore committed only if every rank's part is safe, and a rank removes an older part only once it knows that
+a newer step is committed. No shared folder is needed: each rank reads its own parts, and rank 0 reads the commits.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,56 +19,57 @@ from app.training.checkpoint import part
 from app.training.checkpoint.state import Label, State
 
 SET_ASIDE = "set-aside"
-UNCOMMITTED = "not every rank holds it whole, or it was never committed."
+UNCOMMITTED = "it is incomplete on another rank, or was not committed."
 
 
 @dataclass(frozen=True)
 class Found:
-    """The state with which a rank goes on."""
+    """The checkpoint from which a rank resumes."""
 
-    step: int  # so many steps had been taken
+    step: int  # steps taken
     state: State
 
 
 class Keeper:
-    """One rank's view of them. All ranks save and find together."""
+    """One rank's checkpoints. All ranks save and find together."""
 
     def __init__(self, cluster: Cluster, run_folder: Path, attempt: int) -> None:
         self._cluster, self._folder, self._attempt = cluster, run_folder / STATES, attempt
         self._run = run_folder.name
-        self._committed: list[int] = []  # steps, oldest first, that this rank knows to be
+        self._committed: list[int] = []  # the steps, oldest first, as far as this rank knows
 
     @property
     def newest(self) -> int | None:
-        """The newest step that was saved, as far as this rank knows; a run goes on there."""
+        """The newest step that this rank knows to be saved, from which a run resumes."""
         return self._committed[-1] if self._committed else None
 
     def save(self, step: int, state: State) -> int:
-        """Save the state after so many steps; returns the bytes of its tensors."""
+        """Save the state after this many steps, and return the bytes of its tensors."""
         folder = self._of(step)
         folder.mkdir(parents=True, exist_ok=True)
         keep_names(self._folder)
         label = self._label(step)
         own = {"run": self._run, "attempt": self._attempt, "step": step, "sha256": part.write(folder, label, state)}
-        told = self._cluster.exchange("checkpoint", own)
-        if any(each | {"sha256": ""} != own | {"sha256": ""} for each in told):
-            raise LockstepError(f"rank {self._cluster.rank}: the ranks save different steps or runs: {told}")
-        # That all are here shows that rank 0 has written the commit before this one. With this one there are two: if
-        # the newest is damaged, there is another.
+        saved = self._cluster.exchange("checkpoint", own)
+        if any(each | {"sha256": ""} != own | {"sha256": ""} for each in saved):
+            message = f"internal error, please report: rank {self._cluster.rank}: ranks differ in step or run: {saved}"
+            raise LockstepError(message, "internal-error")
+        # All ranks are here, so rank 0 has written the previous commit. The previous step is kept as well, in case the
+        # newest one is damaged.
         for old in self._committed[:-1]:
             self._remove(old)
         self._committed = [*self._committed[-1:], step]
         if self._cluster.rank == CENTRE:
-            parts = [each["sha256"] for each in told]
+            parts = [each["sha256"] for each in saved]
             write_durably(folder / COMMIT, seal({"label": asdict(label), "parts": parts}))
         return sum(tensor.nbytes for tensor in state.tensors.values())
 
     def settle(self) -> None:
-        """Wait until the last state is committed: until then rank 0 may still be at it."""
+        """Wait until rank 0 has committed the last state."""
         self._cluster.exchange("last checkpoint", self._committed)
 
     def finish(self) -> None:
-        """Keep the last state alone: the training has come to its end."""
+        """Mark the training as finished, and keep only the last state."""
         self.settle()
         if self._cluster.rank == CENTRE:
             (self._folder / FINISHED).touch()
@@ -77,7 +77,7 @@ class Keeper:
             self._remove(old)
 
     def find(self, warn: Callable[[str], None]) -> Found | None:
-        """The newest committed step that every rank holds whole; what is newer, or damaged, is set aside."""
+        """The newest committed step that is intact on every rank. Newer or damaged ones are set aside."""
         own, damaged = self._held()
         held = self._cluster.exchange("checkpoints held", own)
         commits = self._cluster.exchange("commits", self._commits() if self._cluster.rank == CENTRE else {})[CENTRE]
@@ -88,14 +88,14 @@ class Keeper:
         )
         for step in set(self._steps()).difference(whole):
             if reason := damaged.get(step) or (UNCOMMITTED if str(step) in own else None):
-                warn(f"rank {self._cluster.rank}: its checkpoint of step {step} is set aside: {reason}")
+                warn(f"rank {self._cluster.rank}: set aside its checkpoint of step {step}: {reason}")
                 part.move(self._of(step), self._cluster.rank, self._folder / SET_ASIDE)
             self._remove(step)
         self._committed = whole
         return Found(whole[-1], part.read(self._of(whole[-1]), self._cluster.rank)) if whole else None
 
     def _held(self) -> tuple[dict[str, str], dict[int, str]]:
-        """This rank's parts: the checksums of whole ones, and what is wrong with the others; both by step."""
+        """This rank's parts, by step: the checksums of intact ones, and the faults of the others."""
         whole, damaged = dict[str, str](), dict[int, str]()
         for step in self._steps():
             if part.exists(self._of(step), self._cluster.rank):
@@ -106,7 +106,7 @@ class Keeper:
         return whole, damaged
 
     def _commits(self) -> dict[str, list[str]]:
-        """The checksums of all ranks' parts, by step, that rank 0 has committed."""
+        """The committed checksums of all ranks' parts, by step."""
         found = {}
         for step in self._steps():
             with suppress(OSError, DamagedError, LookupError, TypeError):
@@ -130,20 +130,20 @@ class Keeper:
     def _remove(self, step: int) -> None:
         folder = self._of(step)
         if self._cluster.rank == CENTRE:
-            (folder / COMMIT).unlink(missing_ok=True)  # first: without its parts it would be worth nothing
+            (folder / COMMIT).unlink(missing_ok=True)  # first, because a commit is useless without its parts
         part.remove(folder, self._cluster.rank)
-        with suppress(OSError):  # another rank has a part there still
+        with suppress(OSError):  # another rank still has a part there
             folder.rmdir()
 
 
 def is_unfinished(run_folder: Path) -> bool:
-    """Whether the run has saved a state, and has not come to its end."""
+    """Whether the run has saved a state but has not finished."""
     folder = run_folder / STATES
     return folder.is_dir() and not (folder / FINISHED).exists()
 
 
 def newest_commit(run_folder: Path) -> int | None:
-    """The newest step that rank 0 has committed, if its commit is whole; nothing else is looked at."""
+    """The newest step with an intact commit. The parts are not checked."""
     steps = []
     for path in (run_folder / STATES).glob(f"{STATE}*/{COMMIT}"):
         with suppress(OSError, DamagedError, LookupError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""One rank's part of a checkpoint on disk: its tensors in one file, and all else in a sealed one beside it."""
+"""One rank's part of a checkpoint on disk: a safetensors file, and a JSON file with checksums."""
 
 import hashlib
 import json
@@ -35,32 +35,33 @@ TYPES = {
 
 
 def write(folder: Path, label: Label, state: State) -> str:
-    """Bring the part to the disk; returns its checksum, which covers both files."""
+    """Write the part durably, and return its checksum, which covers both files."""
     try:
         tensors = write_durably(_path(folder, label.rank, TENSORS), *as_safetensors(state.tensors))
         numbers = seal({"label": asdict(label), "tensors_sha256": tensors, "numbers": dict(state.numbers)})
         return write_durably(_path(folder, label.rank, NUMBERS), numbers)
     except OSError:
-        remove(folder, label.rank)  # a full disk gets its room back
+        remove(folder, label.rank)  # free the space on a full disk
         raise
 
 
 def as_safetensors(tensors: Mapping[str, torch.Tensor]) -> Iterator[bytes | memoryview]:
-    """A safetensors file in pieces that share the tensors' memory: its own writer copies them all, twice."""
+    """A safetensors file in pieces that share the tensors' memory, because the library copies all of them twice."""
     yield header_of(tensors)
     for tensor in tensors.values():
         yield memoryview(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy())
 
 
 def header_of(tensors: Mapping[str, torch.Tensor]) -> bytes:
-    """The beginning of a safetensors file; raises ExtensionError if the format cannot hold one of the tensors."""
+    """The header of a safetensors file. Raises ExtensionError for a tensor that the format does not support."""
     header, end = {}, 0
     for name, tensor in tensors.items():
         dtype = getattr(tensor, "dtype", type(tensor))  # a module's extra state may be any object
         if dtype not in TYPES or tensor.layout != torch.strided:
             raise ExtensionError(
-                f"{name} is {dtype if dtype not in TYPES else tensor.layout}, which a checkpoint cannot hold. Allowed: "
-                f"dense tensors of {', '.join(map(str, TYPES))}. Change it, or set CHECKPOINT_EVERY=0 to save nothing."
+                f"cannot save {name} of {dtype if dtype not in TYPES else tensor.layout} in a checkpoint. Use a dense "
+                f"tensor of {', '.join(map(str, TYPES))}, or set CHECKPOINT_EVERY=0 to save nothing.",
+                "invalid-extension",
             )
         begin, end = end, end + tensor.nbytes
         header[name] = {"dtype": TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
@@ -70,36 +71,36 @@ def header_of(tensors: Mapping[str, torch.Tensor]) -> bytes:
 
 
 def checksum(folder: Path, label: Label) -> str:
-    """The checksum of a whole part; raises DamagedError if a bit of it has changed, or it is another label's."""
+    """The checksum of a part. Raises DamagedError if a bit of it has changed, or if its label differs."""
     path = _path(folder, label.rank, NUMBERS)
     try:
         content = unseal(path)
         attempt = content["label"]["attempt"]
         if content["label"] != asdict(label) | {"attempt": attempt}:
-            raise DamagedError(f"{path} is of another run, rank or step.")
+            raise DamagedError(f"{path} is from another run, rank or step.")
         with _path(folder, label.rank, TENSORS).open("rb") as file:
             tensors = hashlib.file_digest(file, "sha256").hexdigest()
         if tensors != content["tensors_sha256"]:
-            raise DamagedError(f"{_path(folder, label.rank, TENSORS)} is damaged: its checksum is another one.")
+            raise DamagedError(f"checksum mismatch in {_path(folder, label.rank, TENSORS)}.", "checksum-mismatch")
         return sha256(path.read_bytes())
     except (OSError, LookupError, TypeError) as error:
-        raise DamagedError(f"{path} cannot be read: {error}.") from None
+        raise DamagedError(f"cannot read {path}: {error}.") from None
 
 
 def read(folder: Path, rank: int) -> State:
-    """The state of a part whose checksum has been found right."""
+    """Read a part whose checksum has been verified."""
     content: dict[str, Any] = unseal(_path(folder, rank, NUMBERS))
     tensors: dict[str, torch.Tensor] = load_file(_path(folder, rank, TENSORS))
     return State(tensors, content["numbers"])
 
 
 def exists(folder: Path, rank: int) -> bool:
-    """Whether any of its files is there."""
+    """Whether either of its files exists."""
     return any(_path(folder, rank, ending).exists() for ending in (TENSORS, NUMBERS))
 
 
 def move(folder: Path, rank: int, to: Path) -> None:
-    """Move its files, over those of an earlier part."""
+    """Move its files, replacing those of an earlier part."""
     to.mkdir(parents=True, exist_ok=True)
     remove(to, rank)
     for ending in (TENSORS, NUMBERS):
@@ -108,7 +109,7 @@ def move(folder: Path, rank: int, to: Path) -> None:
 
 
 def remove(folder: Path, rank: int) -> None:
-    """Remove its files, those that are half written as well."""
+    """Remove its files, including partially written ones."""
     for ending in (TENSORS, NUMBERS):
         path = _path(folder, rank, ending)
         path.unlink(missing_ok=True)

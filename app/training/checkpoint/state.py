@@ -1,4 +1,4 @@
-"""What a checkpoint holds of a rank."""
+"""The state of one rank in a checkpoint."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ class State:
     """Everything on which a rank's next step depends."""
 
     tensors: Mapping[str, torch.Tensor]  # by name
-    numbers: Mapping[str, Any]  # what JSON can hold, by name
+    numbers: Mapping[str, Any]  # JSON values, by name
 
 
 @dataclass(frozen=True)
 class Label:
-    """Whose state it is, and from when."""
+    """Identifies a state by its run, attempt, step and rank."""
 
     run: str
     attempt: int
-    step: int  # so many steps had been taken
+    step: int  # steps taken
     rank: int
     world_size: int

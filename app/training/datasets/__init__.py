@@ -1,4 +1,4 @@
-"""The data sets, one file per set: what it is, and how its arrays are made."""
+"""The data sets, one file per set: its properties, and how its arrays are made."""
 
 import hashlib
 import inspect
@@ -28,7 +28,7 @@ Parts = dict[str, tuple[Images, Labels]]  # "train" and "test": images (n, 32, 3
 class Source:
     """One data set: how it is made, and how its images are prepared for the model."""
 
-    title: str  # for people
+    title: str  # for users
     channels: int
     mean: tuple[float, ...]  # per channel, of pixels from 0 to 255
     deviation: tuple[float, ...]
@@ -40,7 +40,7 @@ class Source:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the code that makes the arrays: old ones are never mistaken for new ones."""
+        """Changes with the code that makes the arrays, so that outdated ones are never used."""
         source_file = Path(inspect.getfile(self.make))
         return hashlib.sha256(source_file.read_bytes()).hexdigest()[:12]
 
@@ -61,7 +61,7 @@ SOURCES: dict[DatasetName, Source] = {
         channels=1,
         mean=(59.6,),
         deviation=(79.6,),
-        crop_and_flip=False,  # a mirrored digit is another sign
+        crop_and_flip=False,  # a mirrored digit is not that digit
         train_samples=1437,
         test_samples=360,
         make=digits.make,
@@ -92,12 +92,13 @@ SOURCES: dict[DatasetName, Source] = {
 
 
 def source_of(name: DatasetName) -> Source:
-    """A set by its name: one of these, or SOURCE in the user's own file."""
+    """A built-in data set, or SOURCE in the user's file."""
     if name in SOURCES:
         return SOURCES[name]
     source = getattr(load(name), "SOURCE", None)
     if not isinstance(source, Source):
         raise ExtensionError(
-            f"{path_of(name)}: SOURCE is no Source(...) of app.training.datasets. See docs/extensions.md."
+            f"{path_of(name)}: SOURCE must be a Source of app.training.datasets. See docs/extensions.md.",
+            "invalid-extension",
         )
     return source

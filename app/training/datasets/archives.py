@@ -1,4 +1,4 @@
-"""The published archives of a real data set: found in data/ or downloaded into it, and checked before they are used."""
+"""Archives of published data sets: found in data/ or downloaded to it, and verified before use."""
 
 import gzip
 import os
@@ -18,10 +18,10 @@ from app.machine.say import Say
 from app.training.datasets import faults, lookup
 
 SILENCE_SECONDS = 30.0  # then the next server is tried
-LEAST_BYTES, LEAST_SECONDS = 600_000, 60.0  # a server that sends fewer bytes in this time is given up as well
+LEAST_BYTES, LEAST_SECONDS = 600_000, 60.0  # a slower server is also abandoned
 CHUNK_BYTES = 2**20
 PROGRESS_BYTES = 20_000_000
-PUBLISHED_BYTES = {  # of each archive, by its MD5: a file of another size need not be read
+PUBLISHED_BYTES = {  # by MD5; a file of another size need not be read
     "c58f30108f718f92721af3b95e74349a": 170_498_071,  # cifar-10-python.tar.gz
     "f68b3c2dcbeaaa9fbdd348bbdeb94873": 9_912_422,  # train-images-idx3-ubyte.gz
     "d53e105ee54ea40749a09fcbcd1e9432": 28_881,  # train-labels-idx1-ubyte.gz
@@ -32,7 +32,7 @@ PUBLISHED_BYTES = {  # of each archive, by its MD5: a file of another size need 
 
 @dataclass(frozen=True)
 class Archive:
-    """One file as its publisher released it."""
+    """A file as released by its publisher."""
 
     name: str
     md5: str
@@ -41,27 +41,27 @@ class Archive:
 
     @property
     def bytes(self) -> int | None:
-        """Its published size, if known."""
+        """The published size, or None if it is unknown."""
         return PUBLISHED_BYTES.get(self.md5)
 
     @property
-    def ways_out(self) -> str:
-        """What to do if the file is missing or wrong."""
+    def remedy(self) -> str:
         return (
-            f"Two ways out: let this machine download it from {' or '.join(self.urls)}, or put the published "
-            f"{self.name} (MD5 {self.md5}) into data/ yourself. Where DATA_FOLDER is set, data/ is that folder."
+            f"Let this machine download it from {' or '.join(self.urls)}, or put the published {self.name} "
+            f"(MD5 {self.md5}) into data/ yourself. If DATA_FOLDER is set, data/ means that folder."
         )
 
 
 def obtain(archive: Archive, say: Say, clean_ups: CleanUps) -> Path:
-    """The archive in data/, whole and unaltered; downloaded if the user put none there."""
+    """Find the archive in data/ or download it, and verify it."""
     if own := lookup.find(archive.name, say):
         _check_own(own, archive, say)
         return own
     if reason := why_not_writable(DATA):
         raise SettingError(
-            f"{DATA}/ holds no {archive.name} and cannot be written: {reason}. "
-            f"Make it writable for the owner of results/ (user ID {os.geteuid()}). {archive.ways_out}"
+            f"cannot write {archive.name}, which is missing, to {DATA}/: {reason}. "
+            f"Make {DATA}/ writable for the owner of results/ (user ID {os.geteuid()}). {archive.remedy}",
+            "cannot-write",
         )
     with scratch_in(DATA, clean_ups) as scratch:
         _download(archive, scratch / "download", say)
@@ -69,14 +69,14 @@ def obtain(archive: Archive, say: Say, clean_ups: CleanUps) -> Path:
 
 
 def _check_own(path: Path, archive: Archive, say: Say) -> None:
-    """Refuse a file of the user's that is not the published one."""
-    if reason := faults.find_barrier(path):
-        raise SettingError(f"{path} {reason}")
+    """Refuse a user's file that differs from the published one."""
+    if reason := faults.why_unreadable(path):
+        raise SettingError(reason, "invalid-file")
     size = path.stat().st_size
     if size > PROGRESS_BYTES and size == archive.bytes:
         say(f"checking {path}, {size / 1e6:.0f} MB")
     if fault := faults.find_fault(path, archive.md5, archive.bytes):
-        raise SettingError(f"{path} {fault}. Remove it first. {archive.ways_out}")
+        raise SettingError(f"{path} {fault}. Remove it first. {archive.remedy}", "invalid-file")
 
 
 def unpack(path: Path, folder: Path) -> None:
@@ -84,8 +84,8 @@ def unpack(path: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if path.suffixes[-2:] == [".tar", ".gz"]:
         with faults.open_tar(path) as archive:
-            if astray := faults.find_astray(archive):
-                raise SettingError(f"{path} {astray}. It has not been unpacked.")
+            if fault := faults.find_unsafe_member(archive):
+                raise SettingError(f"{path} {fault}. It was not unpacked.", "invalid-file")
             archive.extractall(folder, filter="data")
     else:
         with gzip.open(path) as packed, (folder / path.stem).open("wb") as file:
@@ -93,7 +93,7 @@ def unpack(path: Path, folder: Path) -> None:
 
 
 def _download(archive: Archive, target: Path, say: Say) -> None:
-    """Try one address after another until the published file has arrived."""
+    """Try one URL after another until the published file has arrived."""
     reasons = []
     for url in archive.urls:
         say(f"downloading {url}")
@@ -105,13 +105,13 @@ def _download(archive: Archive, target: Path, say: Say) -> None:
         fault = faults.find_fault(target, archive.md5, archive.bytes)
         if fault is None:
             return
-        reasons.append(f"{url}: the file received {fault}")
+        reasons.append(f"{url}: the received file {fault}")
     tried = "\n".join(f"  {reason}" for reason in reasons)
-    raise LockstepError(f"{archive.name} could not be downloaded:\n{tried}\n{archive.ways_out}")
+    raise LockstepError(f"cannot download {archive.name}:\n{tried}\n{archive.remedy}", "download-failed")
 
 
 def _fetch(url: str, target: Path, say: Say) -> None:
-    with _ask(url) as answer, target.open("wb") as file:
+    with _open(url) as answer, target.open("wb") as file:
         whole = f" of {int(answer.headers['Content-Length']) / 1e6:.0f}" if answer.headers["Content-Length"] else ""
         shown = counted = 0
         began = time.monotonic()
@@ -126,17 +126,17 @@ def _fetch(url: str, target: Path, say: Say) -> None:
                 say(f"  {shown / 1e6:.0f}{whole} MB")
 
 
-def _ask(url: str) -> HTTPResponse:
-    """Open the URL and read its headers in time: the socket's timeout limits each read, not their sum."""
+def _open(url: str) -> HTTPResponse:
+    """Open the URL within LEAST_SECONDS: the socket's timeout limits each read, but not their sum."""
     answers = Queue[HTTPResponse | Exception]()
 
-    def ask() -> None:
+    def request() -> None:
         try:
             answers.put(urllib.request.urlopen(url, timeout=SILENCE_SECONDS))  # noqa: S310
         except Exception as error:
             answers.put(error)
 
-    Thread(target=ask, daemon=True).start()
+    Thread(target=request, daemon=True).start()
     try:
         answer = answers.get(timeout=LEAST_SECONDS)
     except Empty:

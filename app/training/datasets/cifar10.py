@@ -9,14 +9,14 @@ from app.training.datasets.archives import Archive
 
 
 def archives() -> list[Archive]:
-    """What has to be there; names, checksums and addresses are torchvision's."""
-    from torchvision.datasets import CIFAR10  # here, because ranks need none of it and would wait for the import
+    """Names, checksums and URLs are those of torchvision."""
+    from torchvision.datasets import CIFAR10  # here, because ranks do not need this slow import
 
     return [Archive(CIFAR10.filename, CIFAR10.tgz_md5, (CIFAR10.url,))]
 
 
 def make(folder: Path) -> dict[str, tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
-    """Images (n, 32, 32, 3) and labels of the training and the test part, out of the unpacked archive."""
+    """Images (n, 32, 32, 3) and labels of the training and the test part, from the unpacked archive."""
     from torchvision.datasets import CIFAR10
 
     parts = {name: CIFAR10(folder, train=name == "train") for name in ("train", "test")}

@@ -1,4 +1,4 @@
-"""`digits`: the handwritten digits that scikit-learn carries, 8x8 pixels, scaled and padded to 32x32."""
+"""`digits`: the handwritten digits of scikit-learn, 8x8 pixels, scaled and padded to 32x32."""
 
 import gzip
 from pathlib import Path
@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-# Out of Debian's python3-sklearn; the library itself is not needed. One line per digit: 64 pixels from 0 to 16, label.
+# From Debian's python3-sklearn; the library itself is not needed. One line per digit: 64 pixels from 0 to 16, label.
 FILE = Path("/usr/local/share/lockstep/digits.csv.gz")
 
 SIDE = 8
-SCALED_SIDE = 28  # in 32x32, the place that MNIST's digits have there
+SCALED_SIDE = 28  # within 32x32, as in MNIST
 PADDING = 2
 TRAINING_SHARE = 0.8
-SHUFFLE_SEED = 0  # the file goes from writer to writer
+SHUFFLE_SEED = 0  # the file is ordered by writer
 
 
 def make() -> dict[str, tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:

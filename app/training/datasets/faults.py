@@ -1,4 +1,4 @@
-"""What is wrong with a file that has the name of a published archive: its kind, then its size, then its content."""
+"""Diagnoses a file with the name of a published archive by its kind, size and content."""
 
 import errno
 import gzip
@@ -14,9 +14,10 @@ from pathlib import Path, PurePosixPath
 from app.machine.say import shown
 
 CHUNK_BYTES = 2**20
-MOST_UNPACKED_BYTES = 2**30  # more need not be unpacked to say why a file is not the published one
+MOST_UNPACKED_BYTES = 2**30  # enough for a diagnosis
 MOST_MEMBERS = 10_000  # of an archive; the published ones have ten
 MOST_READ_BYTES = 2**20
+DIFFERENT = "has different content"
 KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
@@ -26,50 +27,51 @@ KINDS = {
 }
 
 
-def find_barrier(path: Path) -> str | None:
-    """Why a file cannot be reached, and what to do, as the end of a sentence; None if it can."""
+def why_unreadable(path: Path) -> str | None:
+    """Why a file cannot be read, and the remedy; None if it can."""
     try:
         path.stat()
         if path.is_file():
             path.open("rb").close()
     except PermissionError as error:
         return (
-            f"cannot be read: {error.strerror}. Let the owner of results/ (user ID {os.geteuid()}) read it, "
+            f"cannot read {path}: {error.strerror}. Let the owner of results/ (user ID {os.geteuid()}) read it, "
             "and enter the folders that lead to it."
         )
     except OSError as error:
         if not path.is_symlink():
-            return f"cannot be read: {error.strerror}. Remove it, or copy it again."
+            return f"cannot read {path}: {error.strerror}. Remove it, or copy it again."
         if error.errno == errno.ELOOP:
-            return "is a link that leads back to itself. Remove it."
-        return f"is a link to {path.readlink()}, which is not mounted here. Copy it, or name its folder by DATA_FOLDER."
+            return f"{path} is a circular link. Remove it."
+        link = f"{path} is a link to {path.readlink()}, which is not mounted here"
+        return f"{link}. Copy it, or set DATA_FOLDER to its folder."
     return None
 
 
 def find_fault(path: Path, md5: str, size: int | None) -> str | None:
-    """How a file differs from the published one, as the end of a sentence; None if it does not."""
+    """How a file differs from the published one, as a predicate; None if it does not."""
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
-            published = f"; the published one has {size:,} bytes" if size else ""
+            published = f" of {size:,} bytes" if size else ""
             return f"is {KINDS.get(stat.S_IFMT(found.st_mode), 'something else')}, not a file{published}"
         if size is not None and found.st_size > size:
-            return f"is not the published file: it has {found.st_size:,} bytes, the published one {size:,}"
+            return f"is not the published file: it has {found.st_size:,} bytes, expected {size:,}"
         if size is not None and found.st_size < size:
-            return f"is not the published file: it {_diagnose(path)} ({found.st_size:,} bytes, published {size:,})"
+            return f"is not the published file: it {_diagnose(path)} ({found.st_size:,} bytes, expected {size:,})"
         with path.open("rb") as file:
             got = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-        return None if got == md5 else f"is not the published file: it {_diagnose(path)} (MD5 {got}, published {md5})"
+        return None if got == md5 else f"is not the published file: it {_diagnose(path)} (MD5 {got}, expected {md5})"
     except OSError as error:
         return f"cannot be read: {error.strerror}"
 
 
 class _Packed(gzip.GzipFile):
-    """A packed tar, of which no more is read at once than fits into the memory, whatever length it announces."""
+    """A gzipped tar that limits each read, whatever length its headers declare."""
 
     def read(self, size: int | None = -1) -> bytes:
         if size is None or not 0 <= size <= MOST_READ_BYTES:
-            raise tarfile.ReadError(f"it announces {size} bytes where a name should stand")
+            raise tarfile.ReadError(f"a header declares a name of {size} bytes")
         return super().read(size)
 
 
@@ -79,33 +81,33 @@ def open_tar(path: Path) -> Iterator[tarfile.TarFile]:
         yield archive
 
 
-def find_astray(archive: tarfile.TarFile) -> str | None:
-    """The first member that is not a plain file or folder below the folder where the archive is unpacked."""
+def find_unsafe_member(archive: tarfile.TarFile) -> str | None:
+    """The first member that is not a plain file or folder within the target folder, as a predicate."""
     for number, member in enumerate(archive):
         if number == MOST_MEMBERS:
-            return f"holds more than {MOST_MEMBERS:,} files and folders"
+            return f"contains more than {MOST_MEMBERS:,} files and folders"
         path = PurePosixPath(member.name)
         if path.is_absolute() or ".." in path.parts:
-            return f"holds {member.name!r}, a path that climbs out of the archive"
+            return f"contains {member.name!r}, a path outside the archive"
         if not (member.isfile() or member.isdir()):
-            return f"holds {member.name!r}, which is neither a file nor a folder"
+            return f"contains {member.name!r}, which is neither a file nor a folder"
     return None
 
 
 def _diagnose(path: Path) -> str:
-    """Why a file might not be the published one."""
+    """The likely reason why a file is not the published one, as a predicate."""
     if path.stat().st_size == 0:
         return "is empty"
     try:
         with gzip.open(path) as packed:
             while packed.read(CHUNK_BYTES):
                 if packed.tell() > MOST_UNPACKED_BYTES:
-                    return "has other content"
+                    return DIFFERENT
         if path.suffixes[-2:] == [".tar", ".gz"]:
             with open_tar(path) as archive:
-                return find_astray(archive) or "has other content"
+                return find_unsafe_member(archive) or DIFFERENT
     except EOFError:
-        return f"has been cut off, it ends after {path.stat().st_size} bytes in the middle of its content"
+        return f"is truncated after {path.stat().st_size} bytes"
     except (gzip.BadGzipFile, zlib.error, tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
-        return f"has been altered or damaged, its content cannot be unpacked: {shown(str(error))}"
-    return "has other content"
+        return f"is damaged and cannot be unpacked: {shown(str(error))}"
+    return DIFFERENT

@@ -11,8 +11,8 @@ PADDING = 2
 
 
 def archives() -> list[Archive]:
-    """What has to be there; names, checksums and addresses are torchvision's."""
-    from torchvision.datasets import MNIST  # here, because ranks need none of it and would wait for the import
+    """Names, checksums and URLs are those of torchvision."""
+    from torchvision.datasets import MNIST  # here, because ranks do not need this slow import
 
     return [
         Archive(name, md5, tuple(mirror + name for mirror in reversed(MNIST.mirrors)), place="MNIST/raw")
@@ -21,7 +21,7 @@ def archives() -> list[Archive]:
 
 
 def make(folder: Path) -> dict[str, tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
-    """Images (n, 32, 32, 1) and labels of the training and the test part, out of the unpacked archives."""
+    """Images (n, 32, 32, 1) and labels of the training and the test part, from the unpacked archives."""
     from torchvision.datasets import MNIST
 
     parts = {name: MNIST(folder, train=name == "train") for name in ("train", "test")}

@@ -41,42 +41,43 @@ class Split:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A prepared set; its arrays are mapped, not read."""
+    """A prepared data set, whose arrays are memory-mapped."""
 
     source: Source
     train: Split
     test: Split
-    sha256: str | None = None  # of the whole set, as it was prepared
+    sha256: str | None = None  # of the whole prepared set
 
 
 def channels_of(model: ModelName) -> int:
-    """Those of the images that a model takes."""
+    """The channels of the images that a model takes."""
     return MODEL_CHANNELS[model] if model in MODEL_CHANNELS else reading.channels_of(model)
 
 
 def check_fit(model: ModelName, name: DatasetName) -> None:
-    """Refuse a model and a data set that do not fit together."""
+    """Refuse a model and a data set that differ in channels."""
     if channels_of(model) != source_of(name).channels:
         fitting = [other for other, source in SOURCES.items() if source.channels == channels_of(model)]
         raise SettingError(
             f"MODEL={model} with DATASET={name}: the model takes images of {channels_of(model)} channel(s), "
-            f"the set has {source_of(name).channels}. Allowed with this model: {', '.join(fitting)}."
+            f"the data set has {source_of(name).channels}. Choose DATASET from: {', '.join(fitting)}.",
+            "conflicting-settings",
         )
 
 
 def folder_of(name: DatasetName) -> Path:
-    """The folder of a set's arrays; each version of the code that makes them has its own."""
+    """The folder of a data set's arrays, one for each version of the code that makes them."""
     return PREPARED / f"{name}-{source_of(name).fingerprint}"
 
 
 def make(name: DatasetName, say: Say, clean_ups: CleanUps) -> bool:
-    """Make the set's arrays unless they exist, whole and unaltered; return whether they were made."""
+    """Make the arrays unless intact ones exist, and return whether they were made."""
     with folders.alone_in(PREPARED, say):
         return not _intact(folder_of(name)) and _make(name, say, clean_ups)
 
 
 def make_if_missing(name: DatasetName, say: Say, clean_ups: CleanUps) -> None:
-    """Make the set's arrays where `prepare` has not: ranks that something else than Compose starts do it themselves."""
+    """Make the arrays if `prepare` has not, because ranks started without Compose make them themselves."""
     if not folder_of(name).is_dir():
         folders.check_writable(PREPARED)
         make(name, say, clean_ups)
@@ -109,30 +110,31 @@ def _read(name: DatasetName, folder: Path) -> Parts:
         return source_of(name).make(folder)
     except RuntimeError as error:
         raise SettingError(
-            f"torchvision cannot read {name} from its archives: {error}. Put the published ones into data/."
+            f"torchvision cannot read the archives of {name}: {error}. Put the published ones into data/.",
+            "invalid-file",
         ) from None
 
 
 def _check(name: DatasetName, parts: Parts) -> None:
-    """Refuse arrays that do not have the form of every set, whatever their checksums say."""
-    remedy = "Put the published archives into data/." if name in SOURCES else f"Correct make() in {path_of(name)}."
+    """Refuse arrays that do not have the form of every data set, even if their archives are intact."""
+    remedy, kind = "Put the published archives into data/.", "invalid-file"
+    if name not in SOURCES:
+        remedy, kind = f"Correct make() in {path_of(name)}.", "invalid-extension"
     if not _is_of_two_parts(parts):
-        raise SettingError(
-            f"{name}: make() returns no two parts of arrays. Expected: "
-            f'{{"train": (images, labels), "test": (images, labels)}}. {remedy}'
-        )
+        form = '{"train": (images, labels), "test": (images, labels)}'
+        raise SettingError(f"{name}: make() must return the arrays {form}. {remedy}", kind)
     for part, (images, labels) in parts.items():
         expected = (len(labels), SIDE, SIDE, source_of(name).channels)
         if images.shape != expected or images.dtype != np.uint8:
-            raise SettingError(
-                f"{name}: its {part} images are {images.dtype} {images.shape}, expected uint8 {expected}. {remedy}"
-            )
+            found_form = f"{images.dtype} {images.shape}"
+            raise SettingError(f"{name}: {part} images are {found_form}, expected uint8 {expected}. {remedy}", kind)
         found, expected_classes = {int(label) for label in np.unique(labels)}, set(range(CLASSES))
         if found != expected_classes:
             missing, strange = sorted(expected_classes - found), sorted(found - expected_classes)
             raise SettingError(
-                f"{name}: its {part} part must hold the classes 0 to {CLASSES - 1}; missing: {missing}, "
-                f"unknown: {strange}. {remedy}"
+                f"{name}: {part} labels must include the classes 0 to {CLASSES - 1}. Missing: {missing}, "
+                f"unknown: {strange}. {remedy}",
+                kind,
             )
 
 
@@ -162,7 +164,7 @@ def _checksums(folder: Path) -> dict[str, str]:
 
 
 def load_for(training: TrainingSettings) -> DataSet:
-    """The images that a run works with: its whole set, or the first TRAIN_SAMPLES and TEST_SAMPLES."""
+    """The images that a run uses: the whole data set, or the first TRAIN_SAMPLES and TEST_SAMPLES."""
     whole = load(training.dataset_name)
     return replace(
         whole,
@@ -173,21 +175,22 @@ def load_for(training: TrainingSettings) -> DataSet:
 
 def _first(part: Split, name: str, samples: int | None) -> Split:
     if samples is not None and samples > len(part):
-        raise SettingError(f"{name}={samples}: not allowed. Allowed with this data set: 1 to {len(part)}.")
+        raise SettingError(f"invalid {name} '{samples}'. Choose 1 to {len(part)} for this data set.")
     return Split(part.images[:samples], part.labels[:samples])
 
 
 def load(name: DatasetName) -> DataSet:
-    """Map the prepared arrays of a set."""
+    """Memory-map the prepared arrays of a data set."""
     folder = folder_of(name)
     if not folder.is_dir():
-        raise LockstepError(f"{folder} is missing. Run `python -m app prepare` with the same settings first.")
+        message = f"{folder} is missing. Run `python -m app prepare` with the same settings first."
+        raise LockstepError(message, "missing-file")
     parts = {part: _load_part(folder, part, source_of(name).channels) for part in PARTS}
     return DataSet(source_of(name), parts["train"], parts["test"], sha256_of(name))
 
 
 def sha256_of(name: DatasetName) -> str | None:
-    """The checksum of a set that is prepared here; None if it is not."""
+    """The checksum of a prepared data set, or None if it is not prepared."""
     path = folder_of(name) / CHECKSUMS
     return sha256(path.read_bytes()) if path.is_file() else None
 
@@ -199,12 +202,12 @@ def _load_part(folder: Path, part: str, channels: int) -> Split:
     if labels.dtype != np.int64 or labels.shape != images.shape[:1]:
         raise _damaged(folder, f"the {part} labels are {labels.dtype} {labels.shape}")
     if not 0 <= labels.min() <= labels.max() < CLASSES:
-        raise _damaged(folder, f"the {part} labels go from {labels.min()} to {labels.max()}")
+        raise _damaged(folder, f"the {part} labels range from {labels.min()} to {labels.max()}")
     return Split(images, labels)
 
 
 def _map(path: Path) -> npt.NDArray[Any]:
-    """The array of a file; never one of objects, because to load those can run code."""
+    """Memory-map a file's array, but never one of objects, because loading those can execute code."""
     try:
         array: npt.NDArray[Any] = np.lib.format.open_memmap(path, mode="r")  # type: ignore[no-untyped-call]
         return array
@@ -213,4 +216,4 @@ def _map(path: Path) -> npt.NDArray[Any]:
 
 
 def _damaged(path: Path, reason: str) -> LockstepError:
-    return LockstepError(f"{path} was damaged: {reason}. Run `python -m app prepare`, which makes it again.")
+    return LockstepError(f"{path} is damaged: {reason}. To replace it, run `python -m app prepare`.", "damaged-file")
