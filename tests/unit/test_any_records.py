@@ -233,7 +233,7 @@ def test_a_folder_without_a_manifest_is_no_run(tmp_path: Path, make: Callable[[P
 @pytest.mark.parametrize("name", ["=HYPERLINK(1)", "-a", "a\x1b[2J", "../a", "a/b", "a\n", ""])
 def test_a_run_whose_name_cannot_be_a_folder_s_is_refused(folder: Path, name: str) -> None:
     (folder / "manifest.json").write_text(json.dumps(MANIFEST | {"run": name}))
-    assert "not a run's: run: " in (read(folder) or "")
+    assert "manifest.json: run: " in (read(folder) or "")
 
 
 def test_a_stranger_s_texts_neither_control_the_terminal_nor_become_formulas(folder: Path, tmp_path: Path) -> None:
