@@ -89,17 +89,17 @@ def _spare_the_slow_rank(summary: Summary, manifest: Manifest) -> Advice | None:
         return None
     if manifest.settings.get("slow_rank") == straggler.rank:
         return Advice(
-            f"Rank {straggler.rank} is slowed down on purpose. Without that, nobody waits for it.",
+            f"SLOW_RANK={straggler.rank} slows this rank down. Without it, no rank waits.",
             command(manifest, slow_rank=None, slow_factor=None),
         )
     look = "scripts/cloudlab --check HOST..." if _on_nodes(manifest) else "scripts/doctor"
-    return Advice(f"Find out what rank {straggler.rank}'s host lacks beside the others'.", look)
+    return Advice(f"Compare rank {straggler.rank}'s host with the others.", look)
 
 
 def _larger_batch_for_few(summary: Summary, manifest: Manifest) -> Advice | None:
     if summary.global_batch_size >= FEW_SAMPLES * summary.world_size:
         return None
-    why = "Each rank has only a few samples in a step, whose fixed costs outweigh them."
+    why = "Each rank has few samples per step, so fixed costs dominate. Use a larger batch."
     return _larger_batch(MUCH_MORE, why, summary, manifest)
 
 
@@ -109,8 +109,8 @@ def _fewer_ranks(summary: Summary, manifest: Manifest) -> Advice | None:
     if not _one_host(manifest) or summary.world_size <= cores or _last_rank_named(manifest) >= cores:
         return None
     return Advice(
-        f"{summary.world_size} ranks share {cores} cores. With as many ranks as cores, none waits for one, and fewer "
-        "have to synchronise.",
+        f"{summary.world_size} ranks share {cores} cores. With one rank per core, none waits for a core, and fewer "
+        "ranks synchronise.",
         command(manifest, workers=cores - 1, threads_per_rank=None),
     )
 
@@ -121,7 +121,7 @@ def _fewer_threads(summary: Summary, manifest: Manifest) -> Advice | None:
     if not _one_host(manifest) or threads <= cores or manifest.settings.get("threads_per_rank") is None:
         return None
     return Advice(
-        f"{threads} compute threads share {cores} cores. By default they are no more than the cores.",
+        f"{threads} compute threads share {cores} cores. The default is at most one per core.",
         command(manifest, threads_per_rank=None),
     )
 
@@ -133,7 +133,7 @@ def _fewer_ranks_for_idle_links(summary: Summary, manifest: Manifest) -> Advice 
 
 def _find_the_others(summary: Summary, manifest: Manifest) -> Advice:
     return Advice(
-        "Other programs use the cores that these ranks compute on: stop them, or give the ranks a host of their own.",
+        "Other programs compete for the ranks' cores. Stop them, or use a dedicated host.",
         None,
     )
 
@@ -144,7 +144,7 @@ def _faster_mode(summary: Summary, manifest: Manifest) -> Advice | None:
         return None
     mode, least, own = better
     return Advice(
-        f"{mode} needs at least {duration(least)} a step on these links, {summary.sync_mode} {duration(own)}.",
+        f"On these links, {mode} needs at least {duration(least)} per step, {summary.sync_mode} {duration(own)}.",
         command(manifest, sync_mode=mode, bucket_bytes=None, group_size=None, shards=None),
     )
 
@@ -155,8 +155,8 @@ def _larger_buckets(summary: Summary, manifest: Manifest) -> Advice | None:
     if not buckets or buckets <= 1 or not small or _uses_links(summary) or not shares or shares.of("sync") < WORTH:
         return None
     return Advice(
-        f"The gradients travel in {buckets:.0f} buckets a step, each with the fixed cost of a message. Larger buckets "
-        "are fewer.",
+        f"The gradients are sent in {buckets:.0f} buckets per step, each with a fixed cost. Larger buckets reduce "
+        "their number.",
         command(manifest, bucket_bytes=None),
     )
 
@@ -166,8 +166,8 @@ def _smaller_buckets(summary: Summary, manifest: Manifest) -> Advice | None:
     if summary.run.buckets_per_step != 1 or not _uses_links(summary):
         return None
     return Advice(
-        f"The model's {manifest.gradient_bytes / 1e6:.2f} MB of gradients fit one bucket, so nothing can be hidden "
-        "behind backward. Smaller buckets leave earlier.",
+        f"The model's {manifest.gradient_bytes / 1e6:.2f} MB of gradients fit in one bucket, so none can be sent "
+        "during backward. Smaller buckets are sent earlier.",
         command(manifest, bucket_bytes=-(-manifest.gradient_bytes // BUCKETS_TO_HIDE_WITH)),
     )
 
@@ -178,8 +178,8 @@ def _fewer_messages(summary: Summary, manifest: Manifest) -> Advice | None:
     if hiding is None or used is None or _uses_links(summary):
         return None
     return Advice(
-        f"Only {percent(used)} of what the links allow is used: handling messages takes the time. {hiding} sends "
-        f"gradients in buckets, {summary.sync_mode} one parameter after another.",
+        f"Link utilisation is only {percent(used)}: message handling takes the time. {hiding} sends gradients "
+        f"in buckets, {summary.sync_mode} parameter by parameter.",
         command(manifest, sync_mode=hiding),
     )
 
@@ -193,7 +193,7 @@ def _hide(summary: Summary, manifest: Manifest) -> Advice | None:
     if 1 - gained > WORTH_TRYING:
         return None
     return Advice(
-        f"{hiding} synchronises while backward still runs, which can hide up to {percent(gained)} of the step.",
+        f"{hiding} overlaps synchronisation with backward, which can hide up to {percent(gained)} of the step.",
         command(manifest, sync_mode=hiding),
     )
 
@@ -216,7 +216,7 @@ def _larger_batch(times: int, why: str, summary: Summary, manifest: Manifest) ->
     if size == summary.global_batch_size:
         return None
     return Advice(
-        f"{why} It changes what is trained: LEARNING_RATE_SCALING=linear fits the learning rate to the batch.",
+        f"{why} This changes the training: LEARNING_RATE_SCALING=linear adapts the learning rate.",
         command(manifest, global_batch_size=size),
     )
 
@@ -227,7 +227,7 @@ def _more_of_the_cpu(summary: Summary, manifest: Manifest) -> Advice | None:
     if parts is None or parts.quota < MUCH or not isinstance(asked, int | float) or asked >= share:
         return None
     return Advice(
-        f"RANK_CPUS={asked:g} holds each rank back, and the host has {share:.3g} CPUs for each.",
+        f"RANK_CPUS={asked:g} throttles each rank, but the host has {share:.3g} CPUs per rank.",
         command(manifest, rank_cpus=round(share, 3)),
     )
 
@@ -240,14 +240,14 @@ def _more_ranks(summary: Summary, manifest: Manifest) -> Advice | None:
         return None
     if "threads_per_rank" in (manifest.given or {}):
         return Advice(
-            f"{busy} compute threads use {cores} cores. By default the ranks share all of them.",
+            f"{busy} compute threads use {cores} cores. By default, the ranks use all of them.",
             command(manifest, threads_per_rank=None),
         )
     ranks = min(cores, MOST_RANKS, summary.global_batch_size // FEW_SAMPLES)
     if ranks <= summary.world_size:
         return None
     return Advice(
-        f"{busy} of {cores} cores compute. More ranks divide the work among more of them.",
+        f"Only {busy} of {cores} cores compute. More ranks use more of them.",
         command(manifest, workers=ranks - 1),
     )
 
@@ -257,7 +257,7 @@ def _see_the_floor(summary: Summary, manifest: Manifest) -> Advice | None:
     if summary.world_size == 1 or summary.sync_mode == "none":
         return None
     return Advice(
-        "More or faster cores would help most. To see what synchronisation costs, compare with a run without it.",
+        "More or faster cores would help most. For the cost of synchronisation, compare with a run without it.",
         command(manifest, WITH_FLOOR),
     )
 

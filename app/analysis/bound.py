@@ -60,11 +60,11 @@ class Parts:
         """All parts in words."""
         words = {
             "computation": self.computing,
-            "ready to run without a free core": self.no_core,
-            "held back by the CPU quota": self.quota,
+            "waiting for a free CPU core": self.no_core,
+            "throttled by the CPU quota": self.quota,
             "exposed synchronisation": self.synchronising,
             "waiting for other ranks": self.waiting,
-            "preparing the batch": self.data,
+            "batch preparation": self.data,
         }
         return sorted(((part, name) for name, part in words.items()), reverse=True)
 

@@ -18,8 +18,7 @@ def warnings(run: RunRecords) -> Iterator[str]:
         if others is not None and others >= WORTH_A_WORD:
             where = "this machine" if len(hosts) == 1 else f"the machine of rank {ranks[0].rank}"
             yield (
-                f"other programs used {others / 100:.1f} CPUs of {where} while the ranks trained. "
-                "Times are longer than without them"
+                f"other programs used {others / 100:.1f} CPUs of {where} during training. For reliable times, stop them"
             )
 
 

@@ -70,7 +70,7 @@ def warnings(run: RunRecords) -> Iterator[str]:
         if not use.own and use.bytes >= max(LEAST_BYTES, WORTH_A_WARNING * use.own_bytes):
             yield (
                 f"ANOTHER NETWORK WAS USED: {use.name} ({use.address}) of rank {use.rank} carried "
-                f"{use.bytes / 1e6:.1f} MB during the run, and the ranks' own interface {use.own_bytes / 1e6:.1f} MB. "
-                "If no other program of that machine sent them, find out what did: give addresses of the experiment's "
-                "network, and no full names"
+                f"{use.bytes / 1e6:.1f} MB during the run, compared with {use.own_bytes / 1e6:.1f} MB on the ranks' "
+                "own interface. Unless another program caused this, give addresses in the experiment's network, "
+                "not full names"
             )

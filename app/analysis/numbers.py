@@ -73,8 +73,8 @@ def _interruptions(summary: Summary) -> Iterator[str]:
     if summary.attempts > 1:
         lost = summary.wall_clock.lost_seconds if summary.wall_clock else 0.0
         yield (
-            f"The run was made in {summary.attempts} attempts: {summary.repeated_steps} step(s) were taken again, and "
-            f"{duration(lost)} lost. Neither is in the times of the steps."
+            f"The run took {summary.attempts} attempts: {summary.repeated_steps} step(s) were repeated, and "
+            f"{duration(lost)} were lost. The step times include neither."
         )
 
 

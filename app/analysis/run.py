@@ -71,14 +71,15 @@ def find(name: str) -> Run:
             try:
                 run.manifest  # noqa: B018  # it is read on first use
             except (OSError, ValueError) as error:
-                reason = shown(str(error))
-                raise SettingError(f"{folder}/{manifest.FILE} cannot be read, or is not a run's: {reason}.") from None
+                message = f"cannot read {folder}/{manifest.FILE}: {shown(str(error))}."
+                raise SettingError(message, "damaged-file") from None
             return run
     made = (path.parent for path in folders.RESULTS.glob(f"*/{manifest.FILE}") if not path.parent.is_symlink())
     known = sorted(folder.name for folder in made)
     raise SettingError(
-        f"'{shown(name)}' is no run: neither results/{shown(name)} nor {shown(name)} has a {manifest.FILE}. "
-        f"Runs in results/: {', '.join(known[-10:]) or 'none'}."
+        f"unknown run '{shown(name)}': neither results/{shown(name)} nor {shown(name)} has a {manifest.FILE}. "
+        f"Runs in results/: {', '.join(known[-10:]) or 'none'}.",
+        "unknown-name",
     )
 
 

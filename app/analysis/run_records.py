@@ -127,7 +127,7 @@ def _read_rank(run_folder: Path, number: int, planned: int) -> RankRecords:
     """A rank's records; of a repeated step or evaluation, only the last attempt's."""
     rank = RankRecords(number)
     if not journal.path_of(run_folder, number).is_file():
-        rank.faults.append("it left no file of records")
+        rank.faults.append("its file of records is missing")
         return rank
     steps: dict[int, Step] = {}
     written: Counter[tuple[int, int]] = Counter()

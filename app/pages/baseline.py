@@ -14,9 +14,9 @@ from app.pages.intervals import NO_DIFFERENCE, interval, with_interval
 from app.pages.table import DIGITS, MEGABYTES, SECONDS, TEXT, Column, Table, digits
 
 NOISE = (
-    "Intervals hold for all parts together with 95 % confidence. They come from the means of up to ten batches of "
-    "neighbouring steps and show the noise within these runs. One run each does not show the noise from run to run: "
-    "scripts/experiment repeats runs."
+    "The intervals hold jointly with 95 % confidence. They come from the means of up to ten batches of consecutive "
+    "steps, so they cover the noise within these runs. For run-to-run variance, repeat the runs with "
+    "scripts/experiment."
 )
 
 
@@ -33,7 +33,7 @@ class _ComparedRun:
             values = ((self.run, self.part.own), (self.base, self.part.base))
             return f"not measured in {' and '.join(run.name for run, value in values if value is None)}"
         if self.part.beyond_noise is None:
-            return "too few steps to say"
+            return "too few steps"
         more, less = ("more", "fewer") if self.part.part == SPEED else ("longer", "shorter")
         return (more if self.part.difference.value > 0 else less) if self.part.beyond_noise else NO_DIFFERENCE
 
@@ -58,16 +58,15 @@ class Against:
         found, ratio = step.part.difference, step.part.ratio
         pair = f"{run.name} and {self._base.name}"
         if found is None:
-            return [f"{pair} cannot be compared: a step is {step.finding}."]
+            return [f"{pair} cannot be compared: step time {step.finding}."]
         if step.part.beyond_noise is None:
             steps = " and ".join(f"{each.name} has {measured_steps(each)}" for each in (run, self._base))
-            needed = f"{steps} after the first, and at least {ENOUGH_STEPS} are needed"
-            return [f"Too few steps to say whether {pair} differ: {needed}."]
+            return [f"Too few steps to compare {pair}: {steps} after the first. At least {ENOUGH_STEPS} are needed."]
         times = f"{digits(ratio.value)} times{interval(ratio)}" if ratio else ""
         lead = (
-            f"A step of {run.name} takes {times} what a step of {self._base.name} takes: {_longer(found)}."
+            f"A step of {run.name} takes {times} as long as a step of {self._base.name}: {_longer(found)}."
             if step.part.beyond_noise
-            else f"Between a step of {run.name} and one of {self._base.name} there is {NO_DIFFERENCE}: {times}."
+            else f"Step time of {pair}: {NO_DIFFERENCE}, {times} as long."
         )
         return [lead, *_about_parts(parts)]
 
@@ -91,8 +90,8 @@ class Against:
             Column("run", "run", TEXT, attrgetter("run.name")),
             Column("time", "part", TEXT, lambda row: row.part.part.replace("_", " ")),
             *self._columns(
-                Column("its own", "own_seconds", SECONDS, attrgetter("part.own")),
-                Column("baseline's", "baseline_seconds", SECONDS, attrgetter("part.base")),
+                Column("this run", "own_seconds", SECONDS, attrgetter("part.own")),
+                Column("baseline", "baseline_seconds", SECONDS, attrgetter("part.base")),
             ),
         ]
         rows = [row for own in self._rows.values() for row in own if row.part.part != SPEED and row.part.known]
@@ -101,7 +100,7 @@ class Against:
             f"Means {definitions.BUT_THE_FIRST} (steps: {steps}). {definitions.PHASES} Difference: the run less the "
             f"baseline. {NOISE}"
         )
-        return Table.of("against", f"Times against {self._base.name}", columns, rows, note)
+        return Table.of("against", f"Times compared with {self._base.name}", columns, rows, note)
 
     def _speeds(self) -> Table:
         def sent(row: _ComparedRun) -> float | None:
@@ -121,17 +120,17 @@ class Against:
         columns: list[Column[_ComparedRun]] = [
             Column("run", "run", TEXT, attrgetter("run.name")),
             *self._columns(
-                Column("its own", "own_images_per_second", DIGITS, attrgetter("part.own")),
-                Column("baseline's images/s", "baseline_images_per_second", DIGITS, attrgetter("part.base")),
+                Column("this run", "own_images_per_second", DIGITS, attrgetter("part.own")),
+                Column("baseline images/s", "baseline_images_per_second", DIGITS, attrgetter("part.base")),
             ),
-            Column("baseline's sent", "baseline_bytes_sent_per_step", MEGABYTES, sent_by_base),
-            Column("its own", "own_bytes_sent_per_step", MEGABYTES, sent),
+            Column("baseline sent", "baseline_bytes_sent_per_step", MEGABYTES, sent_by_base),
+            Column("this run", "own_bytes_sent_per_step", MEGABYTES, sent),
             Column("difference", "bytes_sent_difference", MEGABYTES, more_sent),
             Column("ratio", "bytes_sent_ratio", DIGITS, times_sent),
         ]
         rows = [row for own in self._rows.values() for row in own if row.part.part == SPEED]
         note = f"{definitions.IMAGES} {definitions.SENT} Bytes are counted and have no noise."
-        title = f"Images per second and bytes against {self._base.name}"
+        title = f"Images per second and bytes compared with {self._base.name}"
         return Table.of("against-speed", title, columns, rows, note)
 
 
@@ -142,7 +141,7 @@ def _about_parts(rows: Sequence[_ComparedRun]) -> list[str]:
     alike = [_name(row) for row in rows if row.part.beyond_noise is False]
     parts = [f"{_name(row)} {_longer(found)}" for row, found in differing]
     return [
-        *([f"By part: {'; '.join(parts)}."] if parts else []),
+        *([f"By part: {', '.join(parts)}."] if parts else []),
         *([f"{NO_DIFFERENCE.capitalize()} in {', '.join(alike)}."] if alike else []),
     ]
 

@@ -20,7 +20,7 @@ def add_to(commands: Commands) -> None:
 
 
 def _refusal(script: str, message: str) -> SettingError:
-    return SettingError(f"{script}: {shown(message)}. Allowed: names or folders of runs, --baseline RUN, --help.")
+    return SettingError(f"{shown(message)}. Usage: {script} RUN... [--baseline RUN]; see --help.", "invalid-argument")
 
 
 def _run(arguments: Namespace) -> None:

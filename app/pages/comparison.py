@@ -36,7 +36,7 @@ def compared(runs: Sequence[Run]) -> Table:
         Column("batch", "global_batch_size", COUNT, lambda run: run.summary.global_batch_size),
         Column("steps", "steps", COUNT, lambda run: run.summary.steps),
         Column("images/s", "images_per_second", DIGITS, lambda run: run.summary.run.images_per_second),
-        Column("slower by", "times_slower", Unit(lambda times: f"{times:.2f} x"), times_slower),
+        Column("slowdown", "times_slower", Unit(lambda times: f"{times:.2f} x"), times_slower),
         _of_figures(spread_column("step", "seconds", "median")),
         *(_of_figures(spread_column(phase.replace("_", " "), f"{phase}_seconds", "mean")) for phase in PHASES),
         Column("sent", "bytes_sent_per_step", MEGABYTES, lambda run: run.summary.run.bytes_sent_per_step),
@@ -92,7 +92,7 @@ def differences(runs: Sequence[Run]) -> list[str]:
             )
     hosts = {tuple(sorted({rank.host_boot_id for rank in run.manifest.ranks})) for run in runs}
     if len(hosts) > 1:
-        found.append("the runs were made on different machines, or with a restart between them")
+        found.append("the runs come from different machines, or from before and after a reboot")
     return found
 
 

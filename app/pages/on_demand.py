@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.analysis.run import Run, find
-from app.errors import LockstepError, SettingError
+from app.errors import SettingError, WriteError
 from app.machine import folders
 from app.machine.say import Say
 from app.pages import comparison, page
@@ -32,7 +32,7 @@ def report(names: Sequence[str], say: Say, baseline: str | None = None) -> None:
         else:
             path = page.write_comparison(found, base)
     except OSError as error:
-        raise LockstepError(folders.unwritten(error)) from None
+        raise WriteError(folders.unwritten(error)) from None
     say(f"Report: {_from_here(path)}")
 
 
@@ -64,8 +64,9 @@ def _find_baseline(name: str | None, runs: Sequence[Run]) -> Run | None:
     base = None if name is None else find(name)
     if base and base.folder in [run.folder for run in runs]:
         raise SettingError(
-            f"--baseline {name}: the run {base.name} is also one of those to compare with it. "
-            "Name another run as the baseline, or leave this one out of the others."
+            f"--baseline {name}: {base.name} is also one of the runs to compare. "
+            "Choose another baseline, or remove it from the other runs.",
+            "conflicting-arguments",
         )
     return base
 

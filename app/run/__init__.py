@@ -1,1 +1,1 @@
-"""One rank's life, and what is done once for all ranks."""
+"""A run: preparing, training, retrying and resuming it."""

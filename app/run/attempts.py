@@ -1,7 +1,7 @@
-"""The attempts of a run: how often its ranks were started for it, how each attempt ended, and when its clock began.
+"""The attempts of a run: when each started and how it ended, and the zero of the run's clock.
 
-The first attempt of a start fixes the run's name and its seats. Docker starts ranks that have failed again, and while
-it does so nobody can count them.
+The first attempt of a start fixes the run's name and its seats: while Docker restarts failed ranks, their number cannot
+be determined.
 """
 
 import json
@@ -21,29 +21,29 @@ from app.records.manifest import Manifest
 from app.records.places import ATTEMPTS
 
 CLOCK_FILE = "clock.json"
-NO_WORD = "it had no time to say why it ended"
+NOT_RECORDED = "cause not recorded"
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt: a line of the file."""
+    """A line of attempts.jsonl."""
 
     attempt: int
     started_at: str
     seats: Sequence[str]  # by rank
-    start: str = ""  # the word that `prepare` gave these containers, if it did
-    ended: str = ""  # why, if it could say so
+    start: str = ""  # the token that `prepare` gave these containers, if any
+    ended: str = ""  # the cause; empty until it ends, or if it was killed
     exit_code: int = 0
-    comes_again: bool = False  # whether another attempt would end in the same way
+    comes_again: bool = False  # whether the failure is deterministic
 
 
 @dataclass(frozen=True)
-class Begun:
-    """The run that these very containers have begun before they were started again."""
+class StartedRun:
+    """The run that these containers started before Docker restarted them."""
 
     run: str
     seats: tuple[str, ...]
-    attempts: Sequence[Attempt]  # those of this start
+    attempts: Sequence[Attempt]  # of this start only
 
     @property
     def folder(self) -> Path:
@@ -51,31 +51,31 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class Beginning:
-    """When the run's clock was zero, by rank 0's own clocks."""
+class ClockZero:
+    """The zero of the run's clock, on rank 0's monotonic clock and on its wall clock."""
 
     boot_id: str
     monotonic_seconds: float
     unix_seconds: float
 
 
-def begun_before() -> Begun | None:
-    """The run that this start has begun, if this is not the first time that its ranks run."""
+def started_run() -> StartedRun | None:
+    """The run of an earlier attempt of this start; None in the first attempt."""
     ticket = folders.run_ticket() if folders.RUN_FILE.is_file() else None
     if not ticket or not ticket.start:
         return None
-    # Rank 0 opens a run of its own if the one that `prepare` chose has another number of ranks.
+    # Not always the one that `prepare` chose: rank 0 opens another if that one has a different number of ranks.
     since = folders.RUN_FILE.stat().st_mtime
     for path in folders.RESULTS.glob(f"*/{ATTEMPTS}"):
         if path.parent.is_symlink() or path.stat().st_mtime < since:
             continue  # `latest`, or a run of an earlier start
         if own := [each for each in _read(path.parent) if each.start == ticket.start]:
-            return Begun(path.parent.name, tuple(own[0].seats), own)
+            return StartedRun(path.parent.name, tuple(own[0].seats), own)
     return None
 
 
 def begin(run_folder: Path, seats: Sequence[str]) -> int:
-    """Note that an attempt begins; its number."""
+    """Record the start of an attempt, and return its number."""
     ticket = folders.run_ticket() if folders.RUN_FILE.is_file() else None
     start = ticket.start if ticket else ""
     known = _lines(run_folder)
@@ -85,40 +85,40 @@ def begin(run_folder: Path, seats: Sequence[str]) -> int:
 
 
 def end(run_folder: Path, number: int, error: LockstepError) -> None:
-    """Note how an attempt ended; nothing where that cannot be written."""
-    why = str(error).partition("\n")[0]
-    how = {"ended": why, "exit_code": error.exit_code, "comes_again": error.deterministic}
+    """Record how an attempt ended. A failure to do so is ignored, because the error itself matters more."""
+    cause = str(error).partition("\n")[0]
+    ending = {"ended": cause, "exit_code": error.exit_code, "comes_again": error.deterministic}
     with suppress(OSError, LookupError, ValueError, TypeError):
         known = _lines(run_folder)
-        known[number] = json.dumps(json.loads(known[number]) | how)
+        known[number] = json.dumps(json.loads(known[number]) | ending)
         _write(run_folder, known)
 
 
-def refuse_deterministic_failure(begun: Begun) -> None:
-    """End as the attempt before this one, if any other would end so as well."""
-    before = begun.attempts[-1]
+def refuse_deterministic_failure(run: StartedRun) -> None:
+    """End with the exit code of the previous attempt, if its failure was deterministic."""
+    before = run.attempts[-1]
     if before.comes_again:
-        error = LockstepError(f"attempt {before.attempt} has ended, as any other would: {before.ended}")
+        error = LockstepError(f"attempt {before.attempt} failed deterministically: {before.ended}", "not-retryable")
         error.exit_code = before.exit_code
         raise error
 
 
 def diagnosis(run_folder: Path) -> str:
-    """How far each attempt came, and how it ended."""
+    """A line for each attempt: its last step, and the cause of its end."""
     known = _read(run_folder)
     ends = list(_last_steps(run_folder, [each.attempt for each in known]))
-    told = [
-        f"  attempt {each.attempt}: {'no step' if end is None else f'to step {end}'}; {each.ended or NO_WORD}"
+    lines = [
+        f"  attempt {each.attempt}: {'no step' if end is None else f'last step {end}'}; {each.ended or NOT_RECORDED}"
         for each, end in zip(known, ends, strict=True)
     ]
     if len(ends) > 1 and ends[-1] is not None and ends[-1] == ends[-2]:
-        told.append(f"The last attempts ended after the same step, {ends[-1]}: what ended them comes again each time.")
-    return "\n".join(told)
+        lines.append(f"The last two attempts ended after step {ends[-1]}: the failure is probably deterministic.")
+    return "\n".join(lines)
 
 
 def _last_steps(run_folder: Path, attempts: Iterable[int]) -> Iterator[int | None]:
     ends: dict[int, int] = {}
-    with suppress(DamagedError):  # or missing
+    with suppress(DamagedError):  # also if the records are missing
         for record in journal.read(run_folder, 0):
             if isinstance(record, Step):
                 ends[record.attempt] = record.step
@@ -126,7 +126,7 @@ def _last_steps(run_folder: Path, attempts: Iterable[int]) -> Iterator[int | Non
 
 
 def everyone_has_finished(run_folder: Path) -> bool:
-    """Whether every rank has recorded its end, as far as this machine knows."""
+    """Whether this machine's records show that every rank has finished."""
     try:
         ranks = range(Manifest.read(run_folder).world_size)
     except (OSError, ValueError):
@@ -135,7 +135,7 @@ def everyone_has_finished(run_folder: Path) -> bool:
 
 
 def _read(run_folder: Path) -> list[Attempt]:
-    """All attempts so far; a line that was damaged is left out."""
+    """All attempts; damaged lines are skipped."""
     found = []
     for line in _lines(run_folder):
         with suppress(ValueError, TypeError):
@@ -153,16 +153,16 @@ def _write(run_folder: Path, content: Sequence[str]) -> None:
 
 
 def clock_began(run_folder: Path) -> float | None:
-    """When the run's clock was zero, on this machine's monotonic clock; None if it has not begun."""
+    """The zero of the run's clock on this machine's monotonic clock; None if it was never set."""
     with suppress(FileNotFoundError, DamagedError, TypeError):
-        beginning = Beginning(**unseal(run_folder / CLOCK_FILE))
-        if beginning.boot_id == boot_id():
-            return beginning.monotonic_seconds
-        return time.monotonic() - (time.time() - beginning.unix_seconds)
+        zero = ClockZero(**unseal(run_folder / CLOCK_FILE))
+        if zero.boot_id == boot_id():
+            return zero.monotonic_seconds
+        return time.monotonic() - (time.time() - zero.unix_seconds)
     return None
 
 
 def keep_clock(run_folder: Path, began: float) -> None:
-    """Note when it was zero, for later attempts."""
-    beginning = Beginning(boot_id(), began, time.time() - (time.monotonic() - began))
-    write_durably(run_folder / CLOCK_FILE, seal(asdict(beginning)))
+    """Save the zero of the run's clock for later attempts."""
+    zero = ClockZero(boot_id(), began, time.time() - (time.monotonic() - began))
+    write_durably(run_folder / CLOCK_FILE, seal(asdict(zero)))

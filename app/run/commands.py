@@ -11,15 +11,15 @@ from app.settings.commands import add_rank_options, rank_options
 
 
 def add_to(commands: Commands) -> None:
-    add_rank_options(add_command(commands, "train", "take part in a run as one of its ranks", _train))
-    prepare = add_command(commands, "prepare", "before `train`: build the data set, open the run's folder", _prepare)
+    add_rank_options(add_command(commands, "train", "train as one rank of a run", _train))
+    prepare = add_command(commands, "prepare", "before `train`: build the data set, create the run's folder", _prepare)
     check = add_command(commands, "check", "check the settings, and a command line if given", _check)
     for command in (prepare, check):
         meaning = "names of the caller's environment variables, A,B,C: warn about likely misspelt settings"
         command.add_argument("--variables", default="", metavar="NAMES", help=meaning)
         meaning = "other clusters running on this machine, PROJECT:USER:CONTAINERS,...: warn about shared cores"
         command.add_argument("--neighbours", default="", metavar="LIST", help=meaning)
-    prepare.add_argument("--only-data", action="store_true", help="only build the data set: on machines without rank 0")
+    prepare.add_argument("--only-data", action="store_true", help="only build the data set (machines without rank 0)")
     check.add_argument("--only-settings", action="store_true", help="only check the settings, within a second")
     check.add_argument("--with-floor", action="store_true", help="also check the baseline without synchronisation")
     check.add_argument("command_line", nargs=REMAINDER, help="another command line to check, such as train")
@@ -60,9 +60,9 @@ def _check(arguments: Namespace) -> None:
 
     key.make_for(settings.place)
     if arguments.with_floor:
-        from app.run.prepare import check_floor  # imports torch
+        from app.run.prepare import check_baseline  # imports torch
 
-        check_floor(settings)
+        check_baseline(settings)
 
 
 def _schedule(_: Namespace) -> None:
@@ -86,7 +86,7 @@ def _warn_of_misspelt(variables: str) -> None:
 
 
 def _neighbours(given: str) -> str:
-    """Warn of other clusters on this machine; the sentence is returned for the run's page."""
+    """Warn about other clusters on this machine; the run's page repeats the text returned."""
     if not given:
         return ""
     each = [cluster.split(":") for cluster in given.split(",")]
@@ -94,6 +94,6 @@ def _neighbours(given: str) -> str:
         f"project {project} of {user or 'an unnamed user'} ({count} container{'s' if count != '1' else ''})"
         for project, user, count in each
     )
-    said = f"the machine's cores were shared from the start with {named}. Times are longer than without that"
-    print(f"warning: {said}", file=sys.stderr, flush=True)
-    return said
+    warning = f"at the start, the CPU cores were shared with {named}. For reliable times, stop them first"
+    print(f"warning: {warning}", file=sys.stderr, flush=True)
+    return warning

@@ -1,4 +1,4 @@
-"""What a run is, gathered before its first step."""
+"""Gathers the manifest of a run before its first step."""
 
 import platform
 import time
@@ -30,7 +30,7 @@ from app.training.loop import Job
 def gather(
     run: str, job: Job, links: Sequence[Link] | None, carried: Sequence[Sequence[Carried]], warnings: Sequence[str]
 ) -> Manifest:
-    """The manifest of a run that is about to begin; links and interfaces are by rank."""
+    """Collect settings, ranks, links and versions; `links` and `carried` are by rank."""
     settings, cluster, dataset = job.settings, job.cluster, job.dataset
     averaging = settings.averaging
     parameters = list(job.model.parameters())
@@ -50,7 +50,7 @@ def gather(
             "memory_format": job.numerics.memory_format,
             "global_batch_size": job.plan.global_batch_size,
             "world_size": cluster.world_size,
-            "network": settings.place.network if settings.place.all_nodes else None,  # Compose has one of its own
+            "network": settings.place.network if settings.place.all_nodes else None,  # Compose creates its own
             "rank": None,
             "run_name": run,
         },
@@ -83,7 +83,7 @@ def gather(
 
 
 def _modes(averaging: AveragingSettings, size: Size, speeds: Sequence[LinkSpeed]) -> dict[str, ModeCost]:
-    """Every mode that synchronises, as a choice for the same gradients on the same links."""
+    """The least synchronisation time of every mode that synchronises, for these gradients on these links."""
     classes = {name: mode_class(name) for name in dict.fromkeys([*MODES, averaging.sync_mode])}
     return {
         name: ModeCost(cost.seconds_at_least(size, speeds), hides=not mode.explicit)

@@ -1,4 +1,4 @@
-"""Runs once, before the ranks start: checks the settings, makes the data set, opens the run's folder."""
+"""Runs once, before the ranks start: checks the settings, builds the data set, creates the run's folder."""
 
 import secrets
 import time
@@ -21,11 +21,11 @@ from app.settings.training import TrainingSettings
 from app.training.checkpoint.keeper import newest_commit
 from app.training.datasets import prepared, source_of
 
-FLOOR_MODE, FLOOR_ENDING = "none", "-floor"  # as scripts/host/cluster.sh sets them
+BASELINE_MODE, BASELINE_ENDING = "none", "-floor"  # as in scripts/host/cluster.sh
 
 
 def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps, *, only_data: bool = False) -> None:
-    """Do everything that has to be done once, for any number of ranks: on machines without rank 0, the data alone."""
+    """Check the settings, build the data set, and open or resume a run; the last only on rank 0's machine."""
     settings.place.check_machine(len(look().cores))
     check_own(settings)
     for name in settings.own.values():
@@ -34,21 +34,21 @@ def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps, 
     try:
         _make_data(settings.training, say, clean_ups)
     except ExtensionError as error:
-        error.exit_code = SettingError.exit_code  # no rank has started
+        error.exit_code = SettingError.exit_code  # as for any input that is refused before a rank starts
         raise
     if only_data:
-        folders.RUN_FILE.unlink(missing_ok=True)  # of a run whose rank 0 was here
+        folders.RUN_FILE.unlink(missing_ok=True)  # left by a run whose rank 0 was on this machine
         return
-    going_on = resume.choose(settings, say)
-    run = going_on or open_run(settings.recovery.run_name)
-    folders.write_ticket(RunTicket(run, going_on is not None, neighbours, secrets.token_hex(8)))
+    resumed = resume.choose(settings, say)
+    run = resumed or open_run(settings.recovery.run_name)
+    folders.write_ticket(RunTicket(run, resumed is not None, neighbours, secrets.token_hex(8)))
     averaging, training = settings.averaging, settings.training
     also = f", COMPRESSION={averaging.compression}" if averaging.compression != "none" else ""
     also += f", SYNC_EVERY={averaging.sync_every}" if averaging.sync_every else ""
-    goes_on = f" (it goes on at step {newest_commit(RESULTS / run)}; RESUME=never begins a new run)" if going_on else ""
-    say(  # find_run in scripts/host/cluster.sh takes the run's name from this line
+    also += f" (resumes at step {newest_commit(RESULTS / run)}; RESUME=never starts a new run)" if resumed else ""
+    say(  # find_run in scripts/host/cluster.sh parses the run's name from this line
         f"results/{run}: {training.model} on {source_of(training.dataset_name).title}, SYNC_MODE={averaging.sync_mode}"
-        f"{also}{goes_on}"
+        f"{also}"
     )
 
 
@@ -58,12 +58,12 @@ def _make_data(training: TrainingSettings, say: Say, clean_ups: CleanUps) -> Non
         folders.check_writable(folder)
     began = time.monotonic()
     if prepared.make(training.dataset_name, say, clean_ups):
-        say(f"made the data set {training.dataset_name} in {time.monotonic() - began:.1f} s")
-    prepared.load_for(training)  # refuses more samples than there are
+        say(f"built the data set {training.dataset_name} in {time.monotonic() - began:.1f} s")
+    prepared.load_for(training)  # refuses a setting that requests more samples than exist
 
 
 def check_own(settings: Settings) -> None:
-    """Refuse a user's own file that is not what its setting needs, from its text alone: only a data set is run here."""
+    """Refuse invalid files in extensions/ by parsing them; only a data set is executed before the ranks start."""
     checks: dict[str, Callable[[str], None]] = {
         "SYNC_MODE": reading.check_mode,
         "MODEL": reading.check_model,
@@ -73,43 +73,44 @@ def check_own(settings: Settings) -> None:
         checks[setting](name)
 
 
-def check_floor(settings: Settings) -> None:
-    """Refuse whatever would stop a run after its floor, the same run without synchronisation, has been made."""
-    if settings.averaging.sync_mode == FLOOR_MODE:
-        others = ", ".join(mode for mode in MODES if mode != FLOOR_MODE)
-        raise SettingError(f"SYNC_MODE={FLOOR_MODE}: this is the floor itself. Allowed with --with-floor: {others}.")
+def check_baseline(settings: Settings) -> None:
+    """Refuse, before the baseline without synchronisation is trained, whatever would stop the run that follows it."""
+    if settings.averaging.sync_mode == BASELINE_MODE:
+        others = ", ".join(mode for mode in MODES if mode != BASELINE_MODE)
+        message = f"SYNC_MODE={BASELINE_MODE} is itself the baseline of --with-floor. Choose from: {others}."
+        raise SettingError(message, "conflicting-settings")
     check_own(settings)
     prepared.check_fit(settings.training.model, settings.training.dataset_name)
     if settings.recovery.run_name is None:
         return
-    floor = f"{settings.recovery.run_name}{FLOOR_ENDING}"
-    for problem in environment.problems({"RUN_NAME": floor}).values():
-        raise SettingError(f"{problem} The floor gets the run's name with {FLOOR_ENDING} behind it.")
-    for name in (settings.recovery.run_name, floor):
+    baseline = f"{settings.recovery.run_name}{BASELINE_ENDING}"
+    for problem in environment.problems({"RUN_NAME": baseline}).values():
+        raise SettingError(f"{problem} The baseline's name is RUN_NAME{BASELINE_ENDING}.")
+    for name in (settings.recovery.run_name, baseline):
         if (RESULTS / name).exists():
-            raise _taken(name)
+            raise _run_exists(name)
 
 
 def open_run(name: str | None) -> str:
-    """Make the run's folder, under the given name or the time of the start."""
+    """Create the run's folder, named as given or after the current time."""
     stem = name or time.strftime("%Y%m%d-%H%M%S")
     run = stem
     attempt = 1
     while not _make_folder(RESULTS / run):
         if name:
-            raise _taken(name)
+            raise _run_exists(name)
         attempt += 1  # another cluster started in the same second
         run = f"{stem}-{attempt}"
     return run
 
 
 def find_or_open_run(settings: Settings, say: Say) -> str:
-    """The run that rank 0 takes part in: the one that `prepare` has opened or chosen, or else one that it does."""
+    """The run that `prepare` opened or chose; without `prepare`, or if that one no longer fits, rank 0 chooses."""
     ticket = folders.run_ticket() if folders.RUN_FILE.is_file() else None
     name = settings.recovery.run_name or (ticket and ticket.run)
     if name and _is_empty(RESULTS / name):
         return name
-    if ticket and ticket.goes_on and not resume.why_not(RESULTS / ticket.run, settings):
+    if ticket and ticket.goes_on and not resume.obstacle(RESULTS / ticket.run, settings):
         return ticket.run
     if chosen := resume.choose(settings, say):
         return chosen
@@ -121,10 +122,11 @@ def _is_empty(folder: Path) -> bool:
     return folder.is_dir() and not any(folder.iterdir())
 
 
-def _taken(name: str) -> SettingError:
+def _run_exists(name: str) -> SettingError:
     return SettingError(
-        f"RUN_NAME={name}: results/{name} exists already, and a run never overwrites another. "
-        "Choose another name, or move that folder away."
+        f"RUN_NAME={name}: results/{name} already exists, and a run never overwrites another. "
+        "Choose another name, or move that folder away.",
+        "run-exists",
     )
 
 

@@ -18,7 +18,7 @@ REFRESH_SECONDS = 0.5
 
 
 def follow(lines: TextIO) -> None:
-    """Show rank 0's lines as they arrive and, below them, the progress of its records; end with the last line."""
+    """Print rank 0's lines as they arrive, above a progress bar that follows its records; end with the last line."""
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -53,7 +53,7 @@ def follow(lines: TextIO) -> None:
 
 
 class _Tail:
-    """The steps added to a file of records since the last look."""
+    """Reads the steps appended to a file of records since the previous call."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._position = path, 0
@@ -70,7 +70,7 @@ class _Tail:
 
 
 def _manifest(run_folder: Path) -> Manifest | None:
-    """The manifest, once it exists and is whole."""
+    """The manifest, once it is complete."""
     try:
         return Manifest.read(run_folder)
     except (FileNotFoundError, ValueError):

@@ -1,4 +1,4 @@
-"""Which run a command goes on with: the newest unfinished one that is the same in all that matters, if there is one."""
+"""Chooses the run that a command resumes: the newest unfinished one with the same settings and sources."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,63 +22,64 @@ from app.training.datasets import prepared
 
 
 def choose(settings: Settings, say: Say) -> str | None:
-    """The run to go on with; None to begin a new one. Refuses a run that was named and cannot go on."""
+    """The run to resume, or None for a new one. Refuses a run that RESUME names but that cannot be resumed."""
     if settings.recovery.resume == NEVER:
         return None
     if settings.recovery.resume != AUTO:
         folder = (RESULTS / settings.recovery.resume).resolve()
-        if reason := why_not(folder, settings):
-            raise SettingError(f"RESUME={settings.recovery.resume}: {reason} RESUME=never begins a new run.")
+        if reason := obstacle(folder, settings):
+            message = f"RESUME={settings.recovery.resume}: {reason} RESUME=never starts a new run."
+            raise SettingError(message, "cannot-resume")
         return folder.name
-    asked = [settings.recovery.run_name] if settings.recovery.run_name else _newest_first()
-    for name in asked:
-        if not why_not(RESULTS / name, settings):
+    candidates = [settings.recovery.run_name] if settings.recovery.run_name else _newest_first()
+    for name in candidates:
+        if not obstacle(RESULTS / name, settings):
             data = prepared.sha256_of(settings.training.dataset_name)
             differences = platform_differences(Manifest.read(RESULTS / name), [look().cpu_model], data)
             if not differences:
                 return name
             say(
-                f"results/{name} is not resumed, because the results would not be identical: {'; '.join(differences)}. "
-                f"RESUME={name} resumes it nevertheless."
+                f"results/{name} is not resumed, because results would not be identical: {'; '.join(differences)}. "
+                f"RESUME={name} resumes it anyway."
             )
     return None
 
 
-def why_not(folder: Path, settings: Settings) -> str | None:
-    """Why a command with these settings cannot go on with a run; None if it can."""
+def obstacle(folder: Path, settings: Settings) -> str | None:
+    """Why a command with these settings cannot resume a run; None if it can."""
     try:
         manifest = Manifest.read(folder)
     except (OSError, ValueError):
-        return f"results/{folder.name} is no run, or had not begun."
+        return f"results/{folder.name} is not a run, or never started."
     step = newest_commit(folder)
     if step is None:
-        return f"results/{folder.name} has saved no state."
+        return f"results/{folder.name} has no checkpoint."
     if step >= manifest.plan.steps:
         return f"results/{folder.name} has finished."
     if manifest.image.source_sha256 != source_sha256(files.sources(settings.own)):
         own = f", or with other files in {files.FOLDER}/" if settings.own else ""
-        return f"results/{folder.name} was made by another version of the program{own}."
+        return f"results/{folder.name} was made by another version of Lockstep{own}."
     if other := list(_other_settings(manifest, settings)):
-        return f"results/{folder.name} has other settings: {'; '.join(other)}."
+        return f"results/{folder.name} has different settings: {', '.join(other)}."
     if folders.is_held(folder):
         return f"results/{folder.name} is in progress."
     return None
 
 
-def warn_of_another_platform(run_folder: Path, cpu_models: Sequence[str], dataset_sha256: str | None) -> list[str]:
-    """The warning, if the platform has changed since the run began; also kept in the manifest, for the page."""
-    begun = Manifest.read(run_folder)
-    differences = platform_differences(begun, cpu_models, dataset_sha256)
+def warn_about_platform(run_folder: Path, cpu_models: Sequence[str], dataset_sha256: str | None) -> list[str]:
+    """Warn if the platform has changed since the run started, and add the warning to the manifest, for the page."""
+    manifest = Manifest.read(run_folder)
+    differences = platform_differences(manifest, cpu_models, dataset_sha256)
     if not differences:
         return []
-    warning = f"resumed on another platform, so the results need not be identical: {'; '.join(differences)}"
-    if warning not in begun.warnings:
-        replace(begun, warnings=[*begun.warnings, warning]).write(run_folder)
+    warning = f"resumed on another platform, so results may not be identical: {'; '.join(differences)}"
+    if warning not in manifest.warnings:
+        replace(manifest, warnings=[*manifest.warnings, warning]).write(run_folder)
     return [warning]
 
 
 def platform_differences(manifest: Manifest, cpu_models: Sequence[str], dataset_sha256: str | None) -> list[str]:
-    """What has changed of that on which a run's bits depend, besides settings and sources; CPU models are by rank."""
+    """The changes that alter a run's bits, other than settings and sources; `cpu_models` is by rank."""
     before = [each.cpu_model for each in manifest.ranks[: len(cpu_models)]]
     compared = {
         "PyTorch": (manifest.versions.torch, version("torch")),
@@ -86,28 +87,28 @@ def platform_differences(manifest: Manifest, cpu_models: Sequence[str], dataset_
         "CPU": tuple(", ".join(dict.fromkeys(models)) for models in (before, cpu_models)),
         "data set": (manifest.dataset_sha256, dataset_sha256),
     }
-    return [f"{what} was {old}, is {new}" for what, (old, new) in compared.items() if old is not None and old != new]
+    return [f"{name} was {old}, now {new}" for name, (old, new) in compared.items() if old is not None and old != new]
 
 
 def _newest_first() -> list[str]:
-    """Of those that may go on: of hundreds of runs, hardly any."""
-    begun = [path for path in RESULTS.glob(f"*/{FILE}") if not path.parent.is_symlink() and is_unfinished(path.parent)]
-    return [path.parent.name for path in sorted(begun, key=lambda path: path.stat().st_mtime, reverse=True)]
+    """Unfinished runs only: reading the manifests of hundreds of finished ones would take long."""
+    found = [path for path in RESULTS.glob(f"*/{FILE}") if not path.parent.is_symlink() and is_unfinished(path.parent)]
+    return [path.parent.name for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
 
 
 def _other_settings(manifest: Manifest, settings: Settings) -> Iterator[str]:
-    """Those in which the run differs, in words."""
+    """The settings in which the run differs, each with its value then and now."""
     given = {name.upper(): str(value) for name, value in (manifest.given or {}).items() if value is not None}
     before, now = (_compared(each) for each in (environment.of(given), settings))
     for name in sorted(before):
         if before[name] != now[name]:
-            there, here = ("unset" if each[name] is None else each[name] for each in (before, now))
-            yield f"{name.upper()}={there} there, {here} here"
-    # In `prepare`, WORKERS is unset under `--scale` alone; rank 0 has always counted.
-    asked = settings.place.workers + 1 if "workers" in settings.given else None
-    world_size = settings.place.world_size or settings.place.ranks_started or asked
+            old, new = ("unset" if each[name] is None else each[name] for each in (before, now))
+            yield f"{name.upper()}={old} (now {new})"
+    # With `--scale` alone, WORKERS is unset in `prepare`; rank 0 has always counted the ranks.
+    requested = settings.place.workers + 1 if "workers" in settings.given else None
+    world_size = settings.place.world_size or settings.place.ranks_started or requested
     if world_size not in (None, manifest.world_size):
-        yield f"{manifest.world_size} ranks there, {world_size} here"
+        yield f"{manifest.world_size} ranks (now {world_size})"
 
 
 def _compared(settings: Settings) -> dict[str, Setting]:

@@ -1,4 +1,4 @@
-"""`schedule`: what the ranks would send to whom, how many bytes that is, and the least time on given links."""
+"""`schedule`: the messages between ranks, their bytes, and the least time that they take on given links."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from app.training import models
 from app.training.batch_norm import LocalBatchNorm2d
 from app.training.numerics import DTYPES
 
-DRAWN_ELEMENTS = 840  # which all numbers of ranks up to 8 divide
+DRAWN_ELEMENTS = 840  # divisible by every number of ranks up to 8
 MOST_DRAWN_RANKS = 16
 MEGA = 1e6
 
@@ -28,9 +28,7 @@ def show(settings: Settings, say: Say) -> None:
 def _lines(settings: Settings) -> Iterator[str]:
     ranks = settings.place.world_size or settings.place.workers + 1
     if ranks > MOST_DRAWN_RANKS:
-        raise SettingError(
-            f"WORKERS={settings.place.workers}: too many to draw. Allowed: at most {MOST_DRAWN_RANKS - 1}."
-        )
+        raise SettingError(f"WORKERS={settings.place.workers}: too many to draw. Give at most {MOST_DRAWN_RANKS - 1}.")
     settings.check_ranks(ranks)
     averaging = settings.averaging
     mode = mode_class(averaging.sync_mode)
@@ -38,7 +36,7 @@ def _lines(settings: Settings) -> Iterator[str]:
     yield f"{averaging.sync_mode} on {ranks} rank(s)"
     if schedule is None:
         yield (
-            "The backend does not tell the messages of this mode." if averaging.sync_mode != "none" else "No messages."
+            "No drawing: the backend chooses this mode's messages." if averaging.sync_mode != "none" else "No messages."
         )
     elif ranks > 1:
         yield from drawing.draw(schedule, ranks)
@@ -52,11 +50,11 @@ def _costs(settings: Settings, ranks: int) -> Iterator[str]:
     parameters = list(models.build(training.model, averaging.seed, dtype, LocalBatchNorm2d).parameters())
     size, cost = size_of(parameters, averaging.wire_precision), sync.cost_of(averaging, parameters)
     sent = [cost.bytes_sent(size, rank, ranks) for rank in range(ranks)]
-    when = f"each {averaging.sync_every} steps" if averaging.sync_every else "a step"
+    when = f"every {averaging.sync_every} steps" if averaging.sync_every else "per step"
     compressed = f", {averaging.compression}" if averaging.compression != "none" else ""
     megabytes = ", ".join(f"{each / MEGA:.3f}" for each in sent)
-    yield f"{training.model}{compressed}, {size.bytes / MEGA:.3f} MB of gradients: MB sent {when} by rank: {megabytes}"
+    yield f"{training.model}{compressed}, {size.bytes / MEGA:.3f} MB of gradients. MB sent {when}, by rank: {megabytes}"
     if settings.links.link_rate is not None and ranks > 1:
         rates = [(settings.links.of(rank).bits_per_second or 0.0) / 8 for rank in range(ranks)]
         links = [LinkSpeed(rate, rate) for rate in rates]
-        yield f"At {settings.links.link_rate} they need at least {1e3 * cost.seconds_at_least(size, links):.3g} ms."
+        yield f"At {settings.links.link_rate}, they take at least {1e3 * cost.seconds_at_least(size, links):.3g} ms."

@@ -1,4 +1,4 @@
-"""What one rank of a formed group does: measure the links, build the job, train, and record it all."""
+"""The work of one rank once the group has formed: measure the links, build the job, train, record."""
 
 import sys
 import time
@@ -38,11 +38,11 @@ from app.training.usage import UsageSampler
 
 
 def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder: Path, say: Say) -> Finished:
-    """Train as one rank of a formed group, and leave the records in the run's folder."""
+    """Train as one rank of a formed group, and write the records to the run's folder."""
     attempt = cluster.attempt
     torch.set_num_threads(cluster.me.threads)
     began = time.monotonic()
-    _check_same(cluster, "data set", dataset.sha256, "A make() that draws numbers needs a seed of its own.")
+    _check_same(cluster, "data set", dataset.sha256, "If make() draws random numbers, fix its seed.")
     links = measure_links(settings.links, cluster, Communicator(cluster, "while the links were measured"))
     measured = time.monotonic()
     run_folder.mkdir(parents=True, exist_ok=True)
@@ -53,17 +53,17 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
     job = make_job(settings, cluster, dataset, say, numbers.get(MEMORY_FORMAT))
     _check_same(
         cluster,
-        "first parameters, despite the same seed",
+        "initial parameters, despite the same seed",
         models.parameters_sha256(job.model),
-        "Check that all run the same image on the same kind of CPU.",
+        "Run the same image on the same CPU model everywhere.",
     )
     everyones = cluster.exchange("interfaces", [asdict(each) for each in interfaces.carried()])
     if cluster.rank == 0:
-        _open_books(job, run_folder, links, [[Carried(**each) for each in own] for own in everyones])
+        _record_run(job, run_folder, links, [[Carried(**each) for each in own] for own in everyones])
     insist_on(links, settings.links, cluster)
 
-    epoch_so_far = _epoch_so_far(run_folder, cluster.rank, found.step if found else 0, job.plan)
-    # This watches what a mode sends past the communicator, such as DistributedDataParallel's first broadcast.
+    steps_of_epoch = _steps_of_epoch(run_folder, cluster.rank, found.step if found else 0, job.plan)
+    # This also watches messages that bypass the communicator, such as DistributedDataParallel's first broadcast.
     own = f"training with {settings.averaging.sync_mode}"
     with Recorder(run_folder, cluster.rank, attempt) as recorder, job.communicator.watching(own):
         comparing = Communicator(cluster, "while clocks were compared")
@@ -83,8 +83,8 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
         if settings.recovery.checkpoint_every:
             saving = Saving(cluster, keeper, settings.recovery.checkpoint_every, job.plan.steps, recorder, clock)
         usage = UsageSampler(cluster, clock, recorder, settings.measuring.usage_interval)
-        with health.told(cluster, recorder), _stopping_on_signal(cluster, saving), usage:
-            finished = train(job, recorder, clock, saving, ResumePoint(found, epoch_so_far))
+        with health.reported(cluster, recorder), _stopping_on_signal(cluster, saving), usage:
+            finished = train(job, recorder, clock, saving, ResumePoint(found, steps_of_epoch))
         recorder.write(clock.compare(comparing))
         ended = clock.since(time.monotonic())
         peak = process.peak_memory_bytes()
@@ -98,7 +98,7 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
 
 @contextmanager
 def _stopping_on_signal(cluster: Cluster, saving: Saving | None) -> Iterator[None]:
-    """A signal lets all ranks save and stop after the same step; where nothing is saved, it ends the process."""
+    """On a signal, all ranks save and stop after the same step. Without checkpoints, the signal ends the process."""
     signals: list[int] = []
 
     def stop(number: int) -> None:
@@ -117,23 +117,23 @@ def _stopping_on_signal(cluster: Cluster, saving: Saving | None) -> Iterator[Non
 
 
 def _find(cluster: Cluster, keeper: Keeper, say: Say) -> Found | None:
-    """The newest state that every rank has saved; None if the run starts from its beginning."""
+    """The newest checkpoint that every rank holds; None if the run starts at step 0."""
 
-    def warn(what: str) -> None:
-        print(f"warning: {what}", file=sys.stderr, flush=True)
+    def warn(message: str) -> None:
+        print(f"warning: {message}", file=sys.stderr, flush=True)
 
     found = keeper.find(warn)
     if cluster.rank == 0:
         say(
-            f"attempt {cluster.attempt} goes on at step {found.step}"
+            f"attempt {cluster.attempt} resumes at step {found.step}"
             if found
-            else f"attempt {cluster.attempt} begins at step 0: there is no step that every rank has saved"
+            else f"attempt {cluster.attempt} starts at step 0: no checkpoint is complete on every rank"
         )
     return found
 
 
-def _epoch_so_far(run_folder: Path, rank: int, step: int, plan: TrainingPlan) -> list[Step]:
-    """This rank's records of the steps before this one, in the same epoch."""
+def _steps_of_epoch(run_folder: Path, rank: int, step: int, plan: TrainingPlan) -> list[Step]:
+    """This rank's records of the steps before `step` in the same epoch."""
     if not step or not journal.path_of(run_folder, rank).is_file():
         return []
     missing = set(range(step - step % plan.steps_per_epoch, step))
@@ -146,19 +146,19 @@ def _epoch_so_far(run_folder: Path, rank: int, step: int, plan: TrainingPlan) ->
     return [newest[number] for number in sorted(newest)]
 
 
-def _open_books(job: Job, run_folder: Path, links: Sequence[Link] | None, carried: Sequence[Sequence[Carried]]) -> None:
-    """Write the manifest, and say what readers of the figures must know."""
-    said = [warning] if (warning := oversubscription(job.cluster.members)) else []  # printed at the join
+def _record_run(job: Job, run_folder: Path, links: Sequence[Link] | None, carried: Sequence[Sequence[Carried]]) -> None:
+    """Write the manifest, and print the warnings that readers of the figures need."""
+    printed = [warning] if (warning := oversubscription(job.cluster.members)) else []  # printed at the join
     warnings = [
         *_warnings(job),
         *_neighbours(run_folder.name),
-        *(f"a link misses what was requested: {each}" for each in deviations(links or [])),
+        *(f"a link misses the requested value: {each}" for each in deviations(links or [])),
     ]
-    every = [*said, *warnings]
+    every = [*printed, *warnings]
     run = run_folder.name
-    if (run_folder / FILE).is_file():  # an attempt before this one has written it
+    if (run_folder / FILE).is_file():  # written by an earlier attempt
         cpu_models = [member.machine.cpu_model for member in job.cluster.members]
-        warnings += resume.warn_of_another_platform(run_folder, cpu_models, job.dataset.sha256)
+        warnings += resume.warn_about_platform(run_folder, cpu_models, job.dataset.sha256)
     else:
         manifest.gather(run, job, links, carried, every).write(run_folder)
     if run_folder.parent == folders.RESULTS:
@@ -168,20 +168,20 @@ def _open_books(job: Job, run_folder: Path, links: Sequence[Link] | None, carrie
 
 
 def _check_same(cluster: Cluster, what: str, sha256: str | None, remedy: str) -> None:
-    """Refuse ranks that would not train the same model on the same data."""
+    """Refuse to train if the ranks differ in their model or data."""
     everyones = cluster.exchange(f"checksum of the {what}", sha256)
     if different := [rank for rank, each in enumerate(everyones) if each != everyones[0]]:
         raise UnequalRanksError(f"rank {cluster.rank}: ranks {different} differ from rank 0 in their {what}. {remedy}")
 
 
 def _neighbours(run: str) -> Sequence[str]:
-    """What `prepare` has said of other clusters; nothing where something else started the ranks."""
+    """The warning of `prepare` about other clusters; none under other launchers."""
     ticket = folders.run_ticket() if folders.RUN_FILE.is_file() else None
     return [ticket.neighbours] if ticket and ticket.run == run and ticket.neighbours else []
 
 
 def _warnings(job: Job) -> list[str]:
-    """What readers of the figures must know, besides what the join has said."""
+    """Warnings for readers of the figures, other than those of the join."""
     members = job.cluster.members
     possible = (
         too_few_epochs(job.settings.training, job.plan),

@@ -41,7 +41,7 @@ can_resume_here() {
 }
 
 refuse_taken() {
-    refuse run-exists "RUN_NAME=$(shown "$1"): results/$1 exists already, and a run never overwrites another. Choose another name, or move that folder away."
+    refuse run-exists "RUN_NAME=$(shown "$1"): results/$1 already exists, and a run never overwrites another. Choose another name, or move that folder away."
 }
 
 claim_nodes() {

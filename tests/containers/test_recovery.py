@@ -42,8 +42,8 @@ def test_ranks_that_fail_again_and_again_are_given_up(clone: Clone) -> None:
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 1, output
     assert output.count(f"rank 0: lost rank 2 ({victim}, ") > 1
-    assert "MAX_RESTARTS=1 is used up. What became of each attempt:" in output
-    assert "attempt 1: to step " in output
+    assert "MAX_RESTARTS=1 is exhausted" in output
+    assert "attempt 1: last step " in output
     assert clone.containers() == []
     assert clone.summary()["complete"] is False
 
@@ -60,5 +60,5 @@ def test_what_would_come_again_is_not_tried_again(used_clone: Clone) -> None:
 def test_plain_compose_would_start_ranks_again_without_end(used_clone: Clone) -> None:
     code, output = used_clone.run("docker", "compose", "up", **SMALL, MAX_RESTARTS="0")
     assert code == 1
-    assert "MAX_RESTARTS=0: to Docker Compose this means without end." in output
+    assert "[conflicting-settings] MAX_RESTARTS=0 " in output
     assert len(used_clone.containers("--all", "--filter", "status=created")) == 5

@@ -62,7 +62,7 @@ def test_plain_compose_with_a_scale_goes_on_when_ranks_were_killed(clone: Clone)
         clone.kill(service, number)
     output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, output
-    assert "attempt 1 goes on at step " in output
+    assert "attempt 1 resumes at step " in output
     run = clone.summary()
     assert (run["world_size"], run["complete"], run["attempts"], run["replicas_identical"]) == (6, True, 2, True)
 
@@ -95,7 +95,7 @@ def test_plain_compose_starts_no_rank_with_a_wrong_setting(clone: Clone) -> None
         ("WORLD_SIZE=9", "that makes 4 ranks"),
         ("DATASET=digits", "Allowed with this model: shapes"),
         ("--fast", "[unknown-option]"),
-        ("--with-floor SYNC_MODE=none", "this is the floor itself"),
+        ("--with-floor SYNC_MODE=none", "[conflicting-settings] SYNC_MODE=none "),
     ],
 )
 def test_a_wrong_setting_ends_with_2_before_any_rank_starts(used_clone: Clone, wrong: str, told: str) -> None:

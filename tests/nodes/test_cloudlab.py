@@ -252,11 +252,11 @@ def test_killed_ranks_come_again_and_a_stopped_run_goes_on_to_the_same_bits(
     expected = hashes(user)
     training = begin(*saving, steps=30)
     kill_rank(rig, rig.nodes[2])
-    training.until_it_says("attempt 1 goes on at step ")
+    training.until_it_says("attempt 1 resumes at step ")
     assert "The Swarm has restarted rank 0 (1 of 5)" in training.output
     for node in (rig.nodes[0], rig.nodes[3]):
         kill_rank(rig, node)
-    training.until_it_says("attempt 2 goes on at step ")
+    training.until_it_says("attempt 2 resumes at step ")
     training.interrupt()
     assert training.end() == 130, training.output
     assert "The same command resumes this run" in training.output
@@ -266,12 +266,12 @@ def test_killed_ranks_come_again_and_a_stopped_run_goes_on_to_the_same_bits(
     code, output = run(user, rig, *saving, *rig.nodes)
     assert code == 0, output
     assert f"results/{name}: " in output
-    assert "it goes on at step " in output
+    assert "(resumes at step " in output
     assert (user.summary()["complete"], user.summary()["attempts"]) == (True, 4)
     assert hashes(user) == expected
     nothing_runs(rig, user.project)
     code, output = run(user, rig, *saving, f"RESUME={name}", *rig.nodes)
-    assert (code, f"RESUME={name}: results/{name} is no run, or had not begun." in output) == (2, True), output
+    assert (code, f"[cannot-resume] RESUME={name}: results/{name} " in output) == (2, True), output
 
 
 @pytest.mark.long
@@ -288,7 +288,7 @@ def test_a_run_goes_on_when_a_node_that_was_cut_off_is_back(user: Clone, rig: Ri
     finally:
         rig.link(rig.nodes[cut_off], "exp", "up")
     assert training.end() == 0, training.output
-    assert re.search(r"attempt \d goes on at step [1-9]", training.output), training.output
+    assert re.search(r"attempt \d resumes at step [1-9]", training.output), training.output
     assert hashes(user) == expected
     nothing_runs(rig, user.project)
 

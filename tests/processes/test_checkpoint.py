@@ -228,7 +228,7 @@ def test_a_signal_lets_all_ranks_save_and_stop_after_the_same_step(
             ranks.start()
         results = ranks.wait()
         assert {code for code, _ in results.values()} == {0}, results
-    assert f"goes on at step {int(step) + 1}" in results[0][1]
+    assert f"resumes at step {int(step) + 1}" in results[0][1]
     assert ends(stopped / "results/it", 3) == ends(whole / "results/it", 3)
 
 
@@ -265,40 +265,39 @@ def test_what_cannot_go_on_is_refused_or_begins_anew(undisturbed: Path, tmp_path
         return group.wait(group.start("prepare", tmp_path, **given))
 
     code, output = prepare()
-    assert (code, "RUN_NAME=it: results/it exists already" in output) == (2, True), output
+    assert (code, "[run-exists] RUN_NAME=it: results/it " in output) == (2, True), output
     code, output = prepare(RESUME="it")
-    assert (code, "RESUME=it: results/it has finished." in output) == (2, True), output
+    assert (code, "[cannot-resume] RESUME=it: results/it has finished." in output) == (2, True), output
     manifest = tmp_path / "results/it/manifest.json"
     manifest.write_text(manifest.read_text().replace('"steps": 20,', '"steps": 30,'))
     (tmp_path / "results/it" / places.STATES / places.FINISHED).unlink()
     code, output = prepare()
-    assert (code, "it goes on at step 20" in output) == (0, True), output
+    assert (code, "resumes at step 20" in output) == (0, True), output
     code, output = prepare(RESUME="it", LEARNING_RATE=0.2, SEED=2)
     assert code == 2
-    assert (
-        "RESUME=it: results/it has other settings: LEARNING_RATE=0.1 there, 0.2 here; SEED=1 there, 2 here." in output
-    )
+    assert "RESUME=it: results/it has different settings: " in output
+    assert re.search(r"LEARNING_RATE=0\.1 .*\b0\.2\b.* SEED=1 .*\b2\b", output)
     code, output = prepare(RESUME="it", WORLD_SIZE=2)
-    assert (code, "3 ranks there, 2 here" in output) == (2, True), output
+    assert (code, re.search(r"3 ranks .*\b2\b", output) is not None) == (2, True), output
     code, output = prepare(RESUME="never")
-    assert (code, "RUN_NAME=it: results/it exists already" in output) == (2, True), output
+    assert (code, "[run-exists] RUN_NAME=it: results/it " in output) == (2, True), output
     code, output = prepare(RESUME="that")
-    assert (code, "RESUME=that with RUN_NAME=it: they name two runs" in output) == (2, True), output
+    assert (code, "RESUME=that with RUN_NAME=it" in output) == (2, True), output
     code, output = prepare(RESUME="never", RUN_NAME="")
-    assert (code, "goes on" in output) == (0, False), output
+    assert (code, "resumes" in output) == (0, False), output
     written = manifest.read_text()
     for name, old in (("torch", "1.13.1"), ("blas", "libblas.so.1"), ("cpu_model", "i386"), ("dataset_sha256", "0")):
         manifest.write_text(re.sub(f'"{name}": ".*"', f'"{name}": "{old}"', written))
         code, output = prepare(RUN_NAME="")
         assert code == 0, output
-        assert "it goes on at step" not in output
-        assert f" was {old}, is " in output
+        assert "resumes at step" not in output
+        assert f" was {old}, now " in output
         code, output = prepare(RUN_NAME="", RESUME="it")
-        assert (code, "it goes on at step 20" in output) == (0, True), output
+        assert (code, "resumes at step 20" in output) == (0, True), output
     manifest.write_text(written)
     manifest.write_text(re.sub('"source_sha256": ".*"', '"source_sha256": "another"', manifest.read_text()))
     code, output = prepare(RESUME="it")
-    assert (code, "was made by another version of the program" in output) == (2, True), output
+    assert (code, "made by another version" in output) == (2, True), output
 
 
 def test_random_numbers_go_on_where_they_were() -> None:
@@ -494,6 +493,6 @@ def test_a_run_goes_on_at_its_state_even_if_it_is_to_save_no_more_and_on_another
     for attempt in (1, 2):
         group_of(2).run(train, tmp_path, BASE | {"checkpoint_every": 0}, attempt)
     warnings = run_records.read(tmp_path).manifest.warnings
-    assert len([each for each in warnings if "need not be identical: PyTorch was 1.13.1, is " in each]) == 1
+    assert len([each for each in warnings if "not be identical: PyTorch was 1.13.1, " in each]) == 1
     assert ends(tmp_path, 2) == undisturbed
     assert run_records.read(tmp_path).ranks[0].repeated_steps == 2 * (STEPS - 6)

@@ -54,4 +54,5 @@ def test_a_run_goes_on_with_the_same_files_alone(tmp_path: Path) -> None:
     put(tmp_path)
     code, output = wait(start("prepare", tmp_path, **changed))
     assert code == 2, output
-    assert "was made by another version of the program, or with other files in extensions/" in output
+    assert "[cannot-resume] RESUME=own: results/own was made by another version" in output
+    assert "or with other files in extensions/" in output

@@ -61,7 +61,7 @@ def test_a_run_never_overwrites_one_of_the_same_name(tmp_path: Path) -> None:
     first = (folder / "results/mine/rank-0.jsonl").read_bytes()
     code, output = wait(start("train", folder, **settings))
     assert code == 2
-    assert "results/mine exists already" in output
+    assert "[run-exists] RUN_NAME=mine: results/mine " in output
     assert (folder / "results/mine/rank-0.jsonl").read_bytes() == first
 
 

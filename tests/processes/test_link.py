@@ -64,7 +64,7 @@ def test_a_run_on_links_that_were_never_shaped_ends_before_its_first_step(tmp_pa
 def test_with_a_warning_it_trains_and_the_records_say_so(tmp_path: Path) -> None:
     outcomes, manifest = train(tmp_path, 2, LINK_RATE="10mbit", LINK_CHECK="warn")
     assert [code for code, _ in outcomes.values()] == [0, 0], outcomes
-    assert "warning: a link misses what was requested: rank 0, sending" in outcomes[0][1]
+    assert "warning: a link misses the requested value: rank 0, sending" in outcomes[0][1]
     assert len([warning for warning in manifest["warnings"] if "expected" in warning]) == 4
 
 

@@ -523,8 +523,7 @@ def test_a_run_that_died_is_shown_as_far_as_it_came(
 def test_of_what_is_no_run_the_known_runs_are_named(command: str, place: Path) -> None:
     code, output = group.wait(group.start(command, place))
     assert (code, output.count("\n")) == (2, 1), output
-    assert f"error: [invalid-setting] '{command.split()[-1][:120]}" in output
-    assert "' is no run: neither" in output
+    assert f"error: [unknown-name] unknown run '{command.split()[-1][:120]}" in output
     assert "Runs in results/: alone, pair." in output
 
 
@@ -618,7 +617,7 @@ def test_side_by_side_the_fastest_comes_first(place: Path) -> None:
     assert code == 0, output
     heading, *lines = output.splitlines()
     fast, slow = (content(place / "results" / name / "summary.json")["run"] for name in by_speed(place))
-    at = heading.index("slower by") + len("slower by")
+    at = heading.index("slowdown") + len("slowdown")
     assert [line.split()[0] for line in lines[:2]] == by_speed(place)
     ratio = fast["images_per_second"] / slow["images_per_second"]
     assert [line[:at].split()[-2:] for line in lines[:2]] == [["1.00", "x"], [f"{ratio:.2f}", "x"]]
@@ -629,7 +628,7 @@ def test_side_by_side_the_fastest_comes_first(place: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ("compare pair --baseline results/pair", "the run pair is also one of those to compare"),
+        ("compare pair --baseline results/pair", "[conflicting-arguments] --baseline results/pair: pair is also"),
         ("compare --baseline pair", "required: RUN"),
         ("compare pair --baseline", "--baseline: expected one argument"),
     ],
@@ -654,7 +653,7 @@ def test_runs_are_compared_with_a_baseline_part_by_part(place: Path, browser: Br
         field = "seconds" if row["part"] == "step" else f"{row['part'].replace(' ', '_')}_seconds"
         own, base = (each[field]["mean"] if each[field] else None for each in (pair, alone))
         assert row["difference"] == ("" if own is None or base is None else repr(own - base))
-    said = "Too few steps to say whether pair and alone differ: "
+    said = "Too few steps to compare pair and alone: "
     assert said in browser.text()
     code, output = group.wait(group.start("compare pair --baseline alone", place))
     assert code == 0, output

@@ -115,7 +115,7 @@ def test_a_name_is_never_written_over(tmp_path: Path) -> None:
     group.prepare(tmp_path, RUN_NAME="mine")
     code, output = group.wait(group.start("prepare", tmp_path, MODEL="lenet5", RUN_NAME="mine"))
     assert code == 2
-    assert "RUN_NAME=mine: results/mine exists already" in output
+    assert "[run-exists] RUN_NAME=mine: results/mine " in output
 
 
 def test_two_starts_in_the_same_second_get_two_folders(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def in_turns(number: int, rank: int) -> Times:
     ("times", "bound", "straggler", "said"),
     [
         (late, "straggler", 2, "Rank 2 is the straggler"),
-        (in_turns, "straggler", None, "too few steps to say whether one of them is a straggler"),
+        (in_turns, "straggler", None, "too few steps to identify a straggler"),
         (lambda number, rank: ALIKE, "compute", None, "Compute-bound: "),
         (lambda number, rank: (0.10, 0.01, 0.30), "communication", None, "Communication-bound: "),
     ],

@@ -155,26 +155,24 @@ def test_the_sentences_lead_with_the_step_and_claim_nothing_within_the_noise(tmp
     assert lead.startswith("A step of ring takes 1.9")
     assert re.search(r": 30(\.\d)? ms \(29[\d.]* ms to 3[01][\d.]* ms\) longer\.$", lead), lead
     assert "No difference beyond the noise in data, forward, backward, optimiser." in rest
-    assert "One run each does not show the noise from run to run" in rest[-1]
+    assert "scripts/experiment" in rest[-1]
     alike, *_ = Against([write(tmp_path, "again", 41, RING, 0.03)], ring).sentences()
-    assert alike.startswith("Between a step of again and one of ring there is no difference beyond the noise: ")
+    assert re.match(r".* again and ring: no difference beyond the noise, \S+ times \(", alike), alike
 
 
 def test_too_few_steps_are_said_to_be_too_few(tmp_path: Path) -> None:
     few, many = write(tmp_path, "few", ENOUGH_STEPS, RING), write(tmp_path, "many", ENOUGH_STEPS + 1, FLOOR)
     told, *_ = Against([few], many).sentences()
-    assert told == (
-        "Too few steps to say whether few and many differ: few has 7 and many has 8 after the first, "
-        "and at least 8 are needed."
-    )
+    assert told.startswith("Too few steps")
+    assert all(fact in told for fact in ("few has 7", "many has 8", f"least {ENOUGH_STEPS} "))
     table, _ = Against([few], many).tables()
-    assert {row["finding"] for row in rows(table) if row["difference"] is not None} == {"too few steps to say"}
+    assert {row["finding"] for row in rows(table) if row["difference"] is not None} == {"too few steps"}
     assert all(row["noise"] is None for row in rows(table))
 
 
 def test_a_run_without_steps_can_be_no_side_of_a_comparison(tmp_path: Path) -> None:
     told, *_ = Against([write(tmp_path, "none", 0, RING)], write(tmp_path, "ring", 9, RING)).sentences()
-    assert told == "none and ring cannot be compared: a step is not measured in none."
+    assert re.fullmatch("none and ring cannot be compared: .* not measured in none.", told)
 
 
 def test_a_comparison_leads_with_the_fastest_unless_the_noise_may_explain_it(tmp_path: Path) -> None:
@@ -198,7 +196,7 @@ def test_a_comparison_leads_with_the_fastest_unless_the_noise_may_explain_it(tmp
 def test_a_baseline_is_another_run(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "results", "ring", 9, RING)
-    for baseline, told in (("ring", "the run ring is also one of those"), ("rings", "'rings' is no run")):
+    for baseline, told in (("ring", "--baseline ring: ring is also"), ("rings", "unknown run 'rings'")):
         with pytest.raises(LockstepError, match=told) as refused:
             command(["ring"], print, baseline)
         assert refused.value.exit_code == 2

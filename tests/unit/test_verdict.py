@@ -1,5 +1,6 @@
 """What bounds a run follows from its figures; and what is not known is not said."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -60,11 +61,11 @@ def summary(
             0.94,
             0.0,
             "communication",
-            "60 % of the step is exposed synchronisation, which uses 94 % of what the links allow.",
+            "60 % of the step is exposed synchronisation, at 94 % link",
         ),
-        ((0.0, 0.1, 0.2, 0.1, 0.6, 0.0), 0.94, 9.0, "communication", "uses 94 % of what the links allow"),
-        ((0.0, 0.1, 0.2, 0.1, 0.6, 0.0), 0.02, 0.0, "communication", "uses 2 % of what the links allow"),
-        ((0.0, 0.1, 0.2, 0.1, 0.6, 0.0), 0.02, 9.0, "compute", "throttles the ranks for up to 0.9 s in each second"),
+        ((0.0, 0.1, 0.2, 0.1, 0.6, 0.0), 0.94, 9.0, "communication", " 94 % link"),
+        ((0.0, 0.1, 0.2, 0.1, 0.6, 0.0), 0.02, 0.0, "communication", " 2 % link"),
+        ((0.0, 0.1, 0.2, 0.1, 0.6, 0.0), 0.02, 9.0, "compute", "throttles the ranks for up to 0.9 s"),
         ((0.0, 0.1, 0.2, 0.1, 0.6, 0.0), None, None, "communication", "60 % of the step is exposed synchronisation."),
         ((0.0, 0.2, 0.2, 0.6, 0.0, 0.0), None, 0.0, "straggler", "Straggler-bound: on average, a rank spends 60 %"),
         ((0.7, 0.1, 0.2, None, None, 0.0), None, 0.0, "data", "Data-bound: 70 % of the step"),
@@ -73,10 +74,10 @@ def summary(
             None,
             0.0,
             "mixed",
-            "38 % computation, 36 % exposed synchronisation, 24 % waiting for other ranks, 2 % preparing the batch.",
+            "38 % computation, 36 % exposed synchronisation, 24 % waiting for other ranks, 2 % batch",
         ),
-        ((0.0, 0.3, 0.2, 0.0, 0.5, 0.0), None, 0.0, "mixed", "Mixed: no part of the step outweighs the others."),
-        (None, None, None, None, "There are no times to judge"),
+        ((0.0, 0.3, 0.2, 0.0, 0.5, 0.0), None, 0.0, "mixed", "Mixed: "),
+        (None, None, None, None, "no step after the first"),
     ],
 )
 def test_the_bound_and_the_first_sentence(
@@ -114,16 +115,16 @@ def on_cpus(lost: Lost) -> dict[str, Any]:
         (
             ({"forward": 0.1, "backward": 0.2}, {}),
             "cpu",
-            "CPU-saturated: for 30 % of the step the rank was ready to run",
+            "CPU-saturated: 30 % of the step",
         ),
         # While it synchronises, too: the wire is not what the step waits for.
-        (({"backward": 0.2, "sync": 0.2}, {}), "cpu", "CPU-saturated: for 40 % of the step"),
+        (({"backward": 0.2, "sync": 0.2}, {}), "cpu", "CPU-saturated: 40 % of the step"),
         (
             ({"backward": 0.1}, {"forward": 0.2, "backward": 0.1}),
             "compute",
-            "for 30 % of the step the CPU quota held the rank back; for 10 % of the step",
+            "The CPU quota throttles the rank for 30 % of the step. For 10 %,",
         ),
-        (({"backward": 0.08}, {}), "compute", "for 8 % of the step the rank was ready to run and others had the cores"),
+        (({"backward": 0.08}, {}), "compute", "For 8 %, the rank waits for a free CPU core"),
     ],
 )
 def test_time_without_a_core_is_a_part_of_the_step(lost: Lost, bound: str, headline: str) -> None:
@@ -161,8 +162,8 @@ def test_one_rank_that_is_held_back_is_a_straggler_and_not_everybodys_cpu() -> N
     reached = verdict.reach(figures, MANIFEST)
     assert reached.bound == "straggler"
     assert "60 % of the step waiting for rank 1" in reached.sentences[0]
-    told = "Rank 1 is the straggler: its own work takes 2.50 times (at least 2.00, at most 3.10) as long"
-    assert any(told in sentence for sentence in reached.sentences)
+    (told,) = (sentence for sentence in reached.sentences if "Rank 1 is the straggler" in sentence)
+    assert all(fact in told for fact in ("2.50 times", "2.00", "3.10", "90 %", "200 ms", "10 ms"))
 
 
 def test_a_quota_is_a_warning_only_where_nobody_asked_for_it() -> None:
@@ -170,7 +171,7 @@ def test_a_quota_is_a_warning_only_where_nobody_asked_for_it() -> None:
     asked = runs.manifest(settings=MANIFEST.settings | {"rank_cpus": 0.5})
     assert any("RANK_CPUS did not set" in warning for warning in verdict.warnings(held_back, MANIFEST))
     assert not list(verdict.warnings(held_back, asked))
-    assert any("gives each rank 0.5 CPUs" in sentence for sentence in verdict.reach(held_back, asked).sentences)
+    assert any("RANK_CPUS=0.5" in sentence for sentence in verdict.reach(held_back, asked).sentences)
     never = summary((0.0, 0.5, 0.5, 0.0, 0.0, 0.0), None, 0.0)
     assert not list(verdict.warnings(never, MANIFEST))
 
@@ -179,9 +180,9 @@ def test_a_quota_is_a_warning_only_where_nobody_asked_for_it() -> None:
     ("change", "told"),
     [
         ({"complete": False, "steps": 3, "steps_planned": 9}, "incomplete: all ranks recorded 3 of 9 steps"),
-        ({"replicas_identical": False}, "the replicas have drifted apart"),
-        ({"dataset": "shapes", "run": runs.group_figures(accuracy=0.5)}, "nothing about CIFAR-10"),
-        ({"dataset": "digits", "run": runs.group_figures(accuracy=0.5)}, "nothing about MNIST"),
+        ({"replicas_identical": False}, "different parameters"),
+        ({"dataset": "shapes", "run": runs.group_figures(accuracy=0.5)}, "CIFAR-10"),
+        ({"dataset": "digits", "run": runs.group_figures(accuracy=0.5)}, "MNIST"),
     ],
 )
 def test_what_readers_must_know_is_a_warning(change: dict[str, Any], told: str) -> None:
@@ -199,13 +200,11 @@ def test_hidden_and_exposed_are_like_for_like() -> None:
     times = {f"{name}_seconds": runs.spread(value) for name, value in spreads.items()}
     figures = runs.summary(group((0.0, 0.5, 0.4, 0.08, 0.02, 0.0), **times), [rank(0), rank(1)])
     (said,) = (each for each in verdict.reach(figures, MANIFEST).sentences if "is hidden" in each)
-    assert said.startswith("75 % of the synchronisation, with the wait")
-    assert "100 ms a step is exposed, 80 ms of it waiting for other ranks" in said
+    assert said.startswith("75 % of the synchronisation")
+    assert re.search(r" 300 ms per step\..* 100 ms .* exposed.* 80 ms .*waiting", said)
 
 
-@pytest.mark.parametrize(
-    ("undecided", "told"), [(True, "too few steps to say"), (False, "in turns: there is no straggler")]
-)
+@pytest.mark.parametrize(("undecided", "told"), [(True, "too few steps"), (False, "no rank is consistently slow")])
 def test_waiting_without_a_straggler_has_its_reason(undecided: bool, told: str) -> None:
     figures = group((0.0, 0.4, 0.3, 0.3, 0.0, 0.0), straggler_undecided=undecided)
     assert told in " ".join(verdict.reach(runs.summary(figures, [rank(0), rank(1)]), MANIFEST).sentences)
@@ -213,13 +212,15 @@ def test_waiting_without_a_straggler_has_its_reason(undecided: bool, told: str) 
 
 def test_what_rounding_for_the_wire_costs_is_said_where_it_was_measured() -> None:
     rounded = runs.manifest(world_size=2, settings={"wire_precision": "bf16"})
-    for error, told in ((None, []), (0.00166, ["a rank's gradient by 0.166 % of its size."])):
+    for error, told in ((None, []), (0.00166, ["0.166"])):
         figures = runs.summary(group((0.0, 0.5, 0.4, 0.0, 0.1, 0.0), wire_rounding_error=error), [rank(0), rank(1)])
         said = [each for each in verdict.reach(figures, rounded).sentences if "WIRE_PRECISION" in each]
-        assert [each.partition(" moves ")[2] for each in said] == told
+        assert [*re.findall(r"(\S+) %", " ".join(said))] == told
 
 
 def test_bytes_that_are_not_the_formulas_are_said() -> None:
     ranks = [rank(0), rank(1, bytes_sent_per_step=90.0)]
     wrong = runs.summary(group((0.0, 0.5, 0.5, 0.0, 0.0, 0.0)), ranks)
-    assert "The bytes sent differ from the formula on ranks 1." in verdict.reach(wrong, MANIFEST).sentences
+    assert any(
+        re.search(r"differ from the formula on .* 1\.", each) for each in verdict.reach(wrong, MANIFEST).sentences
+    )

@@ -1,4 +1,4 @@
-"""The records of all ranks come home to rank 0, through the group, where they share no disk."""
+"""Copies the records of all ranks to rank 0 through the process group, where the ranks share no disk."""
 
 import hashlib
 import zlib
@@ -11,25 +11,25 @@ from app.cluster.wire.communicator import Communicator
 from app.machine.folders import file_to_replace
 from app.records.journal import path_of
 
-HOME = 0  # the rank that makes the report
+COLLECTOR = 0  # the rank that writes the report
 CHUNK_BYTES = 2**22  # of a file, before it is compressed
 
 
-def bring_home(cluster: Cluster, run_folder: Path) -> None:
-    """Give rank 0 every file of records that it does not see already, after the last record was written."""
-    files = cluster.exchange("records", _describe(path_of(run_folder, cluster.rank)))
-    away = []
-    if cluster.rank == HOME:
-        away = [rank for rank, told in enumerate(files) if _describe(path_of(run_folder, rank)) != told]
-    communicator = Communicator(cluster, "while the records came home")
-    for rank in cluster.exchange("records that are away", away)[HOME]:
-        if cluster.rank == HOME:
+def collect_records(cluster: Cluster, run_folder: Path) -> None:
+    """Copy to rank 0 every file of records of which it has no equal copy. Call it after the last record."""
+    checksums = cluster.exchange("records", _checksum(path_of(run_folder, cluster.rank)))
+    missing = []
+    if cluster.rank == COLLECTOR:
+        missing = [rank for rank, each in enumerate(checksums) if _checksum(path_of(run_folder, rank)) != each]
+    communicator = Communicator(cluster, "while records were copied")
+    for rank in cluster.exchange("missing records", missing)[COLLECTOR]:
+        if cluster.rank == COLLECTOR:
             _receive(communicator, rank, path_of(run_folder, rank))
         elif cluster.rank == rank:
             _send(communicator, path_of(run_folder, rank))
 
 
-def _describe(path: Path) -> str | None:
+def _checksum(path: Path) -> str | None:
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -38,13 +38,13 @@ def _describe(path: Path) -> str | None:
 
 
 def _send(communicator: Communicator, path: Path) -> None:
-    """Each chunk is announced by its size; a size of 0 ends the file."""
+    """Send each chunk after its size in bytes; a size of 0 ends the file."""
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
             packed = torch.frombuffer(bytearray(zlib.compress(chunk)), dtype=torch.uint8)
-            communicator.start_send(torch.tensor([len(packed)]), HOME).wait()
-            communicator.start_send(packed, HOME).wait()
-    communicator.start_send(torch.tensor([0]), HOME).wait()
+            communicator.start_send(torch.tensor([len(packed)]), COLLECTOR).wait()
+            communicator.start_send(packed, COLLECTOR).wait()
+    communicator.start_send(torch.tensor([0]), COLLECTOR).wait()
 
 
 def _receive(communicator: Communicator, rank: int, path: Path) -> None:
