@@ -125,7 +125,7 @@ def test_a_failed_run_is_reported_and_the_rest_goes_on(make_clone: MakeClone) ->
     assert "MODEL is ignored" in output
     assert "failed with exit code 1. Its output: results/experiments/broken/full/hopeless-1.log" in output
     assert "LEARNING_RATE" in (clone.folder / "results/experiments/broken/full/hopeless-1.log").read_text()
-    assert "hopeless, round 1, once more" in output
+    assert "hopeless, round 1, retry" in output
     assert "hopeless-1 failed" in output
     assert clone.containers("--all") == []
     page = clone.folder / "results/experiments/broken"

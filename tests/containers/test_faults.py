@@ -35,7 +35,7 @@ def test_runs_recover_from_the_kills_of_the_page(used_clone: Clone) -> None:
     output, _ = process.communicate(timeout=SWEEP_SECONDS)
     assert process.returncode == 0, output
     assert "3 kills: 3 ok. Recovery: p50 " in output
-    assert re.search(r"ranks 0, 3 while saving, recovered in [0-9.]+ s: ok", output), output
+    assert re.search(r"ranks 0, 3 .*\bsav\w+, recovered in [0-9.]+ s: ok", output), output
     assert used_clone.containers("--all") == []
 
 
@@ -54,11 +54,11 @@ def test_ctrl_c_during_a_trial_leaves_no_container(used_clone: Clone) -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ("--trials 0", "--trials 0: not allowed. Allowed: 1 to"),
+        ("--trials 0", "[invalid-argument]"),
         ("--trials many", "--trials"),
-        ("--kills 0", "--kills 0: not allowed. Allowed: 1 to"),
+        ("--kills 0", "[invalid-argument]"),
         ("--seed", "[missing-argument]"),
-        ("--faults kil", "--faults kil: not allowed. Allowed: kill, "),
+        ("--faults kil", "[unknown-name]"),
         ("--fast", "[unknown-option]"),
         ("MAX_STEP=3", "[unknown-setting]"),
     ],

@@ -63,9 +63,7 @@ def test_what_measuring_costs_is_told_part_by_part(tmp_path: Path, mode: str) ->
     measured = [float(costs[part]) for part in parts if costs[part] != "-"]
     assert abs(sum(measured) - float(costs["all"])) <= 0.0005 * (len(measured) + 1) + 1e-9  # each is rounded
     assert f"lenet5, {mode}, 2 ranks, 256 images" in told
-    assert re.search(
-        r"^steps with and without measuring, in turn: [\d.]+ \(least to most of \d+ pairs", told, re.MULTILINE
-    )
+    assert re.search(r"^step.* [\d.]+ \([\d.]+ to [\d.]+ over \d+ pairs\)$", told, re.MULTILINE)
 
 
 TIMED = r"(?P<p50>[\d.]+) +(?P<p99>[\d.]+) +(?P<algorithm>[\d.]+) +(?P<bus>[\d.]+) +(?P<wrong>\d+) +\d+%"
@@ -185,7 +183,7 @@ def test_a_course_script_that_dies_ends_the_benchmark_and_leaves_nothing_behind(
     outcomes = ranks.wait()
     assert [code for code, _ in outcomes.values()] == [1, 1], outcomes
     for _, output in outcomes.values():
-        assert "rank 1: the course script course_all_reduce has left the benchmark: it was killed by SIGKILL" in output
+        assert re.search("rank 1: the course script course_all_reduce .*killed by SIGKILL", output)
     _, alive = psutil.wait_procs(processes, timeout=10)
     assert not alive, alive
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import statistics
 from collections.abc import Iterator
@@ -174,7 +175,7 @@ def test_the_index_leads_to_the_page_and_names_what_was_not_run(copy: Path, brow
     ]
     assert "6 of 6 runs" in browser.text()
     assert "not run yet: scripts/experiment other" in browser.text()
-    assert "scripts/experiments/wrong.toml, line 8: MAX_STEP is not a setting." in browser.text()
+    assert re.search(r"scripts/experiments/wrong\.toml, line 8: .*MAX_STEP\b", browser.text())
 
 
 def test_figures_lie_beside_the_page_as_drawings_and_as_pixels(place: Path) -> None:
@@ -184,7 +185,7 @@ def test_figures_lie_beside_the_page_as_drawings_and_as_pixels(place: Path) -> N
 
 def test_what_is_finished_is_not_run_again(copy: Path) -> None:
     planned = step(copy, "plan", "rings")
-    assert "6 of 6 runs finished; nothing to do." in planned.stdout
+    assert "6 of 6 runs finished" in planned.stdout
     assert next_trial(copy, "rings") == {}
 
 
@@ -195,7 +196,7 @@ def test_a_run_that_was_interrupted_is_made_anew_and_counts_for_nothing_until_th
     assert step(copy, "plan", "rings").returncode == 0
     made = step(copy, "page", "rings")
     assert made.returncode == 0
-    assert "1 of 6 runs are missing from it." in made.stdout
+    assert "1 of 6 runs" in made.stdout
     assert rows(copy, "times")["ring_all_reduce"]["rounds"] == "1"
     assert "incomplete: 5 of 6 runs" in (page_of(copy) / "report.html").read_text()
     settings = next_trial(copy, "rings")
@@ -240,7 +241,7 @@ def test_a_failure_that_the_grid_allows_is_told_and_is_none(copy: Path) -> None:
     assert next_trial(copy, "rings", "--ended", "alone-1", "1", "2.5") == {}
     made = step(copy, "page", "rings")
     assert made.returncode == 0
-    assert "alone-1 failed, which is no failure of the experiment: nobody is ever alone" in made.stdout
+    assert re.search("alone-1 failed.*: nobody is ever alone", made.stdout)
 
 
 def test_a_cell_without_any_run_is_missing_and_no_zero(copy: Path) -> None:
@@ -258,14 +259,14 @@ def test_a_page_of_nothing_says_so(tmp_path: Path) -> None:
     put_grid(tmp_path, "rings", GRID)
     assert step(tmp_path, "plan", "rings").returncode == 0
     made = step(tmp_path, "page", "rings")
-    assert "6 of 6 runs are missing from it." in made.stdout
+    assert "6 of 6 runs" in made.stdout
     assert "incomplete: 0 of 6 runs" in (page_of(tmp_path) / "report.html").read_text()
 
 
 def test_other_settings_are_refused_as_long_as_finished_runs_have_the_old_ones(copy: Path) -> None:
     told = step(copy, "plan", "rings", "--set", "MAX_STEPS=4")
     assert told.returncode == 2
-    assert "alone-1 was run with MAX_STEPS=8, and is now to be run with MAX_STEPS=4. --fresh starts over" in told.stderr
+    assert re.search(r"\[cannot-resume\].*alone-1.* MAX_STEPS=8.* MAX_STEPS=4.* --fresh", told.stderr)
     assert (page_of(copy) / "full/alone-1/summary.json").is_file()
     assert step(copy, "plan", "rings", "--fresh", "--dry-run", "--set", "MAX_STEPS=4").returncode == 0
     assert (page_of(copy) / "full/alone-1/summary.json").is_file()
@@ -285,21 +286,21 @@ def test_a_cell_that_was_left_out_for_a_while_is_not_taken_for_one_with_other_se
     put_grid(copy, "rings", GRID.replace('label = "alone"', 'label = "alone"\nSEED = 5'))
     told = step(copy, "plan", "rings")
     assert told.returncode == 2
-    assert "alone-1 was run with SEED=1, and is now to be run with SEED=5." in told.stderr
+    assert re.search(r"\[cannot-resume\].*alone-1.* SEED=1.* SEED=5", told.stderr)
 
 
 def test_a_version_that_was_never_run_has_no_page_and_takes_none_away(copy: Path) -> None:
     before = (page_of(copy) / "report.html").read_text()
     told = step(copy, "page", "rings", "--quick")
     assert told.returncode == 2
-    assert "rings has never been run in this version" in told.stderr
+    assert "scripts/experiment rings" in told.stderr
     assert (page_of(copy) / "report.html").read_text() == before
 
 
 def test_the_quick_version_keeps_its_runs_apart(copy: Path) -> None:
     planned = step(copy, "plan", "rings", "--quick")
     assert "rings (quick): " in planned.stdout
-    assert "3 cells x 1 round, 0 of 3 runs finished; about " in planned.stdout
+    assert "3 cells x 1 round, 0 of 3 runs finished" in planned.stdout
     assert next_trial(copy, "rings", "--quick")["RUN_NAME"] == "alone-1"
     assert (page_of(copy) / "full/alone-1/summary.json").is_file()
 

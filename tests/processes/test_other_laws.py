@@ -140,8 +140,8 @@ class FirstVote(Sign):
 
 BROKEN: dict[type[Mode], tuple[str, str]] = {
     Unscaled: ("unbiased", "over 1000 draws"),
-    Forgetful: ("kept", "Is what a step leaves out added to the next one?"),
-    Doubled: ("kept", "the sum of what came out is not that of the means"),
+    Forgetful: ("kept", "expected"),
+    Doubled: ("kept", "the sum of"),
     FirstRankDecides: ("vote", "expected"),
 }
 

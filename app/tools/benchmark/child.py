@@ -107,13 +107,10 @@ class Child:
             if self._answers in readable and (came := os.read(self._answers, 4096)):
                 self._came += came
             elif readable:
-                raise LockstepError(
-                    f"{self._title} has left the benchmark: it {self._how_it_ended()}. Its last lines:\n"
-                    f"{self._last_lines()}"
-                )
+                raise LockstepError(f"{self._title} {self._how_it_ended()}. Its last lines:\n{self._last_lines()}")
         raise LockstepError(
-            f"{self._title} gave no answer within PEER_TIMEOUT={self._patience:g} s. Raise it, or see what holds the "
-            f"script up. Its last lines:\n{self._last_lines()}"
+            f"{self._title} did not answer within PEER_TIMEOUT={self._patience:g} s. Raise it, or find out what blocks "
+            f"the script. Its last lines:\n{self._last_lines()}"
         )
 
     @property
@@ -151,7 +148,7 @@ class Child:
                 self._code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         if self._code is not None and self._code < 0:
             return f"was killed by {signal.Signals(-self._code).name}"
-        return f"ended with exit code {self._code}"
+        return f"exited with code {self._code}"
 
     def _last_lines(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines()[-LAST_LINES:]

@@ -22,7 +22,7 @@ def message_size(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)(i?b)?", text, re.ASCII | re.IGNORECASE)
     size = int(float(match[1]) * 1024 ** " kmg".index(match[2].lower() or " ")) if match else 0
     if not FEWEST_BYTES <= size <= MOST_BYTES:
-        raise ArgumentTypeError(f"{text}: not allowed. Allowed: bytes, from 64 to 4G, such as 64k or 16M")
+        raise ArgumentTypeError(f"invalid size '{shown(text)}'. Give bytes, 64 to 4G, such as 64k or 16M")
     return size
 
 
@@ -31,7 +31,7 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
 
     def read(text: str) -> int:
         if not re.fullmatch(r"\d{1,6}", text, re.ASCII) or not least <= int(text) <= most:
-            raise ArgumentTypeError(f"{shown(text)}: not allowed. Allowed: a whole number from {least} to {most}")
+            raise ArgumentTypeError(f"invalid number '{shown(text)}'. Give a whole number, {least} to {most}")
         return int(text)
 
     return read
@@ -115,7 +115,7 @@ class StepChoice(BenchmarkOptions):
     @classmethod
     def add_options(cls, parser: ArgumentParser) -> None:
         super().add_options(parser)
-        meaning = "set-ups, such as course_ddp ddp ddp+PRECISION=bf16 [all]"
+        meaning = "configurations, such as course_ddp ddp ddp+PRECISION=bf16 [all]"
         parser.add_argument("--only", nargs="+", type=_setup, default=(), metavar="NAME", help=meaning)
 
 
@@ -167,7 +167,7 @@ class Noted(BenchmarkOptions):
             prepared, joined, first_step, end = map(float, seconds)
             return cls(folder, int(ranks), prepared, joined, first_step, end)
         except ValueError:
-            raise ArgumentTypeError("not allowed. Allowed: what scripts/benchmark startup has noted") from None
+            raise ArgumentTypeError("invalid start. Give one as scripts/benchmark startup does") from None
 
     @classmethod
     def add_options(cls, parser: ArgumentParser) -> None:

@@ -107,7 +107,7 @@ class CollectiveBench:
         least = operation.seconds_at_least(size, self._links) if self._links else None
         self.samples = {"seconds": None, "straight_seconds": None, "ratio": None, "seconds_at_least": least}
         if least is not None and least > LONGEST_SECONDS:
-            return f"left out: each would take at least {least:.0f} s on these links"
+            return f"skipped: each would take at least {least:.0f} s on these links"
         ours, straight = self._time(operation.variants(self._communicator, self._settings.averaging, size), size)
         factor = operation.bus_factor(self._communicator.world_size)
         least = operation.seconds_at_least(size, self._links) if self._links else None
@@ -169,12 +169,12 @@ def _once(variant: Variant, communicator: Communicator) -> float:
 
 def _heading(ranks: int, links: Sequence[LinkSpeed]) -> str:
     measured = [speed / 1e6 for link in links for speed in link]
-    said = f"links of {min(measured):.1f} to {max(measured):.1f} MB/s" if measured else "links not measured"
+    speeds = f"links of {min(measured):.1f} to {max(measured):.1f} MB/s" if measured else "links not measured"
     columns = f"{'p50 ms':>10} {'p99 ms':>10} {'algbw':>8} {'busbw':>8} {'wrong':>6} {'bound':>6}"
     return (
-        f"\n{ranks} ranks, {said}. Bandwidths in MB/s of payload; bound: the least time that the links allow, by p50\n"
-        f"{'':<34}{'through the communicator':<53}   straight through torch.distributed\n"
-        f"{'operation':<16} {'bytes':>11}  {'n':>3} {columns}   {columns}   ours/straight"
+        f"\n{ranks} ranks, {speeds}. Bandwidths in MB/s of payload. bound: least time on these links divided by p50\n"
+        f"{'':<34}{'through the communicator':<53}   directly through torch.distributed\n"
+        f"{'operation':<16} {'bytes':>11}  {'n':>3} {columns}   {columns}   ours/direct"
     )
 
 

@@ -15,7 +15,7 @@ BENCHMARKS = {
     "collectives": "collectives over a range of sizes, with and without the communicator",
     "overhead": "a training step with and without measurements, and the cost of each measurement",
     "compute": "ablations of the compute path: one rank's step with and without each choice",
-    "startup": "print how long each stage of a start took, as timed by scripts/benchmark",
+    "startup": "print the duration of each stage of a start, as timed by scripts/benchmark",
     "report": "building a long run's summary and pages, compared with plain reading",
     "table": "print the rows of the README's table from a result of `step`",
     "compare": "list the ratios of a result of `step` that are worse than the kept ones",
@@ -32,7 +32,7 @@ CHOICES: dict[str, type[BenchmarkOptions]] = {
 
 
 def add_to(commands: Commands) -> None:
-    command = add_command(commands, "benchmark", "time a part of the program, as one of the ranks", _benchmark)
+    command = add_command(commands, "benchmark", "time a part of the program as one of the ranks", _benchmark)
     add_rank_options(command)
     names = command.add_subparsers(dest="name", required=True, metavar="NAME")
     for name, what in BENCHMARKS.items():
@@ -43,7 +43,7 @@ def add_to(commands: Commands) -> None:
             meaning = "name of a file in results/benchmarks/ [the newest]"
             benchmark.add_argument("file", nargs="?", metavar="FILE", help=meaning)
         if name == "compare":
-            benchmark.add_argument("--keep", action="store_true", help="instead keep these ratios for later")
+            benchmark.add_argument("--keep", action="store_true", help="keep these ratios as the new reference")
 
 
 def _benchmark(arguments: Namespace) -> int:

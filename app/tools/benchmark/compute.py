@@ -109,7 +109,7 @@ def _children(
     try:
         for number, variant in enumerate(tried):
             child = children[variant.name] = Child(
-                f"the step with another choice ({variant.name})",
+                f"the step variant '{variant.name}'",
                 "app.tools.benchmark.compute_step",
                 [variant.change, str(_images(settings.training))],
                 folder / f"{number}.log",
@@ -152,11 +152,11 @@ def _tell(training: TrainingSettings, outcome: dict[str, dict[str, Any]], say: S
     own = outcome[OURS]
     say(
         f"\n{training.model} in {training.precision}, {_images(training)} images on one rank: "
-        f"{median(own['cpu_seconds']):.3f} s of CPU time a step, {median(own['seconds']):.3f} s by the clock"
+        f"{median(own['cpu_seconds']):.3f} s of CPU time and {median(own['seconds']):.3f} s of wall time per step"
     )
-    say(f"{'choice':<42}{'taken':<7}{'CPU time with / without':<26}{'by the clock'}")
+    say(f"{'choice':<42}{'taken':<7}{'CPU time with / without':<26}{'wall time'}")
     for name, each in outcome.items():
         if name != OURS:
             cpu, clock = (str(Middle(**each[f"{kind}_with_over_without"])) for kind in ("cpu_seconds", "seconds"))
             say(f"{name:<42}{'yes' if each['taken'] else 'no':<7}{cpu:<26}{clock}")
-    say("Below 1: the choice gains. With 90 % intervals where the rounds allow them.")
+    say("Below 1: the choice is faster. Brackets: 90 % interval, given enough rounds.")

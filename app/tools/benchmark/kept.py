@@ -29,7 +29,7 @@ def compare(name: str | None, keep: bool, say: Say) -> int:
         say(f"kept {len(measured['ratios'])} ratios of {path}")
         return 0
     if not KEPT.is_file():
-        raise SettingError("no ratios are kept yet. To keep those of the newest run: scripts/benchmark compare --keep")
+        raise SettingError("no ratios kept yet. Keep some: scripts/benchmark compare --keep", "missing-file")
     kept = json.loads(KEPT.read_bytes())
     for warning in differences(kept, measured):
         say(f"warning: {warning}")
@@ -48,10 +48,10 @@ def find(name: str | None) -> Path:
         path = FOLDER / Path(name).name
         if not path.is_file():
             known = ", ".join(each.name for each in found) or "none"
-            raise SettingError(f"{path}: there is no such file. Allowed: {known}.")
+            raise SettingError(f"cannot find {path}. Choose from: {known}.", "missing-file")
         return path
     if not found:
-        raise SettingError(f"{FOLDER}/ has no result of scripts/benchmark step. Make one with it")
+        raise SettingError(f"{FOLDER}/ has no result of scripts/benchmark step. Run it first.", "missing-file")
     return found[-1]
 
 
@@ -63,7 +63,7 @@ def read(name: str | None) -> dict[str, Any]:
         if not {"setups", "ratios", *SAME} <= content.keys() or "cpu_model" not in content["environment"]:
             raise ValueError
     except (OSError, ValueError, LookupError, TypeError):
-        raise DamagedError(f"{path} is not a result of scripts/benchmark step. Make a new one.") from None
+        raise DamagedError(f"{path} is not a result of scripts/benchmark step. Run it again.") from None
     return content
 
 
@@ -84,17 +84,17 @@ def differences(kept: dict[str, Any], measured: dict[str, Any]) -> Iterator[str]
     """Why the two may not be comparable."""
     there, here = kept["environment"]["cpu_model"], measured["environment"]["cpu_model"]
     if there != here:
-        yield f"the kept ratios were taken on another CPU ({there}; here {here}). Ratios differ between CPUs"
+        yield f"the kept ratios come from another CPU ({there}, here {here}). Ratios differ between CPUs"
     for name in SAME:
         if kept[name] != measured[name]:
-            yield f"the kept ratios are for {name} {kept[name]}, and these for {measured[name]}"
+            yield f"the kept ratios are for {name} {kept[name]}, the new ones for {measured[name]}"
     if any(each["low"] is None for each in measured["ratios"]):
-        yield "ratios of fewer than 5 rounds have no interval, and are not compared"
+        yield "ratios of fewer than 5 rounds have no interval and are not compared"
 
 
 def _keep(path: Path, measured: dict[str, Any]) -> None:
     if any(each["low"] is None for each in measured["ratios"]):
-        raise SettingError(f"{path} has fewer than 5 rounds: ratios without an interval are not kept.")
+        raise SettingError(f"{path} has ratios of fewer than 5 rounds. Run 5 or more to keep them.", "invalid-file")
     check_writable(KEPT.parent)
     parts = ("made_at", *SAME, "options")
     content = {name: measured[name] for name in parts} | {

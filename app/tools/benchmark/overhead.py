@@ -236,8 +236,8 @@ def table(pairs: Sequence[Pair], costs: Costs, interval: float) -> str:
     lines.append(_row("all", sum(costs.values()), step))
     ratios = [pair.measured / pair.unmeasured for pair in pairs]
     lines.append(
-        f"steps with and without measuring, in turn: {median(ratios):.3f} "
-        f"(least to most of {len(pairs)} pairs: {min(ratios):.2f} to {max(ratios):.2f})"
+        f"step with measuring / step without: median {median(ratios):.3f} "
+        f"({min(ratios):.2f} to {max(ratios):.2f} over {len(pairs)} pairs)"
     )
     return "\n".join(lines)
 

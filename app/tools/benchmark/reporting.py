@@ -46,7 +46,7 @@ def time_report(choice: ReportChoice, say: Say, clean_ups: CleanUps) -> None:
                 seconds[part].append(taken)
             seconds["all"].append(sum(parts.values()))
             say(f"round {number + 1} of {rounds}")
-    say(f"\n{ranks} ranks, {steps} steps, {size / 1e6:.0f} MB of records; / plain: by reading each line as JSON")
+    say(f"\n{ranks} ranks, {steps} steps, {size / 1e6:.0f} MB of records. / plain: relative to plain JSON parsing")
     for name, values in seconds.items():
         say(f"{name:<14} {median(values):>7.2f} s   / plain {Middle.of_ratios(values, seconds['plain reading'])}")
     results.write("report", {"ranks": ranks, "steps": steps, "bytes": size, "seconds": seconds}, say)

@@ -74,13 +74,13 @@ def setup(text: str) -> BenchmarkSetup:
     allowed = (ONE_NODE, *MODES, *COURSE, TUNED)
     if name not in allowed or (given and name in (*COURSE, TUNED)):
         raise ArgumentTypeError(
-            f"{shown(text)}: not a set-up. Allowed: {', '.join(allowed)}, and settings behind one of ours, "
-            "such as ddp+PRECISION=bf16"
+            f"unknown configuration '{shown(text)}'. Choose from: {', '.join(allowed)}. Append settings to a mode of "
+            "Lockstep, such as ddp+PRECISION=bf16"
         )
     for each in given:
         setting, equals, _ = each.partition("=")
         if not equals or setting.lower() not in FIELDS:
-            raise ArgumentTypeError(f"{shown(text)}: {shown(each)} is not a setting with its value")
+            raise ArgumentTypeError(f"unknown setting '{shown(each)}' in '{shown(text)}'. Write NAME=value")
     own = BenchmarkSetup(text)
     if own.of_the_house:
         for problem in environment.problems({"SYNC_MODE": own.mode} | own.given).values():

@@ -173,7 +173,7 @@ def _modes() -> list[str]:
 
 def table(seconds: dict[str, list[float]]) -> str:
     """Median times, and each mode's ratio to its yardsticks: the median over the rounds, and its interval."""
-    lines = [f"{'mode':<34} {'seconds':>8}   {'against':<42} {'seconds':>8}   ratio (90 % interval, {ROUNDS} rounds)"]
+    lines = [f"{'mode':<34} {'seconds':>8}   {'baseline':<42} {'seconds':>8}   ratio (90 % interval, {ROUNDS} rounds)"]
     for mode in _modes():
         for yardstick in YARDSTICKS.get(mode, [FLAT]):
             lines.append(

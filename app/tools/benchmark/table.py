@@ -8,12 +8,12 @@ from app.tools.benchmark.ratios import Middle
 from app.tools.benchmark.setups import COUNTERPARTS, COURSE_DDP, FLOOR, TUNED, BenchmarkSetup
 
 MEANINGS = """\
-s/step       median over the rounds, from the first rank's start to the last one's end; in brackets its 90 % interval
-CPU s        CPU seconds of a step, of all ranks together and of all their processes
-/ course     by the course script's set-up of the same kind, else by its DDP: the median of the rounds' ratios
-/ floor      by `none`, which synchronises nothing: what synchronisation costs
-compute, wire  the least time of its arithmetic at the cores' matrix product, and of its bytes at the measured links,
-             as parts of the step"""
+s/step       median over the rounds, from the first rank's start to the last rank's end (90 % interval)
+CPU s        CPU seconds per step, summed over the processes of all ranks
+/ course     divided by the course script's matching configuration, else by its DDP: median of the rounds' ratios
+/ none       divided by `none`, the baseline without synchronisation: the cost of synchronisation
+compute, wire  least time of the arithmetic at the cores' matrix product rate, and of the bytes on the measured links,
+             as a percentage of the step"""
 
 
 def ratios(setups: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -53,11 +53,11 @@ def fastest_of(setups: Mapping[str, Mapping[str, Any]], *, exact: bool) -> str |
 def text(outcome: dict[str, Any]) -> str:
     """The table of a terminal, and what its columns mean."""
     setups, found = outcome["setups"], _by_pair(outcome)
-    width = max(len(name) for name in setups)
+    width = max(len("configuration"), *map(len, setups))
     lines = [
         f"\n{outcome['model']}, {outcome['world_size']} ranks, {outcome['global_batch_size']} images a step, "
         f"{outcome['options']['rounds']} rounds of {outcome['options']['steps']} steps",
-        f"{'set-up':<{width}}  {'s/step':<21} {'CPU s':>6}   {'/ course':<21} {'/ floor':<21} "
+        f"{'configuration':<{width}}  {'s/step':<21} {'CPU s':>6}   {'/ course':<21} {'/ none':<21} "
         f"{'compute':>7} {'wire':>5}",
     ]
     for name, each in setups.items():
@@ -73,12 +73,12 @@ def text(outcome: dict[str, Any]) -> str:
 
 
 def _conclusions(outcome: dict[str, Any], found: dict[tuple[str, str], Middle]) -> Iterator[str]:
-    for what, exact in (("fastest exact fp32 set-up", True), ("fastest set-up", False)):
+    for what, exact in (("fastest exact fp32 configuration", True), ("fastest configuration", False)):
         fastest = fastest_of(outcome["setups"], exact=exact)
         for against, title in (
             (COURSE_DDP, "the course script's DDP"),
-            (TUNED, "that tuned by hand"),
-            (FLOOR, "floor"),
+            (TUNED, "the hand-tuned DDP"),
+            (FLOOR, "the baseline without synchronisation"),
         ):
             if fastest is not None and (fastest, against) in found:
                 yield f"{what}, {fastest}, / {title}: {found[fastest, against]}"

@@ -76,12 +76,12 @@ class Checker:
             for number, case in enumerate(chosen):
                 if self._seconds() > TOTAL_SECONDS:
                     left = sorted({each.world_size for each in chosen[number:]})
-                    some = f"{len(chosen) - number} of {len(chosen)} chosen cases, on {', '.join(map(str, left))} ranks"
+                    some = f"{len(chosen) - number} of {len(chosen)} fixed cases, on {', '.join(map(str, left))} ranks"
                     return self._verdict(None, f"{some}, and all {LEAST_EXAMPLES} random ones")
                 if broken := self._try(case):
-                    say(f"{broken[0].name}: broken on {case}")
+                    say(f"law '{broken[0].name}': broken on {case}")
                     return self._verdict(self._smaller((case, *broken)))
-            say(f"{len(self._known)} cases hold; trying others")
+            say(f"{len(self._known)} cases pass. Trying random ones")
             found = self._any()
             missing = LEAST_EXAMPLES - (len(self._known) - len(chosen))
             return self._verdict(found, f"{missing} of {LEAST_EXAMPLES} random cases" if missing > 0 else "")
@@ -172,7 +172,7 @@ class Checker:
                 self._known[case] = (ENDS, str(error))
             except (ArithmeticError, LookupError, TypeError, ValueError):
                 # A submission can forge its ranks' answers.
-                self._known[case] = (ENDS, "a rank has sent the checker something of its own")
+                self._known[case] = (ENDS, "a rank sent the checker an invalid message")
             if self._known[case]:
                 self._end_groups()
         return self._known[case]

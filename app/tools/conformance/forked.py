@@ -97,7 +97,7 @@ def _serve(channel: socket.socket, number: int, world_size: int, load: Load, fil
         while True:
             request: Request = pickle.loads(_payload(channel))  # noqa: S301  # from the checker
             if mode is None:
-                tell(NOTE, b"the file's own statements")
+                tell(NOTE, b"the file's top-level code")
                 mode = load()
             outcome = synchronise(
                 cluster,
@@ -130,7 +130,7 @@ def _payload(channel: socket.socket) -> bytes:
 
 def _words(error: BaseException, file: str) -> str:
     """An error in a sentence, with the line of the submission that it has passed through last."""
-    said = (str(error).strip() or "no words").partition("\n")[0]
+    said = (str(error).strip() or "no message").partition("\n")[0]
     cause: BaseException | None = error
     while cause:
         frames = traceback.extract_tb(cause.__traceback__)
@@ -142,11 +142,11 @@ def _words(error: BaseException, file: str) -> str:
 
 def _kind(error: BaseException, said: str) -> str:
     if isinstance(error, MemoryError) or "can't allocate memory" in said:
-        return f"it ran out of memory, of which a rank has {MOST_MEMORY >> 20} MiB"
+        return f"out of memory (a rank has {MOST_MEMORY >> 20} MiB)"
     if isinstance(error, OSError) and error.errno == errno.EMFILE:
-        return f"it ran out of files, of which a rank has {MOST_FILES}"
+        return f"out of file descriptors (a rank has {MOST_FILES})"
     if isinstance(error, OSError) and error.errno == errno.EFBIG:
-        return "it printed, or wrote to a file, more than 1 MiB"
+        return "printed or wrote more than 1 MiB"
     if isinstance(error, BlockingIOError) or "can't start new thread" in said:
-        return "it started more processes or threads than it may have"
+        return "started more processes or threads than allowed"
     return said if isinstance(error, LockstepError | NotImplementedError) else f"{type(error).__name__}: {said}"

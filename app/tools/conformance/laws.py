@@ -86,9 +86,9 @@ def first_broken(evidence: Evidence) -> tuple[Law, str] | None:
     classes |= {evidence.named} if evidence.named else set()
     laws = LAWS.get(min(classes))  # type: ignore[call-overload]  # a stranger's word
     if len(classes) > 1 or laws is None:
-        return ENDS, f"its `law` is {', '.join(sorted(classes))}; allowed is one of {', '.join(LAWS)}, always the same"
+        return ENDS, f"`law` is {', '.join(sorted(classes))}. Set it to one of {', '.join(LAWS)}, always the same"
     if silent := [rank for rank in range(evidence.case.world_size) if not _reports_all(evidence, rank)]:
-        return ENDS, f"rank {silent[0]} has not reported the steps that it was asked for"
+        return ENDS, f"rank {silent[0]} did not report the requested steps"
     found = ((law, law.broken_by(evidence)) for law in laws)
     return next(((law, words) for law, words in found if words), None)
 
@@ -108,8 +108,8 @@ def _form(evidence: Evidence) -> str | None:
                 expected = evidence.case.model.parameters[at].shape, np.dtype(evidence.case.model.precision)
                 if (gradient.shape, gradient.dtype) != expected:
                     return (
-                        f"step {step}, rank {rank}, parameter {at}: the gradient is {gradient.dtype} "
-                        f"{gradient.shape}, and was {expected[1]} {expected[0]}"
+                        f"step {step}, rank {rank}, parameter {at}: the gradient changed from "
+                        f"{expected[1]} {expected[0]} to {gradient.dtype} {gradient.shape}"
                     )
     return None
 
@@ -118,12 +118,12 @@ def _rest(evidence: Evidence) -> str | None:
     learned = evidence.case.model.learned
     for rank, outcome in enumerate(evidence.outcomes):
         if outcome.moved:
-            return f"rank {rank}: the values of parameter {outcome.moved[0]} have changed, and not only its gradient"
+            return f"rank {rank}: the values of parameter {outcome.moved[0]} changed, not only its gradient"
         for step, places in enumerate(outcome.places):
             if lost := sorted(set(learned) - set(places)):
-                return f"step {step}, rank {rank}: parameter {lost[0]} has lost its gradient"
+                return f"step {step}, rank {rank}: parameter {lost[0]} lost its gradient"
             if got := sorted(set(places) - set(learned)):
-                return f"step {step}, rank {rank}: parameter {got[0]} had no gradient, and has one now"
+                return f"step {step}, rank {rank}: parameter {got[0]} had no gradient and now has one"
     return None
 
 
@@ -131,8 +131,8 @@ def _random(evidence: Evidence) -> str | None:
     for rank, outcome in enumerate(evidence.outcomes):
         if outcome.touched:
             return (
-                f"rank {rank}: the global generator of {', '.join(outcome.touched)} has changed. "
-                "Draw from a generator of your own, such as torch.Generator()"
+                f"rank {rank}: the global generator of {', '.join(outcome.touched)} changed. "
+                "Use a generator of your own, such as torch.Generator()"
             )
     return None
 
@@ -146,7 +146,7 @@ def _alone(evidence: Evidence) -> str | None:
         for at, gradient in zip(outcome.places[step], outcome.gradients[step], strict=True):
             if not np.array_equal(gradient, own[at]):
                 return f"step {step}, parameter {at}: {_shown(own[at], gradient)}"
-    return f"the only rank has sent {outcome.sent:g} bytes" if outcome.sent else None
+    return f"the only rank sent {outcome.sent:g} bytes" if outcome.sent else None
 
 
 def _zero(evidence: Evidence) -> str | None:
@@ -193,7 +193,7 @@ def _repeat(evidence: Evidence) -> str | None:
     for rank, (one, other) in enumerate(zip(evidence.outcomes, evidence.again or evidence.outcomes, strict=True)):
         for step, gradients in enumerate(one.gradients):
             if difference := _difference(gradients, other.gradients[step]):
-                return f"step {step}, rank {rank}: the same gradients a second time give another {difference}"
+                return f"step {step}, rank {rank}: a repetition of the same gradients differs in {difference}"
     return None
 
 
@@ -201,8 +201,8 @@ def _resume(evidence: Evidence) -> str | None:
     for rank, outcome in enumerate(evidence.outcomes):
         if outcome.resumed is not None and (difference := _difference(outcome.gradients[-1], outcome.resumed)):
             return (
-                f"step {STEPS - 1}, rank {rank}: a fresh mode that was given the state after step {STEPS - 2} has "
-                f"another {difference}. Does state() return all that the mode remembers, and load_state() take it?"
+                f"step {STEPS - 1}, rank {rank}: a fresh mode with the state after step {STEPS - 2} differs in "
+                f"{difference}. Check that state() returns all that the mode remembers and load_state() restores it"
             )
     return None
 
@@ -217,20 +217,20 @@ def _received(evidence: Evidence) -> str | None:
 def _bytes(evidence: Evidence) -> str | None:
     for rank, outcome in enumerate(evidence.outcomes):
         if outcome.formula is None:
-            return "the mode states no `cost`: say how many bytes a rank sends, such as cost = STAR, ALL_REDUCE or RING"
+            return "the mode defines no `cost`. Define the bytes a rank sends, such as cost = STAR, ALL_REDUCE or RING"
         # Whoever keeps all gradients in one buffer sends the places of those that are missing as well; others do not.
         unused = any(each.unused for each in evidence.case.model.parameters)
         if not unused and not abs(outcome.sent - outcome.formula) <= BYTES_TOLERANCE:
-            return f"rank {rank} sent {outcome.sent:g} bytes in a step, and the mode's `cost` says {outcome.formula:g}"
+            return f"rank {rank} sent {outcome.sent:g} bytes in a step, but `cost` predicts {outcome.formula:g}"
         if outcome.sent and not outcome.seconds > 0:
-            return f"rank {rank} sent {outcome.sent:g} bytes in no time"
+            return f"rank {rank} sent {outcome.sent:g} bytes in 0 s"
         if outcome.law == "exact" and not unused and outcome.sent < evidence.payload - BYTES_TOLERANCE:
             return (
-                f"rank {rank} sent {outcome.sent:g} bytes in a step, and its own gradients have "
-                f"{evidence.payload:g}: the others cannot know their part of the mean"
+                f"rank {rank} sent {outcome.sent:g} bytes in a step, but its own gradients have "
+                f"{evidence.payload:g}, so the others lack part of the mean"
             )
     if evidence.payload and not any(outcome.sent_in_all for outcome in evidence.outcomes):
-        return "no rank has sent anything through the communicator"
+        return "no rank sent anything through the communicator"
     return _uncounted(evidence)
 
 
@@ -242,8 +242,8 @@ def _uncounted(evidence: Evidence) -> str | None:
     once = (evidence.case.world_size - 1) * evidence.payload  # attach may send the model
     if not counted <= evidence.carried <= HEADERS * counted + once + SMALL_MESSAGES:
         return (
-            f"the ranks counted {counted:g} bytes in {STEPS} steps, and the kernel {evidence.carried:g}. "
-            "Send everything through the communicator, and do not change its counts"
+            f"the ranks counted {counted:g} bytes in {STEPS} steps, but the kernel {evidence.carried:g}. "
+            "Send everything through the communicator and do not change its counters"
         )
     return None
 
@@ -255,7 +255,7 @@ def _unbiased(evidence: Evidence) -> str | None:
         mean, draws = evidence.mean, _drawn(outcome)
         most = evidence.case.model.elements * evidence.largest
         if not np.abs(draws).max() <= most * (1 + evidence.tolerance):
-            return f"rank {rank}: a draw has the value {np.abs(draws).max():g}, and the limit is {most:g}"
+            return f"rank {rank}: a draw has the value {np.abs(draws).max():g}, above the limit of {most:g}"
         if np.any(is_biased(draws, mean, most, evidence.tolerance)):
             return f"rank {rank}, over {len(draws)} draws: {_shown(mean, draws.mean(axis=0))}"
     return None
@@ -285,8 +285,8 @@ def _kept(evidence: Evidence) -> str | None:
             total = np.asarray(np.sum(applied, axis=0, dtype=np.float64))
             if not np.linalg.norm(total - wanted) <= MOST_MISSING * np.linalg.norm(wanted):
                 return (
-                    f"rank {rank}, parameter {at}, {FED} steps and then zeros: the sum of what came out is not that of "
-                    f"the means: {_shown(wanted, total)}. Is what a step leaves out added to the next one?"
+                    f"rank {rank}, parameter {at}, {FED} steps and then zeros: the sum of the outputs is not that of "
+                    f"the means: {_shown(wanted, total)}. Check that each step adds the residual of the one before"
                 )
     return None
 
@@ -329,12 +329,12 @@ def _guess(given: Sequence[Array], got: Array, rank: int) -> str:
     ranks, total = len(given), np.sum(given, axis=0)
     suspects: Iterator[tuple[Array, str]] = iter(
         [
-            (given[rank], f"That is the gradient that rank {rank} had: is the mean written into .grad?"),
-            (total, "That is the sum: is the division by the number of ranks missing?"),
-            (total / ranks**2, "That is the mean divided by the number of ranks once more."),
+            (given[rank], f"That is rank {rank}'s own gradient. Write the mean into .grad."),
+            (total, "That is the sum. Divide it by the number of ranks."),
+            (total / ranks**2, "That is the mean, divided by the number of ranks again."),
             *((total - own, f"That is the sum without rank {left}.") for left, own in enumerate(given)),
             *(
-                ((total - own) / ranks, f"That is the mean as if rank {left} had zero.")
+                ((total - own) / ranks, f"That is the mean with zeros from rank {left}.")
                 for left, own in enumerate(given)
             ),
             *(
@@ -347,27 +347,27 @@ def _guess(given: Sequence[Array], got: Array, rank: int) -> str:
     return next((f". {words}" for words in alike), "")
 
 
-ENDS = Law("ends", "Every rank ends every step, within its limits and without an error.", lambda _: None)
-FORM = Law("form", "A gradient keeps its shape and its type.", _form)
-REST = Law("rest", "Frozen parameters, those without a gradient, and all parameters' values stay as they are.", _rest)
-RANDOM = Law("random", "The global random generators of torch, numpy and Python are left alone.", _random)
-ALONE = Law("alone", "A single rank keeps its gradients to the bit, and sends nothing.", _alone)
-ZERO = Law("zero", "Zero gradients stay zero: no NaN, nothing out of nothing.", _zero)
+ENDS = Law("ends", "Every rank completes every step within its limits and without an error.", lambda _: None)
+FORM = Law("form", "A gradient keeps its shape and dtype.", _form)
+REST = Law("rest", "Parameter values, frozen parameters and missing gradients stay unchanged.", _rest)
+RANDOM = Law("random", "The global random generators of torch, numpy and Python stay unchanged.", _random)
+ALONE = Law("alone", "A single rank keeps its gradients bitwise and sends nothing.", _alone)
+ZERO = Law("zero", "Zero gradients stay zero: no NaN, no other value.", _zero)
 MEAN = Law("mean", "Every gradient becomes the mean over all ranks, within rounding.", _mean)
-LATER = Law("later", "A second step is as right as the first.", _later)
-REPLICAS = Law("replicas", "All ranks end with the same gradients, to the bit.", _replicas)
-REPEAT = Law("repeat", "The same gradients give the same result again, to the bit.", _repeat)
-RESUME = Law("resume", "A fresh mode that is given the state goes on with the same bits.", _resume)
-RECEIVED = Law("received", "What is sent is received.", _received)
-BYTES = Law("bytes", "A rank sends as many bytes as the mode's formula says.", _bytes)
+LATER = Law("later", "The second step is as correct as the first.", _later)
+REPLICAS = Law("replicas", "All ranks end with bitwise identical gradients.", _replicas)
+REPEAT = Law("repeat", "The same gradients give the same bits every time.", _repeat)
+RESUME = Law("resume", "A fresh mode that loads the state continues with the same bits.", _resume)
+RECEIVED = Law("received", "All bytes sent are received.", _received)
+BYTES = Law("bytes", "A rank sends the bytes that the mode's formula predicts.", _bytes)
 
 UNBIASED = Law(
     "unbiased",
     "The mean over many draws is the mean over the ranks. Of n elements, none exceeds n times the largest gradient.",
     _unbiased,
 )
-KEPT = Law("kept", "What a step leaves out comes out later: nothing is lost.", _kept)
-VOTE = Law("vote", "Every element has the sign that most ranks have.", _vote)
+KEPT = Law("kept", "The residual of a step is applied later: nothing is lost.", _kept)
+VOTE = Law("vote", "Every element has the sign of the majority of ranks.", _vote)
 
 # What holds whatever becomes of the gradients. The checks of a class's own promise stand before it, as for `exact`.
 COMMON = (REPLICAS, REPEAT, RESUME, RECEIVED, BYTES)

@@ -53,7 +53,7 @@ class Ranks:
         self.world_size = world_size
         self._ranks = [_Rank.start(rank, world_size, load, file, port) for rank in range(world_size)]
         try:
-            self._answers("at the join", JOIN_SECONDS)
+            self._answers("during the join", JOIN_SECONDS)
         except EndedError:
             self.close()
             raise
@@ -63,13 +63,11 @@ class Ranks:
         for each, seed in zip(self._ranks, seeds, strict=True):
             each.ask(Request(model, seed, thorough, draws))
         outcomes = []
-        for rank, answer in enumerate(self._answers("at its start", CASE_SECONDS * draws / DRAWS)):
+        for rank, answer in enumerate(self._answers("at the start", CASE_SECONDS * draws / DRAWS)):
             try:
                 outcomes.append(unpack(answer))
             except ValueError:
-                raise EndedError(
-                    f"rank {rank} of {self.world_size} has sent the checker something of its own"
-                ) from None
+                raise EndedError(f"rank {rank} of {self.world_size} sent the checker an invalid message") from None
         return outcomes
 
     def close(self) -> None:
@@ -166,7 +164,7 @@ class _Rank:
             for kind, payload in self._frames():
                 self._note(kind, payload)
         except (ValueError, LookupError, TypeError, RecursionError):
-            self.trouble = "has sent the checker something of its own"
+            self.trouble = "sent the checker an invalid message"
         if not content and not self.trouble:
             self.trouble = self._end_in_words()
         return bool(self.trouble)
@@ -200,13 +198,13 @@ class _Rank:
         """How its process has ended."""
         self._reap(os.WNOHANG)
         if self._status is None:
-            return "has closed its connection to the checker"
+            return "closed its connection to the checker"
         if os.WIFSIGNALED(self._status):
             number = os.WTERMSIG(self._status)
-            why = ", by the submission, or by the kernel for lack of memory" if number == signal.SIGKILL else ""
-            return f"was killed by {signal.Signals(number).name}{why},"
+            why = " (by the submission, or by the kernel when out of memory)" if number == signal.SIGKILL else ""
+            return f"was killed by {signal.Signals(number).name}{why}"
         code = os.waitstatus_to_exitcode(self._status)
-        return f"ended its process with exit code {code}"
+        return f"exited with code {code}"
 
     def _reap(self, options: int) -> None:
         deadline = time.monotonic() + TRACE_SECONDS

@@ -42,12 +42,12 @@ def synchronise(
     sent_in_all = 0.0
     remembered: dict[str, torch.Tensor] = {}
     for step in range(STEPS):
-        note(f"the model's own part of step {step}")
+        note(f"forward and backward of step {step}")
         steps.append(trial.step(step))
         places.append(trial.places())
         sent_in_all += communicator.traffic.sent
         if step == STEPS - 2 and thorough:
-            note(f"state after step {step}")
+            note(f"state() after step {step}")
             remembered = {name: tensor.clone() for name, tensor in trial.sync.state().items()}
     traffic = communicator.traffic
     size = size_of(trial.parameters, model.wire_precision)

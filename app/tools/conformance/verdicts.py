@@ -54,8 +54,8 @@ def words(called: str, verdict: ConformanceVerdict) -> list[str]:
     """A verdict for people."""
     if verdict.left_out:
         return [
-            f"{called} is too slow: {verdict.cases} cases hold after {verdict.seconds:.0f} s, and these were left out:",
-            f"  {verdict.left_out}. On a busy machine try again.",
+            f"{called} is too slow: {verdict.cases} cases pass after {verdict.seconds:.0f} s. Not tried:",
+            f"  {verdict.left_out}. If the machine is busy, try again.",
         ]
     if verdict.law is None:
         tried = f"{verdict.laws} laws, {verdict.cases} cases on 1 to 8 ranks, {verdict.seconds:.0f} s"
@@ -63,7 +63,7 @@ def words(called: str, verdict: ConformanceVerdict) -> list[str]:
     return [
         f"{called} breaks the law '{verdict.law.name}': {verdict.law.sentence}",
         f"  smallest case: {verdict.case}",
-        f"  what was seen: {verdict.seen}",
+        f"  observed: {verdict.seen}",
     ]
 
 
@@ -76,11 +76,11 @@ def conforms(verdict: ConformanceVerdict) -> str:
 
 def _built_in(name: str, own: Sequence[str]) -> Submission:
     if name == UNCHECKED:
-        raise SettingError(f"{UNCHECKED} averages nothing, so no law is its. Allowed: any other mode.")
+        raise SettingError(f"{UNCHECKED} averages nothing, so no law applies. Give another mode.", "invalid-argument")
     if name not in MODES:
         raise SettingError(
-            f"{shown(name)}: there is no such mode, and no file extensions/{shown(name)}.py. "
-            f"{hint(name, [*own, *MODES])}"
+            f"unknown mode '{shown(name)}', and no file extensions/{shown(name)}.py. {hint(name, [*own, *MODES])}",
+            "unknown-name",
         )
     return Submission(lambda: mode_class(name), f"{name}.py", takes_unused=name != "ddp")
 
@@ -94,5 +94,5 @@ def _of_input(folder: Path, called: str) -> Submission:
         for notice in moved.notices(path, Path(called)):
             print(notice, file=sys.stderr, flush=True)
     except SettingError as error:
-        raise SettingError(str(error).replace(str(path_of(NAME)), called)) from None
+        raise SettingError(str(error).replace(str(path_of(NAME)), called), error.name) from None
     return Submission(lambda: own_mode(load(NAME, path), called), str(path))

@@ -69,7 +69,7 @@ def verdict(findings: Sequence[Finding]) -> str:
 
 
 def _differing_images(facts: Sequence[Facts]) -> Iterator[Finding]:
-    remedy = "Use the same image on every host: docker compose build, and carry it over."
+    remedy = "Run docker compose build once and copy the image to every host."
     yield from _differing("PyTorch", [each.torch_version for each in facts], remedy)
     yield from _differing("Lockstep", [each.lockstep_version for each in facts], remedy)
     yield from _differing("the program's source", [each.source_sha256[:12] for each in facts], remedy)
@@ -80,8 +80,8 @@ def _differing_mtu(facts: Sequence[Facts]) -> Iterator[Finding]:
     yield from _differing(
         "the MTU",
         sizes,
-        "Large packets get lost on the way to the smaller MTU. Set the same on all interfaces: ip link set IF mtu N "
-        "on a host, or driver_opts com.docker.network.driver.mtu of the network in compose.yaml.",
+        "Packets larger than the smallest MTU are lost. Set the same MTU on all interfaces: ip link set IF mtu N on a "
+        "host, or driver_opts com.docker.network.driver.mtu of the network in compose.yaml.",
     )
 
 
@@ -91,24 +91,24 @@ def _differing(what: str, values: Sequence[object], remedy: str) -> Iterator[Fin
     groups.pop(None, None)
     if len(groups) > 1:
         parts = "; ".join(f"{value} on {_ranks(ranks)}" for value, ranks in groups.items())
-        yield Finding("problem", f"{what} differs: {parts}. Expected: the same everywhere. {remedy}")
+        yield Finding("problem", f"{what} differs: {parts}. Expected: no difference. {remedy}")
 
 
 def _wrong_numbers(examination: Examination) -> Iterator[Finding]:
-    remedy = "Data is damaged in transit: look for faults in that machine's memory or network card, or use another one."
+    remedy = "Data is corrupted in transit. Check that machine's memory and network adapter, or replace the machine."
     for (sender, receiver), figures in examination.pairs.items():
         if figures.wrong_elements:
             yield Finding(
                 "problem",
-                f"send and receive: {figures.wrong_elements} numbers from rank {sender} arrived wrong "
-                f"at rank {receiver}. Expected: each as it was sent. {remedy}",
+                f"send and receive: {figures.wrong_elements} numbers from rank {sender} arrived corrupted "
+                f"at rank {receiver}. Expected: none. {remedy}",
             )
     for outcome in examination.outcomes:
         for rank, places in outcome.wrong.items():
             yield Finding(
                 "problem",
-                f"{outcome.program}: the numbers of rank {rank} arrived wrong at {_ranks(places)}. "
-                f"Expected: each as it was sent. {remedy}",
+                f"{outcome.program}: numbers of rank {rank} arrived corrupted at {_ranks(places)}. "
+                f"Expected: none. {remedy}",
             )
 
 
@@ -125,10 +125,9 @@ def _slow_links(pairs: Mapping[Pair, PairFigures], world_size: int) -> Iterator[
     for name, worst in _places(slow, world_size, lambda figures: -figures.bytes_per_second):
         yield Finding(
             "warning",
-            f"slow link: {name} reaches {worst.bytes_per_second / 1e6:.1f} MB/s; usual here: "
-            f"{speed.bytes_per_second / 1e6:.1f}. Expected: at least a third of that. Check that link's cable, switch "
-            "port and shaping, look for other traffic, and run the check-up again: a step is as slow as the slowest "
-            "link.",
+            f"slow link: {name} reaches {worst.bytes_per_second / 1e6:.1f} MB/s (typical: "
+            f"{speed.bytes_per_second / 1e6:.1f}). Expected: at least a third of that. Check the link's cable, switch "
+            "port, shaping and other traffic, then run the doctor again. The slowest link limits every step.",
         )
     delay = _usual(pairs, lambda figures: figures.quickest_latency_seconds).quickest_latency_seconds
     limit = max(SLOW_LATENCY_TIMES * delay, LATENCY_THAT_MATTERS_SECONDS)
@@ -136,9 +135,9 @@ def _slow_links(pairs: Mapping[Pair, PairFigures], world_size: int) -> Iterator[
     for name, worst in _places(late, world_size, lambda figures: figures.quickest_latency_seconds):
         yield Finding(
             "warning",
-            f"high latency: {name} needs {worst.quickest_latency_seconds * 1e6:.0f} microseconds at best; usual here: "
-            f"{delay * 1e6:.0f}. Expected: at most {limit * 1e6:.0f}. Look for a long route or a shaped link, "
-            "and run the check-up again.",
+            f"high latency: {name} takes {worst.quickest_latency_seconds * 1e6:.0f} microseconds at best (typical: "
+            f"{delay * 1e6:.0f}). Expected: at most {limit * 1e6:.0f}. Look for a long route or a shaped link, "
+            "then run the doctor again.",
         )
 
 
@@ -156,7 +155,7 @@ def _places(
     for rank in range(world_size):
         own = {pair: each for pair, each in pairs.items() if rank in pair}
         if len(own) == 2 * (world_size - 1):
-            yield f"rank {rank}, with every other one,", max(own.values(), key=badness)
+            yield f"rank {rank} (all links)", max(own.values(), key=badness)
             rest = {pair: each for pair, each in rest.items() if rank not in pair}
     for (sender, receiver), figures in rest.items():
         yield f"rank {sender} to rank {receiver}", figures
@@ -171,7 +170,7 @@ def _processors(members: Sequence[Member]) -> Iterator[Finding]:
     for (threads, quota), ranks in _groups(throttled.items()).items():
         yield Finding(
             "warning",
-            f"{_ranks(ranks)}: {threads} threads on a quota of {quota:g} CPUs, so the kernel keeps stopping them. "
+            f"{_ranks(ranks)}: {threads} threads on a quota of {quota:g} CPUs, so the kernel throttles them. "
             "Expected: no more threads than CPUs. Unset THREADS_PER_RANK, or raise RANK_CPUS.",
         )
     if shared := oversubscription(members):
@@ -195,9 +194,9 @@ def _memory(members: Sequence[Member], facts: Sequence[Facts]) -> Iterator[Findi
         if free / len(ranks) < MEMORY_WANTED_BYTES:
             yield Finding(
                 "warning",
-                f"{_ranks(ranks)}: {free / 2**20:.0f} MiB of memory are free on their host, "
-                f"{free / len(ranks) / 2**20:.0f} MiB for each. Expected: 1024 MiB for each, for VGG-11 at 64 images "
-                "per rank. End other programs there, start fewer ranks, or train LeNet-5.",
+                f"{_ranks(ranks)}: {free / 2**20:.0f} MiB of memory is free on their host, "
+                f"{free / len(ranks) / 2**20:.0f} MiB per rank. Expected: 1024 MiB for VGG-11 at 64 images per rank. "
+                "Stop other programs there, start fewer ranks, or train LeNet-5.",
             )
 
 
@@ -210,8 +209,8 @@ def _shared_memory(facts: Sequence[Facts]) -> Iterator[Finding]:
     for size, ranks in _groups(small.items()).items():
         yield Finding(
             "warning",
-            f"{_ranks(ranks)}: /dev/shm has {size / 2**20:.0f} MiB. Expected: at least 64 MiB. Only programs whose "
-            "DataLoader has workers need it: set shm_size in compose.yaml for those.",
+            f"{_ranks(ranks)}: /dev/shm has {size / 2**20:.0f} MiB. Expected: at least 64 MiB. Only a "
+            "DataLoader with workers needs it. If you use one, set shm_size in compose.yaml.",
         )
 
 
@@ -220,10 +219,10 @@ def _clocks(clocks: Sequence[ClockOffset | None]) -> Iterator[Finding]:
         if clock is not None and abs(clock.ahead_seconds) - clock.uncertainty_seconds > CLOCK_TOLERANCE_SECONDS:
             yield Finding(
                 "warning",
-                f"rank {rank}: its clock is {abs(clock.ahead_seconds) * 1e3:.0f} ms "
-                f"{'ahead of' if clock.ahead_seconds > 0 else 'behind'} rank 0's, give or take "
+                f"rank {rank}: clock is {abs(clock.ahead_seconds) * 1e3:.0f} ms "
+                f"{'ahead of' if clock.ahead_seconds > 0 else 'behind'} rank 0's, within "
                 f"{clock.uncertainty_seconds * 1e3:.1f}. Expected: at most {CLOCK_TOLERANCE_SECONDS * 1e3:.0f} ms, or "
-                "the ranks' time stamps cannot be compared. Run chrony, or another NTP client, on each host.",
+                "timestamps of different ranks cannot be compared. Run chrony or another NTP client on each host.",
             )
 
 
@@ -232,8 +231,8 @@ def _unread(facts: Sequence[Facts]) -> Iterator[Finding]:
     for (what, reason), ranks in _groups(reasons).items():
         yield Finding(
             "warning",
-            f"{_ranks(ranks)}: {what} could not be read: {reason}. The table shows '-', and nothing was checked: look "
-            "at it by hand.",
+            f"{_ranks(ranks)}: cannot read {what}: {reason}. The table shows '-', and nothing was checked. Check it "
+            "by hand.",
         )
 
 
@@ -241,7 +240,7 @@ def _loneliness(members: Sequence[Member]) -> Iterator[Finding]:
     if len(members) == 1:
         yield Finding(
             "ok",
-            "rank 0 is the only rank, so nothing between ranks was measured. Raise WORKERS for more ranks.",
+            "rank 0 is the only rank, so no link was measured. Raise WORKERS to add ranks.",
         )
 
 

@@ -17,7 +17,6 @@ MIB = 2**20
 
 
 def write(examination: Examination, findings: Sequence[Finding]) -> str:
-    """The whole text."""
     parts = [_text("ranks", _ranks(examination))]
     if examination.pairs:
         speeds = _matrix(examination, lambda each: f"{each.bytes_per_second / 1e6:.1f}")
@@ -38,7 +37,7 @@ def _ranks(examination: Examination) -> Table:
     for heading in ("rank", "name", "address", "interface"):
         table.add_column(heading)
     sizes = ("shm free\nMiB", "memory\nlimit MiB", "free on\nhost MiB")
-    for heading in ("MTU", "cores", "quota\nCPUs", "threads", *sizes, "clock against\nrank 0's, ms"):
+    for heading in ("MTU", "cores", "quota\nCPUs", "threads", *sizes, "offset from\nrank 0, ms"):
         table.add_column(heading, justify="right")
     for member, facts, clock in zip(examination.members, examination.facts, examination.clocks, strict=True):
         quota, limit = member.machine.quota_cpus, facts.memory_limit_bytes

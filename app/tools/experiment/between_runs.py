@@ -28,7 +28,7 @@ def plan(names: Sequence[str], given: Sequence[str], say: Say, *, quick: bool, f
         all_left += left
         say(
             f"{read.name}{' (quick)' if quick else ''}: {read.title}. {_number(len(read.cells), 'cell')} x "
-            f"{_number(read.repeats, 'round')}, {len(done)} of {_number(len(made.trials), 'run')} finished; "
+            f"{_number(read.repeats, 'round')}, {len(done)} of {_number(len(made.trials), 'run')} finished, "
             f"{f'{_duration(left)} to go' if left else 'nothing to do'}."
         )
         if dry_run:
@@ -38,7 +38,7 @@ def plan(names: Sequence[str], given: Sequence[str], say: Say, *, quick: bool, f
         else:
             made.write(fresh=fresh)
     if len(plans) > 1:
-        say(f"All: {_duration(all_left)} to go.")
+        say(f"Total: {_duration(all_left)} to go.")
 
 
 def _number(count: int, what: str) -> str:
@@ -55,9 +55,9 @@ def next_trial(name: str, ended: Sequence[str] | None, say: Say, *, quick: bool)
     if chosen is None:
         return
     number = made.trials.index(chosen) + 1
-    again = ", once more" if made.attempts_made()[chosen.name] else ""
+    again = ", retry" if made.attempts_made()[chosen.name] else ""
     left = _duration(made.seconds_left())
-    progress = f"[{number}/{len(made.trials)}] {chosen.cell}, round {chosen.round}{again}; {left} to go"
+    progress = f"[{number}/{len(made.trials)}] {chosen.cell}, round {chosen.round}{again}, {left} to go"
     print(progress, file=sys.stderr, flush=True)
     for setting, value in chosen.settings.items():
         say(f"{setting}={value}")
@@ -70,16 +70,16 @@ def make_page(name: str, given: Sequence[str], say: Say, *, quick: bool) -> int:
     read = grid.read(name, quick=quick, given=by_name(given))
     made = ExperimentPlan.read(name, quick=quick)
     if not made.trials:
-        other = "" if quick else ", unless it was the quick one: --quick"
-        raise SettingError(f"{name} has never been run in this version{other}. Run scripts/experiment {name} first.")
+        version, rest = ("quick", " --quick first") if quick else ("full", " first, or add --quick for its quick runs")
+        raise SettingError(f"{name} has no {version} runs. Run scripts/experiment {name}{rest}.", "missing-file")
     path = page.write(read, made)
     may_fail = {cell.name: cell.may_fail for cell in read.cells}
     bad = [trial for trial in made.failed() if not may_fail.get(trial.cell)]
     for trial in made.failed():
         excuse = may_fail.get(trial.cell)
-        say(f"{trial.name} failed{f', which is no failure of the experiment: {excuse}' if excuse else ''}")
+        say(f"{trial.name} failed{f', as its grid allows: {excuse}' if excuse else ''}")
     if made.open():
-        say(f"{len(made.trials) - len(made.finished())} of {len(made.trials)} runs are missing from it.")
+        say(f"The report lacks {len(made.trials) - len(made.finished())} of {len(made.trials)} runs.")
     page.write_index()
     say(f"Report: {path}")
     return 1 if bad else 0

@@ -32,7 +32,7 @@ def views_of(grid: Grid) -> list[View]:
         place = ("show", number)
         if show.view not in VIEWS:
             raise grid.lines.refusal(
-                (*place, "view"), f"'{shown(show.view)}' is no view. {hint(show.view, list(VIEWS))}"
+                (*place, "view"), f"unknown view '{shown(show.view)}'. {hint(show.view, list(VIEWS))}", "unknown-name"
             )
         try:
             view = VIEWS[show.view](**show.options)
@@ -41,16 +41,17 @@ def views_of(grid: Grid) -> list[View]:
             options, where = ", ".join(VIEWS[show.view].model_fields), shown(".".join(map(str, detail["loc"])))
             raise grid.lines.refusal(
                 (*place, *detail["loc"]),
-                f"view '{show.view}': {where}: {detail['msg']}. Its options: {options}.",
+                f"view '{show.view}': {where}: {detail['msg']}. Options: {options}.",
             ) from None
         for name in view.named_cells():
             if name not in cells and not grid.quick:
                 raise grid.lines.refusal(
                     place,
-                    f"view '{show.view}': '{shown(name)}' is no cell of this grid. Its cells: {', '.join(cells)}.",
+                    f"view '{show.view}': unknown cell '{shown(name)}'. Choose from: {', '.join(cells)}.",
+                    "unknown-name",
                 )
         if not grid.quick and not any(cell.has(view.where) for cell in grid.cells):
-            raise grid.lines.refusal((*place, "where"), f"view '{show.view}': no cell has all settings of its 'where'.")
+            raise grid.lines.refusal((*place, "where"), f"view '{show.view}': no cell matches its 'where'.")
         found.append(view)
     return found
 

@@ -7,11 +7,11 @@ from app.machine.say import say
 
 
 def add_to(commands: Commands) -> None:
-    faults = add_command(commands, "faults", "plan faults in real runs, and judge the outcomes", _faults)
+    faults = add_command(commands, "faults", "plan faults in real runs and judge the outcomes", _faults)
     steps = faults.add_subparsers(dest="step", required=True, metavar="STEP")
     plan = add_command(steps, "plan", "check the arguments and write the list of trials", prog="scripts/faults")
-    following = add_command(steps, "next", "print the host's orders for the next trial")
-    judge = add_command(steps, "judge", "judge a trial from what was observed")
+    following = add_command(steps, "next", "print the host's instructions for the next trial")
+    judge = add_command(steps, "judge", "judge a trial from its observations")
     table = add_command(steps, "table", "print the table of all trials")
     for step in (plan, following, judge, table):
         step.add_argument("sweep", metavar="SWEEP", help="name of a folder in results/faults/")
@@ -23,10 +23,10 @@ def add_to(commands: Commands) -> None:
     plan.add_argument("--set", nargs="+", default=[], metavar="NAME=value", help="settings of all runs")
     plan.add_argument("--dry-run", action="store_true", help="print the plan only")
     judge.add_argument("trial", metavar="TRIAL", help="name of the trial")
-    stranger = add_command(steps, "stranger", "send rubbish to a port, as an untrusted peer would")
+    stranger = add_command(steps, "stranger", "send garbage to a port, as an untrusted peer would")
     stranger.add_argument("host", metavar="HOST")
     stranger.add_argument("port", type=int, metavar="PORT")
-    stranger.add_argument("rubbish", metavar="KIND", help="what to send")
+    stranger.add_argument("rubbish", metavar="KIND", help="kind of garbage")
     stranger.add_argument("seed", type=int, metavar="SEED")
 
 

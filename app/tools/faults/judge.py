@@ -23,12 +23,12 @@ def judge(trial: FaultTrial, seen: Observations) -> FaultVerdict:
     """The verdict on what was seen of a trial."""
     wrong = [*_in_any_case(trial, seen)]
     if seen.fault_at is None:
-        wrong.append("the run did not get to the moment of the fault")
+        wrong.append("the run never reached the moment of the fault")
     elif not trial.victims:
         wrong += _unharmed(trial, seen, seen.fault_at)
     elif not seen.over:
         if seen.missed and not seen.all_finished:
-            wrong += [f"the fault could not be injected: {each}" for each in seen.missed]
+            wrong += [f"fault not injected: {each}" for each in seen.missed]
         for each in seen.ranks:
             wrong += _ended(trial, seen, each, seen.fault_at)
         wrong += _report(trial, seen)
@@ -44,57 +44,57 @@ def _in_any_case(trial: FaultTrial, seen: Observations) -> Iterator[str]:
         if each.out_of_memory:
             yield f"rank {each.rank} ran out of memory"
     if seen.left.unreadable:
-        yield f"what the run wrote cannot be read: {seen.left.unreadable}"
+        yield f"cannot read the run's records: {seen.left.unreadable}"
 
 
 def _unharmed(trial: FaultTrial, seen: Observations, fault_at: float) -> Iterator[str]:
-    """The run had to go on: to its end, or until it was told to stop."""
-    yield from (f"the fault could not be injected: {each}" for each in seen.missed if not seen.over)
+    """The run had to continue to its end, or until SIGTERM."""
+    yield from (f"fault not injected: {each}" for each in seen.missed if not seen.over)
     if seen.stuck:
-        yield "the run did not go on"
+        yield "the run took no further steps"
     if seen.stopped_at is None:
         yield from () if seen.over else _harm(seen)
         return
     for each in seen.ranks:
         if each.ended_at is None:
-            yield f"rank {each.rank} was still there long after it was told to stop"
+            yield f"rank {each.rank} was still running long after SIGTERM"
         elif each.ended_at < seen.stopped_at:
-            said = sayings.in_short(each.log)
-            yield f"rank {each.rank} ended before it was told to stop, with exit code {each.exit_code}: {said}"
+            reported = sayings.in_short(each.log)
+            yield f"rank {each.rank} exited before SIGTERM, with code {each.exit_code}: {reported}"
         elif each.ended_at > (limit := seen.stopped_at + trial.peer_timeout + OVER_SECONDS):
-            yield f"rank {each.rank} ended {each.ended_at - limit:.1f} s too late after it was told to stop"
+            yield f"rank {each.rank} exited {each.ended_at - limit:.1f} s too late after SIGTERM"
         else:
             yield from _stopped(each)
     yield from _report(trial, seen)
 
 
 def _stopped(each: RankSeen) -> Iterator[str]:
-    """A rank that was told to stop does so; or it had noticed before that another one has stopped."""
-    told = sayings.STOPPED in each.log
-    if each.exit_code not in ((STOPPED,) if told else (STOPPED, 0, 1)):
-        yield f"rank {each.rank} was told to stop, and ended with exit code {each.exit_code}"
-    if told and (sayings.lost(each.log) or sayings.LATE in each.log):
-        yield f"rank {each.rank} was told to stop, and says: {sayings.in_short(each.log)}"
+    """A rank stops on SIGTERM, unless it had noticed before that another one stopped."""
+    stopped = sayings.STOPPED in each.log
+    if each.exit_code not in ((STOPPED,) if stopped else (STOPPED, 0, 1)):
+        yield f"rank {each.rank} was sent SIGTERM and exited with code {each.exit_code}"
+    if stopped and (sayings.lost(each.log) or sayings.LATE in each.log):
+        yield f"rank {each.rank} was sent SIGTERM and reported: {sayings.in_short(each.log)}"
 
 
 def _harm(seen: Observations) -> Iterator[str]:
-    yield "the run should have come to its end"
+    yield "the run did not finish"
     for each in seen.ranks:
         if each.ended_at is None:
-            yield f"rank {each.rank} did not end"
+            yield f"rank {each.rank} did not exit"
         elif each.exit_code != 0:
-            yield f"rank {each.rank} ended with exit code {each.exit_code}: {sayings.in_short(each.log)}"
+            yield f"rank {each.rank} exited with code {each.exit_code}: {sayings.in_short(each.log)}"
 
 
 def _ended(trial: FaultTrial, seen: Observations, each: RankSeen, fault_at: float) -> Iterator[str]:
     """The end of one rank of a run that lost some."""
     limit = _limit(trial, seen, each.rank, fault_at)
-    allowed = f"after the fault; allowed are {limit - fault_at:.1f} s"
+    allowed = f"after the fault (limit: {limit - fault_at:.1f} s)"
     if each.ended_at is None:
-        yield f"rank {each.rank} was still there {trial.patience:.0f} s {allowed}"
-        return  # it was killed, so that its exit code says nothing
+        yield f"rank {each.rank} was still running {trial.patience:.0f} s {allowed}"
+        return  # it was killed: its exit code means nothing
     if each.ended_at > limit:
-        yield f"rank {each.rank} ended {each.ended_at - fault_at:.1f} s {allowed}"
+        yield f"rank {each.rank} exited {each.ended_at - fault_at:.1f} s {allowed}"
     if seen.all_finished and each.exit_code == 0:
         return  # all had done their work before the fault struck
     if each.rank in trial.victims:
@@ -119,21 +119,21 @@ def _victim(trial: FaultTrial, seen: Observations, each: RankSeen) -> Iterator[s
     kind = next(fault.of for fault in trial.faults if fault.rank == each.rank)
     allowed = {kind.exit_code} | ({0, 1} if seen.all_finished else set())
     if each.exit_code not in allowed:
-        yield f"rank {each.rank}, a victim, ended with exit code {each.exit_code}; right is {kind.exit_code}"
+        yield f"victim rank {each.rank} exited with code {each.exit_code}, expected {kind.exit_code}"
         return
-    # In the join it may not know yet who the others are, but it must say something.
+    # During the join it may not know the others yet, but it must report an error.
     words = "error: " if trial.moment.phase == "join" else kind.says
     if kind.says and words and words not in each.log and not seen.all_finished:
-        yield f"rank {each.rank}, a victim, does not say '{words}', but: {sayings.in_short(each.log)}"
+        yield f"victim rank {each.rank} did not print '{words}', but: {sayings.in_short(each.log)}"
 
 
 def _survivor(trial: FaultTrial, seen: Observations, each: RankSeen) -> Iterator[str]:
     if each.exit_code != 1:
-        yield f"rank {each.rank} ended with exit code {each.exit_code}; right is 1"
+        yield f"rank {each.rank} exited with code {each.exit_code}, expected 1"
     named, speakers = sayings.lost(each.log), sayings.speakers(each.log)
     right = " and ".join(f"rank {rank}" for rank in sorted(trial.victims))
     if speakers - {each.rank}:
-        yield f"rank {each.rank} speaks as rank {min(speakers - {each.rank})}"
+        yield f"rank {each.rank} reports as rank {min(speakers - {each.rank})}"
     if trial.moment.phase == "join" and not named:
         named = sayings.missed_in_join(each.log)
         if not named and sayings.misses_rank_0(each.log) and _rank_0_had_ended(trial, seen, each):
@@ -142,7 +142,7 @@ def _survivor(trial: FaultTrial, seen: Observations, each: RankSeen) -> Iterator
         if named and trial.victims - silent <= named <= trial.victims and sayings.ended_join_at_once(each.log):
             return
     if named != trial.victims:
-        yield f"rank {each.rank} should name {right}, and says: {sayings.in_short(each.log)}"
+        yield f"rank {each.rank} should name {right}, reported: {sayings.in_short(each.log)}"
 
 
 def _rank_0_had_ended(trial: FaultTrial, seen: Observations, each: RankSeen) -> bool:
@@ -158,6 +158,6 @@ def _report(trial: FaultTrial, seen: Observations) -> Iterator[str]:
     if 0 in trial.victims or not seen.left.begun:
         return
     if not seen.left.report or seen.left.complete is None:
-        yield "rank 0 survived and left no report.html or no summary.json"
+        yield "rank 0 survived, but left no report.html or summary.json"
     elif seen.left.complete and not seen.all_finished:
-        yield "the summary calls the run complete"
+        yield "summary.json marks the run complete"

@@ -29,12 +29,12 @@ LONGEST_START, LONGEST_EVALUATION, LONGEST_SAVE, LONGEST_FAREWELL = 5.0, 0.03, 0
 JOIN, LINKS, TRAIN, EVALUATION, SAVE, FAREWELL = "join", "links", "train", "evaluation", "save", "farewell"
 MOMENTS = (JOIN, LINKS, TRAIN, EVALUATION, SAVE, FAREWELL)
 WORDS = {
-    JOIN: "in the join",
-    LINKS: "in the join or while links were measured",
-    TRAIN: "while training",
-    EVALUATION: "while evaluating",
-    SAVE: "while saving",
-    FAREWELL: "in the farewell",
+    JOIN: "during the join",
+    LINKS: "during the join or link measurement",
+    TRAIN: "during training",
+    EVALUATION: "during evaluation",
+    SAVE: "during a save",
+    FAREWELL: "during shutdown",
 }
 
 
@@ -125,12 +125,12 @@ def _moment(chance: Random, name: str, every: int) -> KillMoment:
 
 def _check(number: int, settings: Mapping[str, str]) -> None:
     if not 1 <= number <= MOST_TRIALS:
-        raise SettingError(f"--kills {number}: not allowed. Allowed: 1 to {MOST_TRIALS}.")
+        raise SettingError(f"invalid --kills {number}. Give 1 to {MOST_TRIALS}.", "invalid-argument")
     for name in ("RUN_NAME", "RESUME"):
         if name in settings:
-            raise SettingError(f"{name} is set: each trial names its own run, and begins it. Unset it.")
+            raise SettingError(f"{name} is set, but each trial starts its own run. Unset it.", "conflicting-settings")
     if problems := environment.problems(settings):
         raise SettingError("\n".join(problems.values()))
     for name in ("CHECKPOINT_EVERY", "MAX_RESTARTS"):
         if int(settings[name]) == 0:
-            raise SettingError(f"{name}=0: nothing can be recovered then. Allowed here: 1 or more.")
+            raise SettingError(f"{name}=0 makes recovery impossible. Set it to 1 or more.")

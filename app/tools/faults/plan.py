@@ -129,7 +129,7 @@ def make(
     possible = [name for name in kinds.NAMES if name != kinds.TWO or ranks > 2]
     chosen = _known("--faults", named, kinds.NAMES) or possible
     if kinds.TWO in chosen and kinds.TWO not in possible:
-        raise SettingError(f"--faults two with WORKERS={ranks - 1}: two ranks at once need at least WORKERS=2.")
+        raise SettingError(f"--faults two needs WORKERS=2 or more, not WORKERS={ranks - 1}.", "conflicting-arguments")
     turns = modes_in_turn(modes, settings)
     order = Random(f"{seed}")  # noqa: S311  # a plan, no secret
     rounds = [order.sample(chosen, len(chosen)) for _ in range(-(-number // len(chosen)))]
@@ -184,17 +184,17 @@ def _faults(chance: Random, kind: str, ranks: int, peer_timeout: float) -> tuple
 
 def _check(number: int, settings: Mapping[str, str]) -> None:
     if not 1 <= number <= MOST_TRIALS:
-        raise SettingError(f"--trials {number}: not allowed. Allowed: 1 to {MOST_TRIALS}.")
+        raise SettingError(f"invalid --trials {number}. Give 1 to {MOST_TRIALS}.", "invalid-argument")
     if "RUN_NAME" in settings:
-        raise SettingError("RUN_NAME is set: each trial names its own run. Unset it.")
+        raise SettingError("RUN_NAME is set, but each trial names its own run. Unset it.", "conflicting-settings")
     if problems := environment.problems(settings):
         raise SettingError("\n".join(problems.values()))
     if int(settings["WORKERS"]) < 1:
-        raise SettingError("WORKERS=0: no rank is left to notice a fault. Allowed here: 1 or more.")
+        raise SettingError("WORKERS=0 leaves no rank to detect a fault. Set it to 1 or more.")
 
 
 def _known(option: str, named: Sequence[str] | None, allowed: Sequence[str]) -> list[str]:
     for name in named or ():
         if name not in allowed:
-            raise SettingError(f"{option} {shown(name)}: not allowed. Allowed: {', '.join(allowed)}.")
+            raise SettingError(f"invalid {option} '{shown(name)}'. Choose from: {', '.join(allowed)}.", "unknown-name")
     return list(named or ())

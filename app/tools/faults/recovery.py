@@ -53,7 +53,7 @@ def judge(kill: Kill, seen: Observations, run_folder: Path) -> RecoveryRow:
             wrong += _differences(ranks, run_records.read(run_folder.with_name(kill.undisturbed)).ranks)
     struck = any(each.restarts for each in seen.ranks)
     if struck and not kill.victims:
-        wrong.append("the undisturbed run was disturbed")
+        wrong.append("a rank of the undisturbed run restarted")
     verdict = WRONG if wrong else NO_EFFECT if kill.victims and not struck else OK
     longest = round(max(waits), 1) if waits else None
     return RecoveryRow(kill.name, _mode(kill), kill.words, attempts, longest, repeated, verdict, tuple(wrong))
@@ -65,18 +65,18 @@ def _mode(kill: Kill) -> str:
 
 def _at_the_end(seen: Observations) -> Iterator[str]:
     if seen.left.unreadable:
-        yield f"what the run wrote cannot be read: {seen.left.unreadable}"
+        yield f"cannot read the run's records: {seen.left.unreadable}"
     if not seen.left.complete or not seen.left.report:
-        yield "the run did not come to its end, or left no report"
+        yield "the run did not finish, or left no report"
     for each in seen.ranks:
         yield from _end_of(each)
 
 
 def _end_of(each: RankSeen) -> Iterator[str]:
     if each.ended_at is None:
-        yield f"rank {each.rank} did not end"
+        yield f"rank {each.rank} did not exit"
     elif each.exit_code != 0:
-        yield f"rank {each.rank} ended with exit code {each.exit_code}: {sayings.in_short(each.log)}"
+        yield f"rank {each.rank} exited with code {each.exit_code}: {sayings.in_short(each.log)}"
     if words := sayings.trace(each.log):
         yield f"rank {each.rank} printed a stack trace: {words}"
 
@@ -85,7 +85,7 @@ def _differences(ranks: Sequence[RankRecords], others: Sequence[RankRecords]) ->
     for one, other in zip(ranks, others, strict=True):
         for what, own, right in zip(("losses", "evaluations", "parameters"), _ends(one), _ends(other), strict=True):
             if own != right:
-                yield f"rank {one.rank} has other {what} than in the undisturbed run"
+                yield f"rank {one.rank}: {what} differ from the undisturbed run"
 
 
 def _ends(rank: RankRecords) -> tuple[object, object, object]:
@@ -115,13 +115,13 @@ def tally(rows: Sequence[RecoveryRow]) -> str:
     """How many went how, and what recovery cost."""
     kills = [row for row in rows if row.killed != "none"]
     counted = Counter(row.verdict for row in kills)
-    said = ", ".join(f"{counted[word]} {word}" for word in (OK, NO_EFFECT, WRONG) if counted[word])
+    verdicts = ", ".join(f"{counted[word]} {word}" for word in (OK, NO_EFFECT, WRONG) if counted[word])
     waits = [row.recovery_seconds for row in kills if row.recovery_seconds is not None]
     cost = ""
     if waits:
         cost = (
-            f". Recovery: p50 {statistics.median(waits):.1f} s, most {max(waits):.1f} s; "
+            f". Recovery: p50 {statistics.median(waits):.1f} s, max {max(waits):.1f} s; "
             f"steps repeated: p50 {statistics.median(row.steps_repeated for row in kills):g}, "
-            f"most {max(row.steps_repeated for row in kills)}"
+            f"max {max(row.steps_repeated for row in kills)}"
         )
-    return f"{len(kills)} kill{'s' if len(kills) != 1 else ''}: {said}{cost}"
+    return f"{len(kills)} kill{'s' if len(kills) != 1 else ''}: {verdicts}{cost}"

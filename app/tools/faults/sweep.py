@@ -38,7 +38,7 @@ def make_plan(
     """Plan the trials and write the plan; a dry run prints it."""
     chosen = SystemRandom().randint(1, MOST_SEED) if seed is None else seed
     made = plan.make(chosen, trials, _listed(kinds), _listed(modes), by_name(given))
-    say(f"Seed {chosen}: {trials} trial{'s' if trials != 1 else ''}, each with a run of its own settings.")
+    say(f"Seed {chosen}: {trials} trial{'s' if trials != 1 else ''}, each a run with its own settings.")
     if dry_run:
         for trial in made:
             mode, timeout = trial.settings["SYNC_MODE"], trial.settings["PEER_TIMEOUT"]
@@ -53,7 +53,7 @@ def make_plan_of_kills(
     """Plan kills that runs must recover from; a dry run prints them."""
     chosen = SystemRandom().randint(1, MOST_SEED) if seed is None else seed
     made = kills.make(chosen, number, _listed(modes), by_name(given))
-    say(f"Seed {chosen}: {number} kill{'s' if number != 1 else ''}, each in a run of its own, and a run of each mode")
+    say(f"Seed {chosen}: {number} kill{'s' if number != 1 else ''}, each in its own run, and a reference run per mode")
     if dry_run:
         for kill in made:
             say(f"  {kill.name}: {kill.settings['SYNC_MODE']}, killed: {kill.words}")
@@ -78,7 +78,7 @@ def next_trial(sweep: str, say: Say) -> None:
     if isinstance(trial, Kill):
         moment = trial.moment
         seconds = moment.sooner(_tries(notes))
-        # The undisturbed run has told how long an epoch is.
+        # The undisturbed run shows the length of an epoch.
         steps = moment.epochs * _steps_of_an_epoch(folder / trial.undisturbed) if moment.epochs else 0
         say(f"recover {kills.PATIENCE_SECONDS}")
         for rank in trial.victims:
@@ -104,19 +104,19 @@ def judge_trial(sweep: str, name: str, say: Say) -> None:
     row: table.FaultRow | recovery.RecoveryRow
     if isinstance(trial, Kill):
         row = recovery.judge(trial, observed, folder / name)
-        told = recovery.progress(row, number, len(planned))
+        line = recovery.progress(row, number, len(planned))
         if row.verdict == NO_EFFECT and (tries := _tries(_notes(folder, trial))) + 1 < kills.MOST_TRIES:
             (_notes(folder, trial) / TRIES).write_text(str(tries + 1))
             shutil.rmtree(folder / name, ignore_errors=True)
-            say(f"{told}: it came too late, and is tried again")
+            say(f"{line}: the kill came too late and is retried")
             return
     else:
         row = table.row(trial, observed, judge(trial, observed))
-        told = table.progress(row, number, len(planned))
+        line = table.progress(row, number, len(planned))
     folders.replace_file(_notes(folder, trial) / VERDICT, json.dumps(asdict(row), indent=2) + "\n")
-    say(told)
+    say(line)
     if row.verdict == WRONG:
-        say(f"    its logs: {_notes(folder, trial)}")
+        say(f"    logs: {_notes(folder, trial)}")
 
 
 def make_table(sweep: str, say: Say) -> int:
@@ -154,7 +154,7 @@ def _planned(folder: Path) -> Sequence[FaultTrial | Kill]:
     try:
         written = path.read_text()
     except OSError as error:
-        raise LockstepError(f"{path} cannot be read: {error.strerror}.") from None
+        raise LockstepError(f"cannot read {path}: {error.strerror}.", "missing-file") from None
     if path.name == KILLS:
         return TypeAdapter(list[Kill]).validate_json(written)
     return TypeAdapter(list[FaultTrial]).validate_json(written)

@@ -36,10 +36,10 @@ HEADINGS = {
     "mode": "mode",
     "fault": "fault",
     "moment": "moment",
-    "ended": "ranks ended after (s)",
+    "ended": "ranks exited after (s)",
     "codes": "exit codes",
     "verdict": "verdict",
-    "said": "who said what",
+    "said": "reported",
 }
 
 

@@ -32,4 +32,4 @@ if __name__ == "__main__":
     try:
         sys.exit(asyncio.run(reach(sys.argv[1], " ".join(sys.argv[2:]))))
     except (OSError, asyncssh.Error) as error:
-        sys.exit(f"{sys.argv[1]} could not be reached by SSH: {error}")
+        sys.exit(f"cannot connect to {sys.argv[1]} by SSH: {error}")

@@ -42,20 +42,18 @@ def start(place: PlaceSettings, command: Sequence[str]) -> int:
 
 
 async def _wait(identity: Identity, place: PlaceSettings, command: Sequence[str], own: asyncssh.SSHKey) -> int:
-    """A worker's part."""
     async with Program(command) as program:
         door = await open_door(identity.address, identity.master_address, own)
         if not await program.has_place(_on_the_loop(identity.deadline)):
             raise JoinError(
                 f"{identity.name}: rank 0 did not start this rank through mpirun within "
-                f"JOIN_TIMEOUT={place.join_timeout:g} s. See what rank 0 printed."
+                f"JOIN_TIMEOUT={place.join_timeout:g} s. Read rank 0's output."
             )
         door.close()
         return await program.run()
 
 
 async def _start_all(identity: Identity, place: PlaceSettings, command: Sequence[str]) -> int:
-    """Rank 0's part."""
     try:
         async with Program(command) as program:
             return await _run_job(identity, place, program)
@@ -93,7 +91,7 @@ async def _insist_on_doors(identity: Identity, place: PlaceSettings) -> None:
             names = ", ".join(f"rank {rank} ({identity.addresses[rank]})" for rank in missing)
             raise JoinError(
                 f"mpirun cannot reach {names}: no SSH server listened on port {PORT} within "
-                f"JOIN_TIMEOUT={place.join_timeout:g} s. The output of the missing ranks says why."
+                f"JOIN_TIMEOUT={place.join_timeout:g} s. Read the output of the missing ranks."
             )
         if missing:
             await asyncio.sleep(LOOK_SECONDS)
@@ -122,15 +120,15 @@ async def _complaint(
 ) -> str:
     if mpirun.returncode is None:
         mpirun.kill()
-    said = (await output)[0].decode(errors="replace").strip()[-LONGEST_COMPLAINT:]
+    printed = (await output)[0].decode(errors="replace").strip()[-LONGEST_COMPLAINT:]
     return (
-        f"rank 0: mpirun did not start the ranks within JOIN_TIMEOUT={place.join_timeout:g} s, or gave up "
-        f"(exit code {mpirun.returncode}). It printed:\n{said or '(nothing)'}"
+        f"rank 0: mpirun did not start the ranks within JOIN_TIMEOUT={place.join_timeout:g} s, or failed "
+        f"(exit code {mpirun.returncode}). Its output:\n{printed or '(none)'}"
     )
 
 
 async def _end(mpirun: asyncio.subprocess.Process, output: "asyncio.Future[tuple[bytes, bytes]]") -> None:
-    """Its ranks have ended or will end by themselves; what it says of lost ones has been said better."""
+    """Its ranks end by themselves, and have reported lost ones better than mpirun does."""
     await asyncio.wait([output], timeout=FAREWELL_SECONDS)
     if mpirun.returncode is None:
         mpirun.kill()

@@ -65,7 +65,7 @@ class Computing:
             sum(getattr(line, part) for line in (self.before, self.backward, self.after))
             for part in ("fixed", "per_image")
         )
-        return f"a step takes {fixed:.3g} CPU seconds and {each:.3g} for each image"
+        return f"a step takes {fixed:.3g} CPU seconds plus {each:.3g} per image"
 
 
 def kept_of(renewal: float, setup: CellSetup) -> float:
@@ -211,15 +211,16 @@ def read(name: str | None = None) -> Calibration:
     """The one of this name, or the newest."""
     known = names()
     if not known:
-        raise SettingError("nothing was calibrated yet. Run scripts/calibrate first, which takes five to ten minutes.")
+        raise SettingError("no calibration found. Run scripts/calibrate first (five to ten minutes).", "not-calibrated")
     if name is not None and name not in known:
-        raise SettingError(f"'{shown(name)}' is no calibration. Known: {', '.join(known)}.")
+        raise SettingError(f"unknown calibration '{shown(name)}'. Choose from: {', '.join(known)}.", "unknown-name")
     path = folders.RESULTS / FOLDER / (name or known[0]) / FILE
     try:
         return parse(path.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
         raise SettingError(
-            f"{path} is no calibration of this version ({'.'.join(map(str, first['loc']))}: {first['msg']}). "
-            "Run scripts/calibrate again."
+            f"cannot parse {path} in this version ({'.'.join(map(str, first['loc']))}: {first['msg']}). "
+            "Run scripts/calibrate again.",
+            "damaged-file",
         ) from None

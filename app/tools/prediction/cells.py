@@ -50,14 +50,15 @@ def asked(words: Sequence[str]) -> PredictionRequest:
     names = [word for word in words if "=" not in word]
     for name in lists:
         if name not in known():
-            raise SettingError(f"{shown(name)} is not a setting that can be predicted. {hint(name, known())}")
+            raise SettingError(f"{shown(name)} is not a setting here. {hint(name, known())}", "unknown-setting")
     values = {name: [value] if name == WITH_COMMAS else value.split(",") for name, value in lists.items()}
     if len(names) > 1:
-        raise SettingError(f"{len(names)} grids were given. Allowed: one, and lists of values such as WORKERS=1,3,7.")
+        message = f"{len(names)} grids given. Give one, and lists of values such as WORKERS=1,3,7."
+        raise SettingError(message, "conflicting-arguments")
     if names:
-        several = [name for name, each in values.items() if len(each) > 1]
-        if several:
-            raise SettingError(f"{several[0]} has several values. With a grid file, each setting takes one.")
+        if several := [name for name, each in values.items() if len(each) > 1]:
+            message = f"{several[0]} has several values. Give one value with a grid file."
+            raise SettingError(message, "conflicting-arguments")
         read = grid.read(names[0], given=lists)
         return of_grid(read)
     return PredictionRequest("settings", list(_combined(values)))
@@ -73,7 +74,7 @@ def of_grid(read: Grid) -> PredictionRequest:
 def _combined(values: dict[str, list[str]]) -> list[PredictedCell]:
     points = list(itertools.islice(itertools.product(*values.values()), MOST_CELLS + 1))
     if len(points) > MOST_CELLS:
-        raise SettingError(f"these lists have more than {MOST_CELLS:,} combinations. Allowed: at most so many.")
+        raise SettingError(f"these lists have more than {MOST_CELLS:,} combinations. Shorten them.", "invalid-argument")
     varied = [name for name, each in values.items() if len(each) > 1]
     found = []
     for point in points:
@@ -90,9 +91,7 @@ def _ranks(workers: str | None) -> int:
     if workers is None:
         return environment.of({}).place.workers + 1
     if not re.fullmatch("[0-9]{1,4}", workers) or int(workers) >= MOST_RANKS:
-        raise SettingError(
-            f"WORKERS={shown(workers)}: not allowed. Allowed here: a whole number, 0 to {MOST_RANKS - 1}."
-        )
+        raise SettingError(f"invalid WORKERS '{shown(workers)}'. Give a whole number, 0 to {MOST_RANKS - 1}.")
     return int(workers) + 1
 
 
@@ -104,7 +103,7 @@ def forecasts(asked: PredictionRequest, calibration: Calibration, *, one_host: b
         try:
             check(settings, calibration)
         except SettingError as error:
-            raise SettingError(f"{cell.name}: {error}") from None
+            raise SettingError(f"{cell.name}: {error}", error.name) from None
         setup = setup_of(settings, cell.ranks, cores=calibration.provenance.cores, one_host=one_host)
         found.append(Forecast(cell.name, setup, calibration, cell.given))
     return found

@@ -61,7 +61,8 @@ def reference(calibration: Calibration) -> float:
         fit.measured["computing"] for fit in calibration.fits if fit.asked.averaging.sync_mode == ANCHOR["SYNC_MODE"]
     ]
     if not found:
-        raise SettingError(f"calibration '{calibration.name}' has no run of the anchor. Run scripts/calibrate again.")
+        message = f"calibration '{calibration.name}' lacks the reference run. Run scripts/calibrate again."
+        raise SettingError(message, "not-calibrated")
     return found[0]
 
 

@@ -26,16 +26,16 @@ FAMILIES: dict[Family, str] = {  # whose costs every prediction may need
 def fit(name: str, runs: Sequence[Observed]) -> Calibration:
     """All costs, one after another: each is fitted with those before it."""
     if not runs:
-        raise LockstepError("no run of the calibration is finished, so nothing can be calibrated.")
+        raise LockstepError("no calibration run finished. Run scripts/calibrate again.", "run-failed")
     members = members_of(runs)
     if not members:
-        raise LockstepError("no run of the calibration with exchanges is finished. Run scripts/calibrate again.")
+        raise LockstepError("no calibration run with collectives finished. Run scripts/calibrate again.", "run-failed")
     between = median(each.between for each in runs)
     found = Calibration(name, _provenance(runs[0]), _domain(runs), by_model(runs), {}, between, 0.0, {})
     found = with_passing(found, members)
     if lacking := [words for family, words in FAMILIES.items() if family not in found.passing]:
         raise LockstepError(
-            f"no run of the calibration with {' and with '.join(lacking)} is finished. Run scripts/calibrate again."
+            f"no calibration run with {' and with '.join(lacking)} finished. Run scripts/calibrate again.", "run-failed"
         )
     if hidden := [each for each in runs if each.ranks > 1 and overlaps(each.settings.averaging)]:
         found = with_hidden(found, hidden)

@@ -122,12 +122,14 @@ def check(settings: Settings, calibration: Calibration) -> None:
     if settings.training.model not in calibration.computing:
         known = ", ".join(calibration.computing)
         raise SettingError(
-            f"MODEL={settings.training.model}: calibration '{calibration.name}' has only {known}. "
-            f"scripts/predict MODEL={settings.training.model} adds it."
+            f"MODEL={settings.training.model} is not in calibration '{calibration.name}' ({known}). "
+            f"scripts/predict MODEL={settings.training.model} adds it.",
+            "not-calibrated",
         )
     if settings.averaging.compression not in ("none", *calibration.coding):
         known = ", ".join(("none", *calibration.coding))
-        raise SettingError(f"COMPRESSION={settings.averaging.compression}: not calibrated. Allowed here: {known}.")
+        message = f"COMPRESSION={settings.averaging.compression} is not calibrated. Choose from: {known}."
+        raise SettingError(message, "not-calibrated")
 
 
 def _outside(setup: CellSetup, calibration: Calibration) -> Iterator[str]:

@@ -38,7 +38,7 @@ def settle_calibration(name: str, say: Say) -> None:
     plan = ExperimentPlan.read(RUNS, quick=False)
     if moved := drift.put_aside_of_calibration(plan, _of_calibration(plan)):
         on_host = folders.RESULTS / calibration.FOLDER / name / plan.folder.relative_to(folders.RESULTS)
-        _say_made_again(moved, "the others", on_host, say)
+        _say_made_again(moved, "the other runs", on_host, say)
 
 
 def _of_calibration(plan: ExperimentPlan) -> list[Observed]:
@@ -48,8 +48,8 @@ def _of_calibration(plan: ExperimentPlan) -> list[Observed]:
 
 def _say_made_again(runs: Sequence[str], compared_with: str, folder: Path, say: Say) -> None:
     say(
-        f"Made once more: {', '.join(runs)}. The machine was over {drift.MOST_APART - 1:.0%} slower or faster during "
-        f"them than during {compared_with}. What they measured is in {folder / drift.ASIDE}"
+        f"Repeating {', '.join(runs)}: the machine was over {drift.MOST_APART - 1:.0%} slower or faster than during "
+        f"{compared_with}. The first measurements are in {folder / drift.ASIDE}"
     )
 
 
@@ -59,10 +59,10 @@ def calibrate(name: str, say: Say) -> int:
     made = fitting.fit(name, _of_calibration(plan))
     made.write(folders.RESULTS)
     say(on_terminal(tables.fits(made)))
-    say(f"Simulated steps are {made.error:.1%} from measured ones (root of the mean square).")
+    say(f"Simulated steps differ from measured ones by {made.error:.1%} (root mean square).")
     missing = [trial.name for trial in plan.trials if not plan.is_finished(trial)]
     for each in missing:
-        say(f"warning: {each} is not finished, so the calibration is without it.")
+        say(f"warning: {each} did not finish, so the calibration lacks it.")
     return 1 if missing else 0
 
 
@@ -73,10 +73,10 @@ def add_model(name: str, model: str, say: Say) -> int:
     settings = {trial.name: trial.settings for trial in plan.trials}
     runs = [Observed.of(run, settings[run.folder.name]) for run in results.all_runs]
     if len(runs) < len(plan.trials):
-        raise LockstepError(f"MODEL={model}: {len(runs)} of {len(plan.trials)} runs are finished, so it is not added.")
+        raise LockstepError(f"MODEL={model} not added: {len(runs)} of {len(plan.trials)} runs finished.", "run-failed")
     made = fitting.with_model(calibration.parse((folders.RESULTS / calibration.FILE).read_bytes()), runs)
     made.write(folders.RESULTS)
-    say(f"MODEL={model} is in calibration '{name}' now: {made.computing[model].in_words}.")
+    say(f"Added MODEL={model} to calibration '{name}': {made.computing[model].in_words}.")
     return 0
 
 
@@ -143,8 +143,8 @@ def plan_verification(
     plan = ExperimentPlan.make(verification.interleaved(read), expected_seconds, fresh=fresh)
     plan.write(fresh=fresh)
     minutes = sum(trial.expected_seconds for trial in plan.open()) / 60
-    say(f"{len(found)} cells are predicted. SHA-256 of the predictions: {number}")
-    say(f"{len(plan.open())} of {len(plan.trials)} runs are to be made, anchors among them: about {minutes:.0f} min.")
+    say(f"{len(found)} cells predicted. SHA-256 of the predictions: {number}")
+    say(f"{len(plan.open())} of {len(plan.trials)} runs to go, including reference runs: about {minutes:.0f} min.")
 
 
 def settle(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str | None) -> None:
@@ -153,7 +153,7 @@ def settle(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str
     plan = ExperimentPlan.read(verification.name_of(name), quick=quick)
     results = Results(verification.interleaved(read), plan)
     if moved := drift.put_aside(results, calibration.read(model)):
-        _say_made_again(moved, "the anchors around", plan.folder, say)
+        _say_made_again(moved, "the reference runs around them", plan.folder, say)
 
 
 def verify(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str | None) -> int:
@@ -165,7 +165,7 @@ def verify(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str
     results = Results(verification.interleaved(read), plan)
     checked = verification.checked(forecasts, results, used)
     if not checked:
-        raise LockstepError("no cell has been run between two anchors, so nothing can be verified.")
+        raise LockstepError("no cell ran between two reference runs, so nothing can be verified.", "run-failed")
     table, score = tables.verified(checked), verification.score(checked)
     say(on_terminal(table))
     compared = rivals.rated(checked)
@@ -196,7 +196,7 @@ def verify(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str
     say(f"Verification: {folder}/verification.json, and as a table in {folder}/tables")
     say(f"Report: {page}")
     for run in missing:
-        say(f"warning: {run} is not finished.")
+        say(f"warning: {run} did not finish.")
     return 0 if score.holds and not missing else 1
 
 

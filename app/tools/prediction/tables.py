@@ -53,7 +53,7 @@ def predicted(found: Sequence[Forecast]) -> Table:
         Column[Forecast]("speedup", "speedup", EXACT, lambda each: float(digits(each.speedup))),
         Column[Forecast]("efficiency", "efficiency", PERCENT, lambda each: each.efficiency),
         Column[Forecast]("bound by", "bound", TEXT, lambda each: each.bound),
-        Column[Forecast]("outside what was calibrated", "outside", TEXT, lambda each: "; ".join(each.outside) or None),
+        Column[Forecast]("extrapolation", "outside", TEXT, lambda each: "; ".join(each.outside) or None),
     ]
     note = (
         "Step: the mean over steps and ranks, with the interval in which four of five measured steps lie, if these are "
@@ -83,12 +83,12 @@ def _limits(others: Sequence[str], each: Forecast) -> list[str]:
         in_words(each, others),
     ]
     what = ", ".join(name for name in named if name)
-    most = f"stays above a half as far as was tried, {last.ranks:,} ranks"
-    half = most if last.pays else f"falls under a half at {last.ranks:,} ranks"
-    found = [f"{what}: efficiency {half}, if each rank has a host of its own."]
+    most = f"stays above 50 % up to {last.ranks:,} ranks, the most simulated"
+    half = most if last.pays else f"falls below 50 % at {last.ranks:,} ranks"
+    found = [f"{what}: efficiency {half}, if each rank has its own host."]
     if compressor:
         rate = limits.break_even(each)
-        pays = f"below {rate / 1e6:.0f} Mbit/s" if rate else "at all rates from 1 Mbit/s to 100 Gbit/s, or at none"
+        pays = f"below {rate / 1e6:.0f} Mbit/s" if rate else "at every rate from 1 Mbit/s to 100 Gbit/s, or at none"
         found.append(f"{what}: faster than without compression {pays}, on {each.setup.ranks} ranks.")
     return found
 
@@ -164,38 +164,38 @@ def ablations(found: Sequence[Rated]) -> Table:
 def verdict(score: PredictionScore) -> Iterator[str]:
     """In sentences."""
     yield (
-        f"{score.cells} cells: predicted steps are {score.median_error:.1%} off in the median, {score.p90_error:.1%} "
-        f"at the 90th percentile, the machine's drift taken out; {score.median_raw_error:.1%} in the median with it."
+        f"{score.cells} cells: the error of predicted steps is {score.median_error:.1%} in the median and "
+        f"{score.p90_error:.1%} at p90 after correction for machine drift, {score.median_raw_error:.1%} without it."
     )
     yield (
-        f"If each run's own forward passes tell the drift: {score.median_own_error:.1%} in the median, "
-        f"{score.p90_own_error:.1%} at the 90th percentile. Where that is much less, the machine changed its speed "
-        "from one run to the next, which anchors cannot show."
+        f"With drift taken from each run's own forward passes: {score.median_own_error:.1%} in the median, "
+        f"{score.p90_own_error:.1%} at p90. If that is much less, the machine's speed changed between consecutive "
+        "runs, which reference runs cannot show."
     )
     if score.median_error_mostly_sync is not None:
-        yield f"Where synchronisation is over half of the step: {score.median_error_mostly_sync:.1%} in the median."
+        yield f"With over half of the step in synchronisation: {score.median_error_mostly_sync:.1%} in the median."
     if score.disturbed:
         yield (
-            f"{score.disturbed} of {score.runs} runs count although they were disturbed when made again too: by their "
-            f"own forward passes, the machine was over {MOST_APART - 1:.0%} slower or faster than the anchors say."
+            f"{score.disturbed} of {score.runs} runs count although their repetition was disturbed too: by their own "
+            f"forward passes, the machine was over {MOST_APART - 1:.0%} slower or faster than in the reference runs."
         )
-    yield f"The 80 % intervals hold {score.held:.0%} of the cells."
+    yield f"The 80 % intervals cover {score.held:.0%} of the cells."
     if score.order_right is not None:
         yield (
-            f"{score.pairs} pairs of cells differ only in how they synchronise, and by more than the noise: "
-            f"{score.order_right:.0%} of them are in the right order."
+            f"{score.pairs} pairs of cells differ only in synchronisation, and by more than the noise: "
+            f"{score.order_right:.0%} of them are predicted in the right order."
         )
     if score.overlap_error is not None:
         yield (
-            "Where exchanges pass behind backward: the hidden and the exposed part are each at most "
-            f"{score.overlap_error:.1%} of a step off, in the median over the cells."
+            "With communication overlapped with backward: the median errors of the hidden and the exposed part are "
+            f"at most {score.overlap_error:.1%} of a step."
         )
     if score.slow_wait_error is not None:
-        yield f"Waiting for a rank that SLOW_FACTOR slows down: {score.slow_wait_error:.1%} off in the median."
+        yield f"Waiting for a rank slowed by SLOW_FACTOR: {score.slow_wait_error:.1%} error in the median."
     yield conclusion(score)
 
 
 def conclusion(score: PredictionScore) -> str:
     """Whether predictions hold."""
     bounds = f"{MOST_MEDIAN_ERROR:.0%} in the median and {MOST_P90_ERROR:.0%} at the 90th percentile"
-    return f"The predictions {'hold' if score.holds else 'do not hold'}: they are meant to be within {bounds}."
+    return f"The predictions {'hold' if score.holds else 'do not hold'}. The error limits are {bounds}."

@@ -49,7 +49,8 @@ def seal(name: str, content: object) -> str:
         folders.replace_file(path, text)
     elif path.read_text() != text:
         raise SettingError(
-            f"{path} has other predictions than this calibration makes now. --fresh discards them and their runs."
+            f"{path} differs from this calibration's predictions. Use --fresh to discard it and its runs.",
+            "cannot-resume",
         )
     return sha256(path.read_bytes()).hexdigest()
 

@@ -50,7 +50,8 @@ def read(name: str, *, quick: bool = False, given: Mapping[str, str] | None = No
     path = GRIDS / f"{name}.toml"
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name) or not path.is_file():
         raise SettingError(
-            f"'{name}' is no experiment: there is no {SHOWN_AS / name}.toml. Known: {', '.join(names())}."
+            f"unknown experiment '{name}': cannot find {SHOWN_AS / name}.toml. Choose from: {', '.join(names())}.",
+            "unknown-name",
         )
     file, lines = grid_file.read(path, SHOWN_AS / path.name)
     # Both versions are checked, whichever is asked for.
@@ -72,31 +73,32 @@ class _Cells:
         self._check_given()
         number = sum(math.prod(len(each) for _, each in values.values()) for *_, values in self._blocks)
         if not number:
-            raise self._lines.refusal(("grid",), "no cell is left in the quick version.")
+            raise self._lines.refusal(("grid",), "the quick version has no cells.")
         if number > MOST_CELLS:
-            raise self._lines.refusal(("grid",), f"the grid has {number} cells. Allowed: at most {MOST_CELLS}.")
+            raise self._lines.refusal(("grid",), f"the grid has {number} cells (limit: {MOST_CELLS}).")
         made = list(self._made())
         slugs: dict[str, Cell] = {}
         for place, cell, places in made:
             if other := slugs.get(cell.slug.lower()):
                 raise self._lines.refusal(
                     place,
-                    f"two cells are called '{shown(other.name)}' and '{shown(cell.name)}'. "
-                    "Give the blocks labels that differ.",
+                    f"the names of cells '{shown(other.name)}' and '{shown(cell.name)}' clash. "
+                    "Give the blocks different labels.",
                 )
             slugs[cell.slug.lower()] = cell
             for name, message in problems(cell.settings).items():
                 if name in self._given:
                     raise SettingError(message)
-                raise self._lines.refusal(places.get(name, place), message)
+                raise self._lines.refusal(places.get(name, place), message, "invalid-setting")
         return [cell for _, cell, _ in made]
 
     def _check_given(self) -> None:
         for name, value in self._given.items():
             if name not in known():
-                raise SettingError(f"{name} is not a setting that experiments take. {hint(name, known())}")
+                raise SettingError(f"{name} is not a setting for experiments. {hint(name, known())}", "unknown-setting")
             if name in self._varied:
-                raise SettingError(f"{name}={value}: the experiment '{self._name}' varies {name} itself.")
+                message = f"{name}={value}: experiment '{self._name}' varies {name}. Omit it."
+                raise SettingError(message, "conflicting-settings")
 
     def _chosen(self) -> Iterator[tuple[Place, Block, Values]]:
         """Each block with the values of all its settings."""
@@ -128,8 +130,8 @@ class _Cells:
                 if len(name) > LONGEST_NAME:
                     raise self._lines.refusal(
                         place,
-                        f"a cell is called '{shown(name)}', with {len(name):,} characters. Allowed: at most "
-                        f"{LONGEST_NAME}, because a folder gets that name. Give the block a shorter label.",
+                        f"cell name '{shown(name)}' has {len(name):,} characters. The limit is {LONGEST_NAME}, as for "
+                        "its folder's name. Give the block a shorter label.",
                     )
                 yield place, Cell(name, chosen, varied, block.may_fail), {n: where for n, (where, _) in values.items()}
 
@@ -146,8 +148,8 @@ class _Cells:
         except ValueError:
             raise self._lines.refusal(
                 (*place, "label"),
-                f'label = "{shown(template)}": not allowed. Allowed in braces: {", ".join(chosen)}, '
-                "the block's settings, and ranks.",
+                f'invalid label "{shown(template)}". Use in braces: {", ".join(chosen)}, '
+                "the block's settings, or ranks.",
             ) from None
 
 

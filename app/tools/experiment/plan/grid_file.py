@@ -126,45 +126,46 @@ TABLES: dict[str, type[BaseModel]] = {"grid": Block, "quick": Quick, "show": Sho
 def read(path: Path, shown_as: Path) -> tuple[GridFile, LineNumbers]:
     """A grid file with nothing wrong in its fields, and its lines."""
     if (size := path.stat().st_size) > MOST_BYTES:
-        raise SettingError(f"{shown_as} has {size:,} bytes. Allowed: at most {MOST_BYTES:,}.")
+        raise SettingError(f"{shown_as} has {size:,} bytes (limit: {MOST_BYTES:,}).", "invalid-grid")
     try:
         text = path.read_text(encoding="utf-8")
         tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SettingError(f"{shown_as} is no TOML: {shown(str(error))}") from None
+        raise SettingError(f"cannot parse {shown_as}: {shown(str(error))}", "invalid-grid") from None
     lines = LineNumbers(shown_as, text)
     try:
         file = GridFile.model_validate(tables)
     except ValidationError as error:
         # A field that is spelled wrongly also explains the one that is missing.
         detail = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-        raise lines.refusal(detail["loc"], _explain(detail)) from None
+        raise lines.refusal(detail["loc"], *_explain(detail)) from None
     for place, table in file.settings_tables():
         for name in table:
             if wrong := _wrong_name(name):
-                raise lines.refusal((*place, name), wrong)
+                raise lines.refusal((*place, name), *wrong)
     return file, lines
 
 
-def _wrong_name(name: str) -> str | None:
-    """What is wrong with the name of a setting."""
+def _wrong_name(name: str) -> tuple[str, str] | None:
+    """The message and the name of the error for a setting's name that a grid cannot have."""
     if name in NOT_IN_A_GRID:
-        return f"{name} is not for a grid: the experiment or the machine gives it."
-    return None if name in known() else f"{name} is not a setting. {hint(name, known())}"
+        return f"{name} is set by the experiment or the machine, not by a grid.", "invalid-grid"
+    return None if name in known() else (f"unknown setting {name}. {hint(name, known())}", "unknown-setting")
 
 
-def _explain(detail: ErrorDetails) -> str:
-    """What is wrong, and what is allowed there."""
+def _explain(detail: ErrorDetails) -> tuple[str, str]:
+    """The message and the name of the error for a wrong field."""
     *outside, name = [part for part in detail["loc"] if isinstance(part, str)]
     table = TABLES[outside[0]] if outside and outside[0] in TABLES else GridFile
     if detail["type"] == "extra_forbidden":
-        return f"'{name}' is no field. Allowed here: {', '.join(table.model_fields)}."
-    if name not in table.model_fields:  # it is a setting, whose check has words for it
-        return _wrong_name(name) or f"{name} = {_written(detail)}: not allowed. Allowed: {detail['ctx']['error']}."
+        return f"unknown field '{name}'. Choose from: {', '.join(table.model_fields)}.", "invalid-grid"
+    if name not in table.model_fields:  # it is a setting, and its check explains itself
+        explanation = f"invalid {name} = {_written(detail)}. Allowed: {detail['ctx']['error']}."
+        return _wrong_name(name) or (explanation, "invalid-setting")
     words = allowed(table.model_fields[name])
     if detail["type"] == "missing" or isinstance(detail["input"], dict | list) or detail["input"] == "":
-        return f"'{name}' is missing or is not {words}."
-    return f"{name} = {_written(detail)}: not allowed. Allowed: {words}."
+        return f"'{name}' is missing or is not {words}.", "invalid-grid"
+    return f"invalid {name} = {_written(detail)}. Allowed: {words}.", "invalid-grid"
 
 
 def _written(detail: ErrorDetails) -> str:

@@ -36,8 +36,8 @@ class LineNumbers:
                 name = next(group for group in key.groups() if group is not None)
                 self._lines.setdefault((*table, name), number)
 
-    def refusal(self, place: Place, message: str) -> SettingError:
+    def refusal(self, place: Place, message: str, name: str = "invalid-grid") -> SettingError:
         """An error that names file and line: of a key or a table, or of what it stands in where it has no line."""
         while place and place not in self._lines:
             place = place[:-1]
-        return SettingError(f"{self._file}, line {self._lines.get(place, 1)}: {escaped(message)}")
+        return SettingError(f"{self._file}, line {self._lines.get(place, 1)}: {escaped(message)}", name)

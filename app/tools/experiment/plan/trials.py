@@ -175,9 +175,9 @@ class ExperimentPlan:
                 continue
             name = next(n for n in {**old, **trial.settings} if old.get(n) != trial.settings.get(n))
             raise SettingError(
-                f"{self.folder / trial.name} was run with {_words(name, old)}, and is now to be run with "
-                f"{_words(name, trial.settings)}. --fresh starts over and removes what is there; or move "
-                f"{self.folder} away."
+                f"cannot resume {self.folder / trial.name}: it ran with {_words(name, old)}, now requested: "
+                f"{_words(name, trial.settings)}. Use --fresh to discard all runs there, or move {self.folder} away.",
+                "cannot-resume",
             )
 
 
