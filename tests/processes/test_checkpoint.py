@@ -283,7 +283,7 @@ def test_what_cannot_go_on_is_refused_or_begins_anew(undisturbed: Path, tmp_path
     code, output = prepare(RESUME="never")
     assert (code, "RUN_NAME=it: results/it exists already" in output) == (2, True), output
     code, output = prepare(RESUME="that")
-    assert (code, "RESUME=that with RUN_NAME=it: they name two runs" in output) == (2, True), output
+    assert (code, "RESUME=that with RUN_NAME=it: these name two runs" in output) == (2, True), output
     code, output = prepare(RESUME="never", RUN_NAME="")
     assert (code, "goes on" in output) == (0, False), output
     written = manifest.read_text()
