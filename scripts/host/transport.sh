@@ -13,7 +13,7 @@ WORK=''      # a private folder for the output of the nodes
 # Sets TRANSPORT to a command called as `TRANSPORT HOST COMMAND...`. SSH never prompts, exits when the node is gone, and
 # shares one connection among all calls to a node.
 choose_transport() {
-    WORK=$(mktemp -d /tmp/lockstep.) # short, because the path of a socket has at most 100 characters
+    WORK=$(mktemp -d /tmp/lockstep.XXXXXX) # short, because the path of a socket has at most 100 characters
     read -r -a TRANSPORT <<<"${LOCKSTEP_RSH:-ssh}"
     [[ ${TRANSPORT[0]##*/} == ssh ]] || return 0
     TRANSPORT+=(-o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=10 -o ServerAliveCountMax=3
