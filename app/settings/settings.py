@@ -48,6 +48,10 @@ class RefusedSettingsError(SettingError):
         super().__init__("\n".join(map(str, each)))
         self.each = each
 
+    @property
+    def line(self) -> str:
+        return "\n".join(each.line for each in self.each)
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -64,7 +68,7 @@ class Settings:
     def of(cls, **values: object) -> Self:
         """Settings with these values; refuses all that are wrong at once."""
         if unknown := sorted(values.keys() - FIELDS.keys()):
-            raise TypeError(f"there is no setting {', '.join(unknown)}")
+            raise TypeError(f"unknown settings: {', '.join(unknown)}")
         concerns: dict[str, Any] = {}
         wrong: list[SettingError] = []
         for name, concern in CONCERNS.items():

@@ -273,6 +273,8 @@ def test_what_cannot_go_on_is_refused_or_begins_anew(undisturbed: Path, tmp_path
     (tmp_path / "results/it" / places.STATES / places.FINISHED).unlink()
     code, output = prepare()
     assert (code, "it goes on at step 20" in output) == (0, True), output
+    code, output = prepare(CHECKPOINT_EVERY=7, JOIN_TIMEOUT=61, PEER_TIMEOUT=61)
+    assert (code, "it goes on at step 20" in output) == (0, True), output
     code, output = prepare(RESUME="it", LEARNING_RATE=0.2, SEED=2)
     assert code == 2
     assert (

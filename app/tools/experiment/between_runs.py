@@ -77,7 +77,7 @@ def make_page(name: str, given: Sequence[str], say: Say, *, quick: bool) -> int:
     bad = [trial for trial in made.failed() if not may_fail.get(trial.cell)]
     for trial in made.failed():
         excuse = may_fail.get(trial.cell)
-        say(f"{trial.name} failed{f', which is no failure of the experiment: {excuse}' if excuse else ''}")
+        say(f"{trial.name} failed{f', as the experiment allows: {excuse}' if excuse else ''}")
     if made.open():
         say(f"{len(made.trials) - len(made.finished())} of {len(made.trials)} runs are missing from it.")
     page.write_index()
