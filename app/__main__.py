@@ -17,7 +17,7 @@ from app.machine.say import for_terminal
 
 # The module `commands` of each of these rooms adds these commands. None imports more than parsing needs.
 ROOMS = {
-    "run": ("train", "prepare", "check", "schedule", "progress"),
+    "run": ("train", "prepare", "check", "check-settings", "schedule", "progress"),
     "tools.launch": ("mpi",),
     "tools.doctor": ("doctor",),
     "pages": ("report", "compare"),

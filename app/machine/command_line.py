@@ -4,24 +4,18 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from app.errors import LockstepError, SettingError
+from app.errors import SettingError
+from app.machine.say import shown
 
 type Commands = argparse._SubParsersAction[CommandParser]
 type Run = Callable[[argparse.Namespace], int | None]  # returns the exit code; None is 0
-type Refusal = Callable[[str, str], LockstepError]  # the error for a parser's name and message
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser for one command. If a script passes on its arguments as typed, `refusal` makes the error."""
-
-    def __init__(self, *, refusal: Refusal | None = None, **options: Any) -> None:
-        super().__init__(**options)
-        self._refusal = refusal
+    """The arguments of a command. An invalid one is refused in a line, because scripts pass them on as typed."""
 
     def error(self, message: str) -> NoReturn:
-        if not self._refusal:
-            super().error(message)
-        raise self._refusal(self.prog, message)
+        raise SettingError(f"{self.prog}: {shown(message)}. --help lists the arguments.", "invalid-argument")
 
 
 def add_command(commands: Commands, name: str, summary: str, run: Run | None = None, **options: Any) -> CommandParser:
@@ -35,5 +29,7 @@ def add_command(commands: Commands, name: str, summary: str, run: Run | None = N
 def by_name(given: Sequence[str]) -> dict[str, str]:
     for each in given:
         if "=" not in each:
-            raise SettingError(f"invalid argument '{each}'. Write NAME=value.", "invalid-argument")
+            raise SettingError(
+                f"unexpected argument '{shown(each)}'. Settings are written NAME=value.", "invalid-argument"
+            )
     return dict(each.split("=", 1) for each in given)

@@ -2,9 +2,8 @@
 
 from argparse import Namespace
 
-from app.errors import SettingError
 from app.machine.command_line import Commands, add_command
-from app.machine.say import say, shown
+from app.machine.say import say
 
 
 def add_to(commands: Commands) -> None:
@@ -12,15 +11,11 @@ def add_to(commands: Commands) -> None:
         ("report", "*", " [the current run]", "rebuild a run's report, or build one page of several runs"),
         ("compare", "+", "", "compare runs on the terminal, fastest first"),
     ):
-        command = add_command(commands, name, summary, _run, prog=f"scripts/{name}", refusal=_refusal)
+        command = add_command(commands, name, summary, _run, prog=f"scripts/{name}")
         meaning = f"name of a run in results/, or its folder{default}"
         command.add_argument("runs", nargs=number, metavar="RUN", help=meaning)
         meaning = "compare the runs with this one, part by part, with the noise of each difference"
         command.add_argument("--baseline", metavar="RUN", help=meaning)
-
-
-def _refusal(script: str, message: str) -> SettingError:
-    return SettingError(f"{shown(message)}. Usage: {script} RUN... [--baseline RUN]; see --help.", "invalid-argument")
 
 
 def _run(arguments: Namespace) -> None:

@@ -20,9 +20,9 @@ def add_to(commands: Commands) -> None:
         meaning = "other clusters running on this machine, PROJECT:USER:CONTAINERS,...: warn about shared cores"
         command.add_argument("--neighbours", default="", metavar="LIST", help=meaning)
     prepare.add_argument("--only-data", action="store_true", help="only build the data set (machines without rank 0)")
-    check.add_argument("--only-settings", action="store_true", help="only check the settings, within a second")
     check.add_argument("--with-floor", action="store_true", help="also check the baseline without synchronisation")
     check.add_argument("command_line", nargs=REMAINDER, help="another command line to check, such as train")
+    add_command(commands, "check-settings", "only check the settings, which takes less than a second", _check_settings)
     add_command(commands, "schedule", "print the messages between ranks and their cost", _schedule)
     add_command(commands, "progress", "show a progress bar below rank 0's lines from stdin", _progress)
 
@@ -48,16 +48,19 @@ def _prepare(arguments: Namespace) -> None:
     prepare(settings, _neighbours(arguments.neighbours), say, clean_ups, only_data=arguments.only_data)
 
 
+def _check_settings(_: Namespace) -> None:
+    from app.settings import environment
+
+    environment.load()
+
+
 def _check(arguments: Namespace) -> None:
+    from app.cluster import key
     from app.settings import environment
 
     _warn_of_misspelt(arguments.variables)
     _neighbours(arguments.neighbours)
     settings = environment.load()
-    if arguments.only_settings:
-        return
-    from app.cluster import key
-
     key.make_for(settings.place)
     if arguments.with_floor:
         from app.run.prepare import check_baseline  # imports torch

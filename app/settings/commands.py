@@ -1,4 +1,4 @@
-"""The commands that print texts generated from the settings, and the options by which a rank is given its place."""
+"""The commands that print texts generated from the settings, and the options that set a rank's identity."""
 
 from argparse import ArgumentParser, Namespace
 

@@ -13,7 +13,7 @@ def names() -> list[str]:
 
 
 def misspelt(variables: Iterable[str]) -> Iterator[str]:
-    """A warning for each variable that is no setting, but would be one after a single correction."""
+    """Warn of each variable that is one edit away from the name of a setting."""
     known = names()
     for variable in variables:
         if variable not in known:

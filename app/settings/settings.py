@@ -50,7 +50,7 @@ class Settings:
     def of(cls, **values: object) -> Self:
         """Settings with these values; refuses all that are wrong at once."""
         if unknown := sorted(values.keys() - FIELDS.keys()):
-            raise TypeError(f"there is no setting {', '.join(unknown)}")
+            raise TypeError(f"unknown settings: {', '.join(unknown)}")
         concerns: dict[str, Any] = {}
         wrong: list[SettingError] = []
         for name, concern in CONCERNS.items():

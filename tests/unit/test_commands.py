@@ -50,3 +50,14 @@ def test_help_on_a_group_lists_its_settings(group: str) -> None:
         [sys.executable, "-m", "app", "--help", group], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert "  SYNC_MODE " in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words", ["report --no", "faults plan x --trials many", "benchmark step --rounds 0", "nonsense"]
+)
+def test_an_invalid_argument_is_refused_in_a_line_with_a_name(words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "app", *words.split()], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith("error: [invalid-argument] ")

@@ -141,8 +141,12 @@ def test_threads_are_bounded_by_the_machine(cpus: int, most: int) -> None:
             environment.of({"THREADS_PER_RANK": str(most + 1)}).place.check_machine(cpus)
 
 
-def test_all_wrong_settings_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(refusal(monkeypatch, EPOCHS="0", MODEL="x").splitlines()) == 2
+def test_all_wrong_settings_are_refused_at_once_each_on_a_line_with_its_name() -> None:
+    with pytest.raises(SettingError) as caught:
+        environment.of({"EPOCHS": "0", "MODEL": "x", "GROUP_SIZE": "2"})
+    lines = caught.value.line.splitlines()
+    assert [line.startswith("error: [") for line in lines] == [True] * 3
+    assert [any(name in line for line in lines) for name in ("EPOCHS", "MODEL", "GROUP_SIZE")] == [True] * 3
 
 
 @pytest.mark.parametrize(

@@ -198,6 +198,20 @@ def test_a_line_is_an_object_or_refused(line: bytes) -> None:
         assert isinstance(unpack(line), dict)
 
 
+def test_ranks_may_differ_in_their_limits_and_addresses_alone() -> None:
+    own = {
+        "THREADS_PER_RANK": "2",
+        "RANK_CPUS": "0.5",
+        "RUN_NAME": "own",
+        "MASTER_PORT": "30000",
+        "MASTER_ADDR": "here",
+    }
+    check_agreement([registration(0), registration(1, **own)])
+    for name, value in {"SEED": "2", "LINK_RATE": "1gbit", "CHECKPOINT_EVERY": "7", "RESUME": "never"}.items():
+        with pytest.raises(SettingError, match=f"rank 1 has {name}={value}"):
+            check_agreement([registration(0), registration(1, **{name: value})])
+
+
 def test_cards_of_other_seats_addresses_and_versions_get_no_place(registrar: Registrar) -> None:
     with pytest.raises(JoinError, match="rank 0 had already counted the ranks"):
         join(registrar, registration(3), 3)

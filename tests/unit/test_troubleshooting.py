@@ -24,7 +24,7 @@ ELSEWHERE = {
     "is no experiment": "the message lists the experiments",
     "is no calibration. Known": "the message lists them",
     "grids were given. Allowed": "the message says all",
-    "is not a setting. Write NAME=value": "the scripts have refused it before",
+    "Settings are written NAME=value": "the scripts have refused it before",
     "invalid name of a calibration": "the message says all",
     "has the settings of all runs": "the message says all",
     "two grids, … and …. Give one": "the message says all",

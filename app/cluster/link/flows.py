@@ -3,7 +3,7 @@
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -34,15 +34,23 @@ class Pieces(NamedTuple):
 PROBE = Pieces(8, 1 << 14)
 
 
-def flow_rates(communicator: Communicator, distances: Sequence[int], requested: Sequence[RequestedLink]) -> list[float]:
-    """The rates of flows over these distances. Without LINK_ settings, each flow is the next one's trial."""
+def flow_rates(
+    communicator: Communicator, distances: Sequence[int], requested: Sequence[RequestedLink], times: int
+) -> list[float]:
+    """The rates of flows over these distances, so many times as long as usual.
+
+    Without LINK_ settings, each flow is the next one's trial.
+    """
     rates: list[float] = []
     for distance in distances:
-        rates.append(_flow(communicator, distance, requested, rates[-1] if rates and not any(requested) else None))
+        tried = rates[-1] if rates and not any(requested) else None
+        rates.append(_flow(communicator, distance, requested, tried, times))
     return rates
 
 
-def _flow(communicator: Communicator, distance: int, requested: Sequence[RequestedLink], tried: float | None) -> float:
+def _flow(
+    communicator: Communicator, distance: int, requested: Sequence[RequestedLink], tried: float | None, times: int
+) -> float:
     """Payload per second from the rank `distance` before this one, while this one sends to the rank `distance` after.
 
     It starts with a trial, unless a tried rate is given. Without LINK_ settings all flows have the same size, because
@@ -54,7 +62,7 @@ def _flow(communicator: Communicator, distance: int, requested: Sequence[Request
     at_once = limits[communicator.rank] < math.inf
     trial, measurement = FLOW_SECONDS if any(requested) else UNSHAPED_FLOW_SECONDS
     rate = tried or _pass(communicator, to, PROBE, source, PROBE, at_once)
-    for seconds in (measurement,) if tried else (trial, measurement):
+    for seconds in (measurement * times,) if tried else (trial, measurement * times):
         rates = [float(each) for each in communicator.all_gather(torch.tensor(rate, dtype=torch.float64))]
         if any(requested):  # a probe fits into a link's burst, so it can be faster than the link
             expected = [min(pair) for pair in zip(rates, limits, strict=True)]
@@ -79,58 +87,71 @@ def _most(requested: Sequence[RequestedLink], *ends: int) -> float:
     return min((requested[end].bits_per_second or math.inf) / 8 for end in ends)
 
 
-def star_seconds(communicator: Communicator, centre: int, requested: RequestedLink) -> tuple[float, float]:
+def star_seconds(communicator: Communicator, centre: int, requested: Sequence[RequestedLink]) -> tuple[float, float]:
     """Seconds until all has arrived at this rank: with `centre` sending to all others, then receiving from all.
 
     A flow between two ranks passes two shaped directions and does not show which one limits it. Here only the centre's
-    link can be the limit. Without a requested rate for it, nothing is measured.
+    link can be the limit, unless the others' are slower together. Without a requested rate for it, nothing is measured.
     """
-    others = [rank for rank in range(communicator.world_size) if rank != centre]
-    pieces = _star_pieces(requested, len(others))
-    if not pieces.number:
+    pieces = _star_pieces(centre, requested)
+    if not pieces:
         return 0.0, 0.0
     if communicator.rank == centre:
-        return _exchange(communicator, others, [], pieces), _exchange(communicator, [], others, pieces)
-    return _exchange(communicator, [], [centre], pieces), _exchange(communicator, [centre], [], pieces)
+        return _exchange(communicator, pieces, {}), _exchange(communicator, {}, pieces)
+    own = {centre: pieces[communicator.rank]}
+    return _exchange(communicator, {}, own), _exchange(communicator, own, {})
 
 
-def _exchange(communicator: Communicator, to: Sequence[int], sources: Sequence[int], pieces: Pieces) -> float:
-    """Send these pieces to each of `to`, and receive them from each source; returns seconds until all has arrived."""
-    outgoing = torch.ones(pieces.size // ELEMENT_BYTES)
+def _exchange(communicator: Communicator, to: Mapping[int, Pieces], sources: Mapping[int, Pieces]) -> float:
+    """Send pieces to each of `to`, and receive pieces from each source; returns seconds until all has arrived."""
+    outgoing = {rank: torch.ones(pieces.size // ELEMENT_BYTES) for rank, pieces in to.items()}
     communicator.wait_for_peers()
     began = time.monotonic()
     transfers = [
-        communicator.start_receive(torch.empty_like(outgoing), source, tag=piece)
+        communicator.start_receive(torch.empty(pieces.size // ELEMENT_BYTES), source, tag=piece)
+        for source, pieces in sources.items()
         for piece in range(pieces.number)
-        for source in sources
     ]
-    transfers += [communicator.start_send(outgoing, other, tag=piece) for piece in range(pieces.number) for other in to]
+    transfers += [
+        communicator.start_send(outgoing[rank], rank, tag=piece)
+        for rank, pieces in to.items()
+        for piece in range(pieces.number)
+    ]
     for transfer in transfers:
         transfer.wait()
     return time.monotonic() - began
 
 
-def star_rates(centre: int, requested: RequestedLink, seconds: Sequence[tuple[float, float]]) -> Star:
+def star_rates(centre: int, requested: Sequence[RequestedLink], seconds: Sequence[tuple[float, float]]) -> Star:
     """The centre's rates, from each rank's seconds outwards and inwards."""
     others = [outwards for rank, (outwards, _) in enumerate(seconds) if rank != centre]
     _, inwards = seconds[centre]
-    pieces = _star_pieces(requested, len(others))
-    if not pieces.number:
-        return Star(0.0, 0.0)
-    total = pieces.number * pieces.size * len(others)
-    return Star(total / max(others), total / inwards)
+    total = sum(pieces.number * pieces.size for pieces in _star_pieces(centre, requested).values())
+    return Star(total / max(others), total / inwards) if total else Star(0.0, 0.0)
 
 
-def _star_pieces(requested: RequestedLink, others: int) -> Pieces:
-    """The pieces between the centre and each other rank; none without a requested rate, or with two ranks."""
-    if requested.bits_per_second is None or others == 1:
-        return Pieces(0, 0)
-    return _pieces_for(requested.bits_per_second / 8 * STAR_SECONDS / others)
+def _star_pieces(centre: int, requested: Sequence[RequestedLink]) -> dict[int, Pieces]:
+    """The pieces between the centre and each other rank; none without a requested rate, or with two ranks.
+
+    Each rank gets a share in proportion to its link, so that a slow one does not delay the end.
+    """
+    rate = requested[centre].bits_per_second
+    if rate is None or len(requested) == 2:
+        return {}
+    limits = {
+        rank: min(rate, link.bits_per_second or math.inf) for rank, link in enumerate(requested) if rank != centre
+    }
+    together = sum(limits.values())
+    total = max(min(rate, together) / 8 * STAR_SECONDS, len(limits) * LEAST_PIECES * LEAST_PIECE_BYTES)
+    shares = {rank: total * limit / together for rank, limit in limits.items()}
+    return {
+        rank: _pieces_for(share, least=min(LEAST_PIECE_BYTES, share / LEAST_PIECES)) for rank, share in shares.items()
+    }
 
 
-def _pieces_for(payload: float, largest: int = MOST_PIECE_BYTES) -> Pieces:
+def _pieces_for(payload: float, largest: int = MOST_PIECE_BYTES, least: float = LEAST_PIECE_BYTES) -> Pieces:
     """Pieces that add up to about this many bytes."""
-    size = int(min(max(payload / PIECES_IN_A_FLOW, LEAST_PIECE_BYTES), largest))
+    size = int(min(max(payload / PIECES_IN_A_FLOW, least), largest))
     return Pieces(max(LEAST_PIECES, int(payload / size)), size)
 
 

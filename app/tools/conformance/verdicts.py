@@ -23,7 +23,7 @@ NAME = "submission"
 
 
 def check(name: str, called: str, own: Sequence[str], say: Say, *, table: bool = False) -> int:
-    """The exit code: 0 if the mode conforms, 1 if not; a SettingError for what is no mode at all."""
+    """Return 0 if the mode conforms and 1 if it does not; raise a SettingError if the file defines no mode."""
     keep_out_of_reach()
     called = called or name
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:

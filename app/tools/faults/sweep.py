@@ -141,7 +141,7 @@ def _steps_of_an_epoch(run_folder: Path) -> int:
     try:
         return Manifest.read(run_folder).plan.steps_per_epoch
     except (OSError, ValueError):
-        return 1  # it has failed, and its own verdict says so
+        return 1  # the cause is in the trial's verdict
 
 
 def _tries(notes: Path) -> int:

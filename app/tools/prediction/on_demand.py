@@ -93,7 +93,7 @@ def print_lacking_of_grid(name: str, given: Sequence[str], say: Say, *, quick: b
 
 
 def _print_lacking(asked: PredictionRequest, say: Say, model: Calibration) -> None:
-    """The calibration, and what it lacks."""
+    """Print the calibration and the models that it lacks, for scripts/predict to measure."""
     for each in dict.fromkeys(cell.settings.training.model for cell in asked.cells):
         if each not in model.computing:
             say(f"{model.name} {each}")
