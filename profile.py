@@ -46,7 +46,7 @@ else:
         "Number of nodes",
         portal.ParameterType.INTEGER,
         4,
-        longDescription="Each node holds one rank. Allowed: %d to %d." % (FEWEST_NODES, MOST_NODES),
+        longDescription="One rank runs on each node. From %d to %d." % (FEWEST_NODES, MOST_NODES),
     )
     context.defineParameter(
         "hardware_type",
@@ -54,7 +54,7 @@ else:
         portal.ParameterType.NODETYPE,
         "",
         longDescription="One type for all nodes, such as xl170 or c220g5; see the portal's list of free nodes. "
-        "Empty: CloudLab chooses, and may mix types. A slower node then holds up all others.",
+        "Empty: CloudLab chooses, and may mix types. A slower node then delays all others.",
     )
     context.defineParameter(
         "image",
@@ -62,7 +62,7 @@ else:
         portal.ParameterType.IMAGE,
         IMAGES[0],
         IMAGES,
-        longDescription="Its packages bring Docker. The ranks run in a container image, so little else depends on it.",
+        longDescription="It supplies the packages of Docker. The ranks run in a container image, whatever you choose.",
     )
     context.defineParameter(
         "disk_gigabytes",
@@ -71,22 +71,22 @@ else:
         60,
         longDescription="A file system at /mydata on each node's disks, for Docker's images and containers: the root "
         "file system can be small. It is lost with the experiment. 0: Docker's data stays on the root file system. "
-        "Allowed: 0, or %d to %d." % (LEAST_DISK, MOST_DISK),
+        "Otherwise from %d to %d." % (LEAST_DISK, MOST_DISK),
     )
     parameters = context.bindParameters()
 
     if not FEWEST_NODES <= parameters.nodes <= MOST_NODES:
         context.reportError(
             portal.ParameterError(
-                "nodes=%d: not allowed. Allowed: %d to %d. One machine alone needs no profile: scripts/up emulates "
-                "several nodes on it." % (parameters.nodes, FEWEST_NODES, MOST_NODES),
+                "invalid nodes '%d'. Give a number from %d to %d. On a single machine, run scripts/up, which emulates "
+                "several nodes." % (parameters.nodes, FEWEST_NODES, MOST_NODES),
                 ["nodes"],
             )
         )
     if parameters.hardware_type and not re.match(r"^[A-Za-z0-9][A-Za-z0-9._-]*$", parameters.hardware_type):
         context.reportError(
             portal.ParameterError(
-                "hardware_type='%s': not allowed. Allowed: the name of one type, such as xl170, or nothing."
+                "invalid hardware_type '%s'. Give the name of one type, such as xl170, or leave it empty."
                 % parameters.hardware_type,
                 ["hardware_type"],
             )
@@ -94,7 +94,7 @@ else:
     if parameters.disk_gigabytes != 0 and not LEAST_DISK <= parameters.disk_gigabytes <= MOST_DISK:
         context.reportError(
             portal.ParameterError(
-                "disk_gigabytes=%d: not allowed. Allowed: %d to %d, or 0 for none."
+                "invalid disk_gigabytes '%d'. Give a number from %d to %d, or 0 for no disk."
                 % (parameters.disk_gigabytes, LEAST_DISK, MOST_DISK),
                 ["disk_gigabytes"],
             )

@@ -1,1 +1,1 @@
-"""Every setting: what it means, what it may be, and the one place that reads the environment."""
+"""Every setting with its meaning and its rules, and the only reader of the environment."""

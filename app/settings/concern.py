@@ -28,6 +28,7 @@ class Mark(Enum):
     CHANGES_STEP_TIME = auto()
     UNCALIBRATED = auto()  # changes the time of a step; every calibration has it at its default
     CHANGES_NO_FIGURE = auto()
+    NOT_IN_A_GRID = auto()  # an experiment sets it for each run, or it depends on the machine
 
 
 @dataclass(frozen=True)

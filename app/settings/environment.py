@@ -10,9 +10,9 @@ from app.settings.settings import FIELDS, RefusedSettingsError, Settings
 
 
 def load(options: Mapping[str, str] | None = None) -> Settings:
-    """Read the environment, or refuse it with everything that is wrong in it.
+    """Read the environment, and refuse it with all its problems at once.
 
-    Options are settings from the command line, by setting.
+    `options` has the settings of the command line, by name.
     """
     place = launchers.find(options or {}, os.environ)
     return of({name: value for name, value in os.environ.items() if value} | place)
@@ -24,7 +24,7 @@ def of(given: Mapping[str, str]) -> Settings:
 
 
 def problems(given: Mapping[str, str]) -> dict[str, str]:
-    """What is wrong with these values, by variable; a contradiction comes under the first variable that it names."""
+    """Problems with these values, by variable; a conflict is listed under the first variable in its message."""
     try:
         of(given)
     except RefusedSettingsError as error:
@@ -35,5 +35,5 @@ def problems(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def first_named(message: str, given: Mapping[str, str]) -> str:
-    """The first of the given variables that a message names."""
+    """The first of the given variables in a message."""
     return next((name for name in re.findall(r"[A-Z][A-Z_]+", message) if name in given), "")

@@ -1,4 +1,4 @@
-"""Explanations of settings in words: their defaults, what is allowed, what is wrong, which name was probably meant."""
+"""Explanations of settings in words: defaults, allowed values, refusals, and the nearest name for a misspelt one."""
 
 import difflib
 import re
@@ -18,12 +18,12 @@ SHORTEST_PART = 3  # letters of a word that counts as a part of another
 
 
 def default_text(field: FieldInfo) -> str:
-    """A setting's default as a user would write it; empty where the default follows from something else."""
+    """A setting's default as a user would write it; empty if it depends on other settings or the machine."""
     return "" if field.default is None else str(field.default)
 
 
 def allowed_values(field: FieldInfo) -> str:
-    """What a setting can be, in words made from its own definition."""
+    """The allowed values in words, derived from the definition of the setting."""
     if words := _choices(field):
         own = f", or the name of a file in {FOLDER}/" if rule_of(field, OneOfOrOwn) else ""
         return ", ".join(words) + own
@@ -40,13 +40,13 @@ def remedy(field: FieldInfo) -> str:
 
 
 def rule_of[Rule](field: FieldInfo, kind: type[Rule]) -> Rule | None:
-    """The validator of this kind that a setting has."""
+    """A setting's validator of this kind, if it has one."""
     functions = [rule.func for rule in field.metadata if isinstance(rule, AfterValidator)]
     return next((function for function in functions if isinstance(function, kind)), None)
 
 
 def bounds_of(field: FieldInfo) -> dict[str, float]:
-    """A number's bounds: gt, ge, lt, le."""
+    """A number's bounds by their names in pydantic: gt, ge, lt, le."""
     return {
         name: bound
         for rule in field.metadata
@@ -56,7 +56,7 @@ def bounds_of(field: FieldInfo) -> dict[str, float]:
 
 
 def explain(detail: ErrorDetails, fields: Mapping[str, FieldInfo]) -> str:
-    """What is wrong with a value, what is allowed, and the nearest allowed word."""
+    """The refusal of a value: the allowed values, and the nearest one."""
     name, got = str(detail["loc"][0]), str(detail["input"])
     field = fields[name]
     message = f"invalid {name.upper()} '{shown(got)}'. {remedy(field)}"
@@ -65,7 +65,7 @@ def explain(detail: ErrorDetails, fields: Mapping[str, FieldInfo]) -> str:
 
 
 def nearest(word: str, known: Sequence[str]) -> str | None:
-    """The known word that is most like this one, if any is like it at all."""
+    """The known word that is most similar to this one, or None if none is similar."""
     own = _letters(word[:LONGEST_SHOWN])
     likeness = {each: max(_likeness(own, _letters(part)) for part in (each, each.partition("_")[0])) for each in known}
     best = max(known, key=lambda each: likeness[each], default=None)
@@ -73,25 +73,25 @@ def nearest(word: str, known: Sequence[str]) -> str | None:
 
 
 def _likeness(one: str, other: str) -> float:
-    """From 0 to 1, and above it where one word holds the other whole, such as ring and ring_all_reduce."""
+    """From 0 to 1; from 1 to 2 if one word contains the other, as ring_all_reduce contains ring."""
     ratio = difflib.SequenceMatcher(None, one, other).ratio()
     holds = min(len(one), len(other)) >= SHORTEST_PART and (one in other or other in one)
     return ratio + holds
 
 
 def hint(word: str, known: Sequence[str]) -> str:
-    """A sentence for an unknown word: the nearest known one, else all of them."""
+    """A sentence that suggests the nearest known word, or lists all."""
     near = nearest(word, known)
     return f"Did you mean {near}?" if near else f"Known: {', '.join(known)}."
 
 
 def _letters(word: str) -> str:
-    """A word without what people leave out or write otherwise."""
+    """A word in lower case without punctuation, which users often vary."""
     return re.sub(r"[\W_]", "", word.lower())
 
 
 def _choices(field: FieldInfo) -> list[str]:
-    """The words that a setting can be; none where it takes a number or free text."""
+    """The allowed words; none if a setting is a number or free text."""
     if one_of := rule_of(field, OneOf):
         return list(one_of.choices)
     options = [field.annotation, *get_args(field.annotation)]

@@ -1,7 +1,7 @@
-"""What started this process, and as which rank: the command line, the environment, torchrun, mpirun or Slurm.
+"""Translates the variables of torchrun, mpirun and Slurm, and the options of `train`, into settings.
 
-Whatever starts ranks tells each its place under names of its own. Here they become settings, and two that disagree are
-refused: a rank in the wrong place would wait for the others, or train on another's samples.
+Each launcher has its own names for a process's rank, the number of ranks and rank 0's address. Two sources that
+disagree are refused: a process with a wrong rank would wait forever, or train on another rank's samples.
 """
 
 import re
@@ -28,7 +28,7 @@ HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True)
 class Sourced:
-    """A setting's value, and where it comes from, as people write it."""
+    """A setting's value, and its source as a user would write it, such as RANK=3 or --rank 3."""
 
     value: str
     source: str
@@ -38,9 +38,9 @@ Place = dict[str, Sourced]  # by setting
 
 
 def find(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The settings that say which rank this process is, where they are said at all.
+    """The settings that identify this process, if any are given: rank, number of ranks, rank 0's address and port.
 
-    Options and variables of the settings' own names come first, then the launcher that is nearest to the process.
+    Options and variables with the settings' own names take precedence, then the innermost launcher.
     """
     given = _given(options, environment)
     if "TORCHELASTIC_RUN_ID" in environment:  # torchrun uses the settings' own names
@@ -49,7 +49,7 @@ def find(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str
     elif launcher := _of_openmpi(environment) or _of_slurm(environment):
         _check_agreement(given, launcher)
         given = launcher | given
-    return {setting: said.value for setting, said in given.items()}
+    return {setting: each.value for setting, each in given.items()}
 
 
 def _given(options: Mapping[str, str], environment: Mapping[str, str]) -> Place:
@@ -65,12 +65,14 @@ def _given(options: Mapping[str, str], environment: Mapping[str, str]) -> Place:
 
 
 def _beside_the_agent(given: Place) -> Place:
-    """Torchrun's agent on rank 0's node listens on MASTER_PORT itself, so the join takes the port next to it."""
-    said = given.get("master_port")
-    if said is None or not said.value.isdecimal():
+    """The port next to MASTER_PORT for the join: torchrun's agent on rank 0's node listens on MASTER_PORT."""
+    agents = given.get("master_port")
+    if agents is None or not agents.value.isdecimal():
         return {}
-    port = int(said.value)
-    return {"master_port": Sourced(str(port + 1 if port < LAST_PORT else port - 1), f"beside torchrun's {said.source}")}
+    port = int(agents.value)
+    return {
+        "master_port": Sourced(str(port + 1 if port < LAST_PORT else port - 1), f"beside torchrun's {agents.source}")
+    }
 
 
 def _of_openmpi(environment: Mapping[str, str]) -> Place:
@@ -86,8 +88,8 @@ def _of_slurm(environment: Mapping[str, str]) -> Place:
     if "rank" not in place:
         return {}
     hosts = dict(_named(environment, hosts=["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"]))
-    if said := hosts.get("hosts"):
-        place["master_addr"] = Sourced(first_host(said), said.source)
+    if listed := hosts.get("hosts"):
+        place["master_addr"] = Sourced(first_host(listed), listed.source)
     job, step = (environment.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
     if job.isdecimal():
         number = int(job) + BETWEEN_STEPS * (int(step) if step.isdecimal() else 0)
@@ -96,7 +98,7 @@ def _of_slurm(environment: Mapping[str, str]) -> Place:
 
 
 def _named(environment: Mapping[str, str], **names: list[str]) -> Iterator[tuple[str, Sourced]]:
-    """Each setting with the first of its variables that is set."""
+    """Each setting with the first of its variables that has a value."""
     for setting, variables in names.items():
         for name in variables:
             if value := environment.get(name):
@@ -104,14 +106,14 @@ def _named(environment: Mapping[str, str], **names: list[str]) -> Iterator[tuple
                 break
 
 
-def first_host(said: Sourced) -> str:
+def first_host(hosts: Sourced) -> str:
     """The first host of a list as Slurm writes it: n01 of n[01-03,7],m2."""
-    group = GROUP.match(said.value)
+    group = GROUP.match(hosts.value)
     first = group[0] if group else ""
-    host, behind = FIRST_NUMBER.sub(r"\1", first), said.value[len(first) :]
+    host, behind = FIRST_NUMBER.sub(r"\1", first), hosts.value[len(first) :]
     if not HOST.fullmatch(host) or (behind and behind[0] != ","):
         raise SettingError(
-            f"cannot parse {said.source} as a list of hosts, such as n[01-03,7]. "
+            f"cannot parse {hosts.source} as a list of hosts, such as n[01-03,7]. "
             "Set MASTER_ADDR to the name or address of rank 0's host."
         )
     return host
@@ -120,8 +122,8 @@ def first_host(said: Sourced) -> str:
 def _check_agreement(given: Place, launcher: Place) -> None:
     """Refuse a rank or a number of ranks that differs from the launcher's.
 
-    Where a launcher has started a single process, such as a shell, ranks may be started from there by hand. Rank 0's
-    address and port may differ always: what is set is better than what was derived.
+    A launcher may have started a single process, such as a shell, from which a user starts ranks by hand. Rank 0's
+    address and port may always differ, because those of the launcher are only derived.
     """
     size = launcher.get("world_size")
     if size is None or size.value == "1":

@@ -1,4 +1,4 @@
-"""What a run measures besides its steps, and which of it a trace shows."""
+"""Measurements besides the steps, and the length of the trace."""
 
 from typing import Annotated
 
@@ -10,9 +10,9 @@ DEFAULT_TRACE_STEPS = 200
 
 
 class MeasuringSettings(Concern):
-    """Settings of measurements and of what is shown of them."""
+    """Settings of measurements and of the trace."""
 
-    meaning = "what is printed, sampled and traced"
+    meaning = "printing, sampling and tracing"
 
     usage_interval: float = Field(
         0.5, ge=0.05, le=3600, description="seconds between two samples of a rank's CPU, memory and network use"

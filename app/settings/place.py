@@ -82,16 +82,16 @@ class PlaceSettings(Concern):
     peer_timeout: Annotated[float, Mark.FREE_ON_RESUME] = Field(
         300, ge=1, le=86_400, description="seconds after which a silent rank counts as lost"
     )
-    network_prefix: Annotated[str | None, AfterValidator(NETWORK_PREFIX), Mark.READ_BY_COMPOSE] = Field(
-        None, exclude=True, description="the ranks' private network [a free one, chosen by Docker]"
+    network_prefix: Annotated[str | None, AfterValidator(NETWORK_PREFIX), Mark.READ_BY_COMPOSE, Mark.NOT_IN_A_GRID] = (
+        Field(None, exclude=True, description="the ranks' private network [a free one, chosen by Docker]")
     )
-    data_folder: Annotated[str, AfterValidator(DATA_FOLDER), Mark.READ_BY_COMPOSE] = Field(
+    data_folder: Annotated[str, AfterValidator(DATA_FOLDER), Mark.READ_BY_COMPOSE, Mark.NOT_IN_A_GRID] = Field(
         "./data",
         exclude=True,
         description="where the archives of real data sets are, or are downloaded to; a shared folder may be read-only "
         "if it has them",
     )
-    world_size: Annotated[int | None, Mark.RANKS_MAY_DIFFER, Mark.OF_ONE_START] = Field(
+    world_size: Annotated[int | None, Mark.RANKS_MAY_DIFFER, Mark.OF_ONE_START, Mark.NOT_IN_A_GRID] = Field(
         None, ge=1, le=MOST_RANKS, description="number of ranks [found in Compose; where set, it must agree]"
     )
     rank: Annotated[

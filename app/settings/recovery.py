@@ -27,13 +27,13 @@ RESUME = Form(re.compile(NAME).fullmatch, "auto, never, or the name of a run in 
 
 
 class RecoverySettings(Concern):
-    """Settings of a run's name, its checkpoints, and what happens after a failure."""
+    """Settings of a run's name, its checkpoints and its restarts."""
 
     meaning = "names of runs, checkpoints, restarts and resuming"
 
-    run_name: Annotated[str | None, AfterValidator(RUN_NAME), Mark.RANKS_MAY_DIFFER, Mark.OF_ONE_START] = Field(
-        None, description="name of the run's folder in results/ [the time of the start]"
-    )
+    run_name: Annotated[
+        str | None, AfterValidator(RUN_NAME), Mark.RANKS_MAY_DIFFER, Mark.OF_ONE_START, Mark.NOT_IN_A_GRID
+    ] = Field(None, description="name of the run's folder in results/ [the time of the start]")
     checkpoint_every: Annotated[int, Mark.FREE_ON_RESUME] = Field(
         100, ge=0, le=MOST_STEPS, description="save a checkpoint every N steps and at the end; 0 saves none"
     )

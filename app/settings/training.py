@@ -1,4 +1,4 @@
-"""What is trained on which data, and how: the model, the batch, the optimiser and its schedule, the number formats."""
+"""The training itself: the model, the data set, the batch, the optimiser and its schedule, the number formats."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""Ranks that fail are started again by Docker, and the run goes on by itself, or says why it does not."""
+"""Ranks that fail are started again by Docker, and the run resumes by itself, or reports why it does not."""
 
 import subprocess
 
@@ -28,7 +28,7 @@ def see_who_is_waited_for(clone: Clone) -> None:
     until(lambda: subprocess.run(pause, capture_output=True).returncode == 0, "a freezer that has its turn")
     until(lambda: f"waiting for rank 2 ({worker}, " in says(), "a rank that stalls")
     docker("unpause", worker)
-    until(lambda: says().startswith("training: "), "training that goes on")
+    until(lambda: says().startswith("training: "), "training that has resumed")
 
 
 def test_ranks_that_fail_again_and_again_are_given_up(clone: Clone) -> None:

@@ -147,7 +147,7 @@ def begin(user: Clone, rig: Rig) -> Iterator[Begin]:
         (["node0", "DATA_FOLDER=/data"], "[conflicting-settings] DATA_FOLDER=/data"),
         (["node0", "BACKEND=mpi"], "[conflicting-settings] BACKEND=mpi"),
         (["node0", "node1", "WORKERS=3"], "[conflicting-settings] WORKERS=3"),
-        (["node0", "NETWORK=bridge"], "NETWORK=bridge: not allowed. Allowed: host, overlay."),
+        (["node0", "NETWORK=bridge"], "invalid NETWORK 'bridge'. Choose from: host, overlay."),
         (["node0", "SYNC_MOD=ddp"], "Did you mean SYNC_MODE?"),
     ],
 )

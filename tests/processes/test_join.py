@@ -87,7 +87,7 @@ def test_a_wrong_setting_is_refused_before_anything_starts(tmp_path: Path) -> No
         code, output = group.wait(group.start(command, tmp_path, SYNC_MODE="dpp"))
         assert (code, output) == (
             2,
-            f"error: [invalid-setting] SYNC_MODE=dpp: not allowed. Allowed: {', '.join(MODES)}, "
+            f"error: [invalid-setting] invalid SYNC_MODE 'dpp'. Choose from: {', '.join(MODES)}, "
             "or the name of a file in extensions/. Did you mean ddp?\n",
         )
     assert list(tmp_path.iterdir()) == []

@@ -92,7 +92,7 @@ def test_a_wrong_archive_in_data_ends_with_2(tmp_path: Path, put: Callable[[Path
         ({"SYNC_MODE": "dpp"}, "Did you mean ddp?"),
         ({"RUN_NAME": "mine"}, "[run-exists] RUN_NAME=mine: results/mine "),
         ({"RUN_NAME": "other"}, "[run-exists] RUN_NAME=other-floor: results/other-floor "),
-        ({"RUN_NAME": "x" * 95}, f"RUN_NAME={'x' * 95}-floor: not allowed. Allowed: at most 100 letters"),
+        ({"RUN_NAME": "x" * 95}, "at most 100 letters"),
         ({"MODEL": "lenet5", "DATASET": "cifar10"}, "MODEL=lenet5 with DATASET=cifar10"),
     ],
 )

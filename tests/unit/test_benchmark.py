@@ -166,7 +166,7 @@ def test_a_setup_is_its_mode_with_its_settings() -> None:
     [
         ("dpp", "dpp.*: one_node, none"),
         ("course_ddp+PRECISION=bf16", "course_ddp.PRECISION=bf16"),
-        ("ddp+PRECISION=bf61", "PRECISION=bf61"),
+        ("ddp+PRECISION=bf61", "PRECISION 'bf61'"),
         ("ddp+PRECISION", "PRECISION.*NAME=value"),
         ("ddp+SPEED=9", "SPEED=9.*NAME=value"),
     ],

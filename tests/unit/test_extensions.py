@@ -45,10 +45,10 @@ def test_a_name_is_valid_if_there_is_such_a_file_which_is_not_opened(folder: Pat
     [
         ("SYNC_MODE", "my_mod", "or the name of a file in extensions/. Did you mean my_mode?"),
         ("MODEL", "mymode", "Did you mean my_mode?"),
-        ("SYNC_MODE", "../extensions/my_mode", "not allowed"),
-        ("SYNC_MODE", "no-module", "not allowed"),
+        ("SYNC_MODE", "../extensions/my_mode", "invalid SYNC_MODE '../extensions/my_mode'"),
+        ("SYNC_MODE", "no-module", "invalid SYNC_MODE 'no-module'"),
         ("SYNC_MODE", "tree", "SYNC_MODE=tree: extensions/tree.py is shadowed by the built-in one"),
-        ("DATASET", "nowhere", "not allowed"),
+        ("DATASET", "nowhere", "invalid DATASET 'nowhere'"),
     ],
 )
 def test_other_names_are_refused_in_words(folder: Path, name: str, value: str, words: str) -> None:

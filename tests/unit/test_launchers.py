@@ -72,8 +72,9 @@ def test_the_join_leaves_its_port_to_the_agent_of_torchrun_that_listens_there(po
 def test_two_sources_that_disagree_are_refused_by_name(
     options: Mapping[str, str], environment: Mapping[str, str], named: list[str]
 ) -> None:
-    with pytest.raises(SettingError, match="they contradict each other") as refused:
+    with pytest.raises(SettingError) as refused:
         find(options, environment)
+    assert refused.value.name == "conflicting-settings"
     assert all(name in str(refused.value) for name in named)
 
 
@@ -94,5 +95,5 @@ def test_the_first_host_of_slurms_list(hosts: str, first: str) -> None:
 
 @pytest.mark.parametrize("hosts", ["", ",", "[1-3", "n[1-3", "n[]", "n[a-b]", "n 1", "n1;n2", "$(id)", "[]]"])
 def test_what_is_no_list_of_hosts_is_refused(hosts: str) -> None:
-    with pytest.raises(SettingError, match="this is no list of hosts"):
+    with pytest.raises(SettingError, match=r"SLURM_STEP_NODELIST=.*MASTER_ADDR"):
         first_host(Sourced(hosts, f"SLURM_STEP_NODELIST={hosts}"))

@@ -347,7 +347,7 @@ def lines_of(folder: Path, rank: int) -> Lines:
         (lambda own, other: other, "rank 1: its file has 4 records of rank 0, which do not count.", 0),
         (lambda own, other: own[:3] + other[:1] + own[3:], "rank 1: its file has 1 record of rank 0, which", 3),
         (lambda own, other: [own[0].replace('"step": 0', '"step": 3'), *own], "step 3 is recorded, but the run", 3),
-        (lambda own, other: [], "ranks that did not finish: 1", 0),
+        (lambda own, other: [], "nfinished ranks: 1", 0),
     ],
     ids=["one missing", "all missing", "doubled", "another rank's file", "a foreign line", "beyond the plan", "empty"],
 )

@@ -33,38 +33,38 @@ def refusal(monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
 
 def test_a_wrong_word_is_answered_with_the_allowed_ones_and_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     message = refusal(monkeypatch, SYNC_MODE="dpp")
-    assert message == f"SYNC_MODE=dpp: not allowed. Allowed: {', '.join(MODES)}, {OR_OWN}. Did you mean ddp?"
+    assert message == f"invalid SYNC_MODE 'dpp'. Choose from: {', '.join(MODES)}, {OR_OWN}. Did you mean ddp?"
 
 
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
-        ("GLOBAL_BATCH_SIZE", "0", "a whole number, 1 to 1000000."),
-        ("BATCH_SIZE_PER_RANK", "1000001", "a whole number, 1 to 1000000."),
-        ("MAX_STEPS", "ten", "a whole number, 1 to 1000000000."),
-        ("LOG_EVERY", "99999999999999999999", "a whole number, 1 to 1000000000."),
-        ("EPOCHS", "1.5", "a whole number, 1 to 1000000."),
-        ("EPOCHS", "1e3", "a whole number, 1 to 1000000."),
-        ("EPOCHS", "1_0", "a whole number, 1 to 1000000."),
-        ("EPOCHS", "+5", "a whole number, 1 to 1000000."),
-        ("EPOCHS", " 5 ", "a whole number, 1 to 1000000."),
-        ("EPOCHS", "0x10", "a whole number, 1 to 1000000."),
-        ("EPOCHS", "٣", "a whole number, 1 to 1000000."),
-        ("LEARNING_RATE", "nan", "a number, 1e-30 to 1e+30."),
-        ("LEARNING_RATE", "inf", "a number, 1e-30 to 1e+30."),
-        ("LEARNING_RATE", "1e300", "a number, 1e-30 to 1e+30."),
-        ("WEIGHT_DECAY", "1e308", "a number, 0 to 1e+30."),
-        ("GRADIENT_CLIP", "1e-300", "a number, 1e-30 to 1e+30."),
-        ("JOIN_TIMEOUT", "1e-300", "a number, 1 to 86400."),
-        ("THREADS_PER_RANK", "1024", "a whole number, 1 to 256."),
+        ("GLOBAL_BATCH_SIZE", "0", "a whole number from 1 to 1000000."),
+        ("BATCH_SIZE_PER_RANK", "1000001", "a whole number from 1 to 1000000."),
+        ("MAX_STEPS", "ten", "a whole number from 1 to 1000000000."),
+        ("LOG_EVERY", "99999999999999999999", "a whole number from 1 to 1000000000."),
+        ("EPOCHS", "1.5", "a whole number from 1 to 1000000."),
+        ("EPOCHS", "1e3", "a whole number from 1 to 1000000."),
+        ("EPOCHS", "1_0", "a whole number from 1 to 1000000."),
+        ("EPOCHS", "+5", "a whole number from 1 to 1000000."),
+        ("EPOCHS", " 5 ", "a whole number from 1 to 1000000."),
+        ("EPOCHS", "0x10", "a whole number from 1 to 1000000."),
+        ("EPOCHS", "٣", "a whole number from 1 to 1000000."),
+        ("LEARNING_RATE", "nan", "a number from 1e-30 to 1e+30."),
+        ("LEARNING_RATE", "inf", "a number from 1e-30 to 1e+30."),
+        ("LEARNING_RATE", "1e300", "a number from 1e-30 to 1e+30."),
+        ("WEIGHT_DECAY", "1e308", "a number from 0 to 1e+30."),
+        ("GRADIENT_CLIP", "1e-300", "a number from 1e-30 to 1e+30."),
+        ("JOIN_TIMEOUT", "1e-300", "a number from 1 to 86400."),
+        ("THREADS_PER_RANK", "1024", "a whole number from 1 to 256."),
         ("MASTER_ADDR", "a..b", "a host's name or IPv4 address"),
         ("LINK_RATE", "٣mbit", "a number with kbit, mbit or gbit"),
-        ("MOMENTUM", "1", "a number, 0 or more, less than 1"),
-        ("SEED", "-1", "a whole number, 0 to 9223372036854775807"),
-        ("MASTER_PORT", "80", "a whole number, 1024 to 65535"),
-        ("WORKERS", "101", "a whole number, 0 to 100."),
-        ("RANK_CPUS", "0.0001", "a number, 0.01 to 1024."),
-        ("RANK_CPUS", "1e-3", "a number, 0.01 to 1024."),
+        ("MOMENTUM", "1", "a number of at least 0 and below 1"),
+        ("SEED", "-1", "a whole number from 0 to 9223372036854775807."),
+        ("MASTER_PORT", "80", "a whole number from 1024 to 65535."),
+        ("WORKERS", "101", "a whole number from 0 to 100."),
+        ("RANK_CPUS", "0.0001", "a number from 0.01 to 1024."),
+        ("RANK_CPUS", "1e-3", "a number from 0.01 to 1024."),
         ("RANK_MEMORY", "1m", "such as 2g, from 320m to 16384g."),
         ("RANK_MEMORY", "9999999g", "such as 2g, from 320m to 16384g."),
         ("NETWORK_PREFIX", "10.77", "the first three numbers of a private IPv4 network, such as 10.77.1: "),
@@ -81,7 +81,7 @@ def test_a_wrong_value_is_refused_with_what_is_allowed(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, allowed: str
 ) -> None:
     message = refusal(monkeypatch, **{name: value})
-    assert message.startswith(f"{name}={value}: not allowed. Allowed: ")
+    assert message.startswith(f"invalid {name} '{value}'. ")
     assert allowed in message
 
 
@@ -102,7 +102,7 @@ def test_what_does_not_print_is_shown_in_escapes_and_what_is_long_is_cut_off(
     name: str, value: str, as_shown: str
 ) -> None:
     (told,) = environment.problems({name.upper(): value}).values()
-    assert told.startswith(f"{name.upper()}={as_shown}: not allowed. Allowed: ")
+    assert told.startswith(f"invalid {name.upper()} '{as_shown}'. ")
     assert told.isprintable()
 
 
@@ -112,7 +112,7 @@ def test_what_does_not_print_is_shown_in_escapes_and_what_is_long_is_cut_off(
         (
             {"LEARNING_RATE": "1e30", "LEARNING_RATE_SCALING": "linear", "GLOBAL_BATCH_SIZE": "512"},
             "LEARNING_RATE=1e+30 with LEARNING_RATE_SCALING=linear is 2e+30 for a global batch of 512 and "
-            "BASE_BATCH_SIZE=256: not allowed. Allowed: 1e-30 to 1e+30.",
+            "BASE_BATCH_SIZE=256",
         ),
         ({"LEARNING_RATE": "1e-30", "LEARNING_RATE_SCALING": "linear", "GLOBAL_BATCH_SIZE": "128"}, "is 5e-31 for"),
         ({"LEARNING_RATE": "1e30", "LEARNING_RATE_SCALING": "linear"}, None),
@@ -137,7 +137,7 @@ def test_a_batch_that_grows_with_the_ranks_is_scaled_when_they_are_counted() -> 
 def test_threads_are_bounded_by_the_machine(cpus: int, most: int) -> None:
     environment.of({"THREADS_PER_RANK": str(most)}).place.check_machine(cpus)
     if most < MOST_THREADS:
-        with pytest.raises(SettingError, match=rf"THREADS_PER_RANK={most + 1}: not allowed. Allowed: at most {most} "):
+        with pytest.raises(SettingError, match=rf"THREADS_PER_RANK '?{most + 1}\b.*\b{most}\b"):
             environment.of({"THREADS_PER_RANK": str(most + 1)}).place.check_machine(cpus)
 
 

@@ -1,4 +1,4 @@
-"""A cell of a grid: the settings of a run, and what is wrong with them, told before any run."""
+"""A cell of a grid: the settings of a run, and the problems with them, found before any run."""
 
 import re
 from collections.abc import Mapping
@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from app.errors import SettingError
 from app.machine.cpus import look
 from app.settings import environment
+from app.settings.concern import Mark
 from app.settings.names import names
+from app.settings.settings import marked
 from app.training.datasets import source_of
 from app.training.datasets.prepared import check_fit
 
-# An experiment gives these itself, or the machine that it runs on does.
-NOT_IN_A_GRID = frozenset({"RUN_NAME", "RANK", "WORLD_SIZE", "MASTER_ADDR", "NETWORK_PREFIX", "DATA_FOLDER"})
+NOT_IN_A_GRID = frozenset(name.upper() for name in marked(Mark.NOT_IN_A_GRID, Mark.GIVEN_BY_LAUNCHER))
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def known() -> list[str]:
 
 
 def problems(given: Mapping[str, str]) -> dict[str, str]:
-    """What is wrong with a cell's settings, by setting; what concerns several is put down to one that is given."""
+    """Problems with a cell's settings, by setting; a conflict of several is listed under one that is given."""
     ranks = world_size(given)
     if found := environment.problems(given if ranks is None else {**given, "WORLD_SIZE": str(ranks)}):
         return found

@@ -33,7 +33,7 @@ def _choices(given: object) -> Choices:
     if any(isinstance(each, bool) or not isinstance(each, str | int | float) for each in values):
         raise ValueError("a text or a number, or a list")
     if not values or len(set(map(str, values))) < len(values):
-        raise ValueError("one value or more, each once")
+        raise ValueError("one or more values, each once")
     return Choices([str(each) for each in values], isinstance(given, list))
 
 
@@ -160,12 +160,12 @@ def _explain(detail: ErrorDetails) -> tuple[str, str]:
     if detail["type"] == "extra_forbidden":
         return f"unknown field '{name}'. Choose from: {', '.join(table.model_fields)}.", "invalid-grid"
     if name not in table.model_fields:  # it is a setting, and its check explains itself
-        explanation = f"invalid {name} = {_written(detail)}. Allowed: {detail['ctx']['error']}."
+        explanation = f"invalid {name} = {_written(detail)}. Give {detail['ctx']['error']}."
         return _wrong_name(name) or (explanation, "invalid-setting")
     words = allowed(table.model_fields[name])
     if detail["type"] == "missing" or isinstance(detail["input"], dict | list) or detail["input"] == "":
         return f"'{name}' is missing or is not {words}.", "invalid-grid"
-    return f"invalid {name} = {_written(detail)}. Allowed: {words}.", "invalid-grid"
+    return f"invalid {name} = {_written(detail)}. Give {words}.", "invalid-grid"
 
 
 def _written(detail: ErrorDetails) -> str:

@@ -22,7 +22,7 @@ def kind(annotation: Any) -> str:
 
 
 def allowed(field: FieldInfo) -> str:
-    """What a field takes: its type, and from where to where it goes."""
+    """The type of a field and its bounds, in words."""
     words = kind(field.annotation)
     bounds = [getattr(rule, end) for end in ("ge", "le") for rule in field.metadata if hasattr(rule, end)]
     return words if "," in words else ", ".join([f"a {words}", *([" to ".join(map(str, bounds))] if bounds else [])])
