@@ -1,3 +1,3 @@
-"""Lockstep: what runs inside the image."""
+"""Lockstep: the program inside the image."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""The program: python -m app COMMAND, where each command comes from the room that does its work."""
+"""The command line: python -m app COMMAND. Each package adds its own commands."""
 
 import argparse
 import errno
@@ -15,7 +15,7 @@ from app.machine.folders import unwritten
 from app.machine.interrupt import ignore_further_signals
 from app.machine.say import for_terminal
 
-# The module `commands` of each of these rooms adds these commands. None imports more than parsing needs.
+# The module `commands` of each of these packages adds these commands, and imports no more than parsing needs.
 ROOMS = {
     "run": ("train", "prepare", "check", "check-settings", "schedule", "progress"),
     "tools.launch": ("mpi",),
@@ -40,7 +40,7 @@ OF_A_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG})
 
 
 def main() -> int:
-    """Run one command; the exit code is 2 for bad input, 1 for a failure or a problem that a check-up has found."""
+    """Run one command; returns exit code 2 for invalid input, 1 for a failure or for a problem that a check found."""
     try:
         match sys.argv[1:]:
             case ["-h" | "--help", topic]:
@@ -87,9 +87,9 @@ if __name__ == "__main__":
     except Exception:
         traceback.print_exc()
         code = 1
-    with suppress(OSError):  # of a terminal that has gone, or a full disk
+    with suppress(OSError):  # because of a closed terminal or a full disk
         sys.stdout.flush()
         sys.stderr.flush()
-    # Skip the interpreter's own shutdown, in which Gloo can wait for ever for a peer that has already gone, and its
-    # threads can end the program by a segmentation fault.
+    # Skip the interpreter's own shutdown, in which Gloo can wait forever for a peer that has exited, and its threads
+    # can crash the program with a segmentation fault.
     os._exit(code)

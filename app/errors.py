@@ -1,4 +1,4 @@
-"""The failures that a user can act on. Every other exception is a defect of the program."""
+"""Failures that a user can act on. Every other exception is an internal error."""
 
 
 class LockstepError(Exception):

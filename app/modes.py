@@ -1,4 +1,4 @@
-"""The names of all modes and compressors, in tables without imports, so that settings can read them."""
+"""The names of all modes and compressors, without imports, so that settings can read them."""
 
 # To add a mode, add its file to app/sync/modes/ and its line here. The contract suite reads this table.
 MODES = {

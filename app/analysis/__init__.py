@@ -1,1 +1,1 @@
-"""Records to numbers and sentences: who waited for whom, what bounds a step, what was learned."""
+"""Figures and sentences derived from records: waiting, the bottleneck of a step, and learning."""

@@ -240,7 +240,7 @@ def _more_ranks(summary: Summary, manifest: Manifest) -> Advice | None:
         return None
     if "threads_per_rank" in (manifest.given or {}):
         return Advice(
-            f"{busy} compute threads use {cores} cores. By default, the ranks use all of them.",
+            f"THREADS_PER_RANK limits the ranks to {busy} of {cores} cores. By default, they use all of them.",
             command(manifest, threads_per_rank=None),
         )
     ranks = min(cores, MOST_RANKS, summary.global_batch_size // FEW_SAMPLES)

@@ -71,7 +71,9 @@ def find(name: str) -> Run:
             try:
                 run.manifest  # noqa: B018  # it is read on first use
             except (OSError, ValueError) as error:
-                message = f"cannot read {folder}/{manifest.FILE}: {shown(str(error))}."
+                message = (
+                    f"cannot read {folder}/{manifest.FILE}: {shown(str(error))}. Make the run again with this version."
+                )
                 raise SettingError(message, "damaged-file") from None
             return run
     made = (path.parent for path in folders.RESULTS.glob(f"*/{manifest.FILE}") if not path.parent.is_symlink())

@@ -54,7 +54,7 @@ class Gloo(Backend):
     bytes_in_order = None
 
     def check(self) -> None:
-        """Gloo works in any process."""
+        """Gloo has no requirements, so it accepts any process."""
 
     def connect(self, store: dist.Store, rank: int, world_size: int, peer_timeout: float, interface: str) -> None:
         os.environ["GLOO_SOCKET_IFNAME"] = interface  # Gloo reads it from nowhere else

@@ -52,7 +52,9 @@ def is_at(container: str, address: str) -> bool:
 def find_workers() -> dict[str, tuple[int, str]]:
     """The number and address of each running worker, by container name. The numbers may have gaps."""
     if not _addresses(RANK0_SERVICE):
-        raise JoinError(f"cannot resolve '{RANK0_SERVICE}' in Docker's DNS to count the workers.")
+        raise JoinError(
+            f"cannot count the workers: Docker's DNS does not resolve '{RANK0_SERVICE}'. Start all ranks again."
+        )
     named = [(find_replica(address), address) for address in _addresses(WORKER_SERVICE)]
     return {each.container: (each.number, address) for each, address in named if each}
 

@@ -65,7 +65,7 @@ class FailureDetector:
 
     @property
     def loss(self) -> LossVerdict | None:
-        """The verdict, if there is one and it names a lost rank."""
+        """The verdict if it names a lost rank; None before a verdict, or if no rank is lost."""
         verdict = self._judgement.verdict
         return verdict if verdict and verdict.lost else None
 

@@ -24,7 +24,7 @@ def never() -> bool:
 
 @dataclass(frozen=True)
 class Identity:
-    """This process, and where to find rank 0."""
+    """The identity of this process, and the address of rank 0."""
 
     rank: int
     seats: tuple[str, ...]  # by rank, the key under which each rank joins; empty except on rank 0
@@ -110,7 +110,7 @@ def missing_error(identity: Identity, seats: Collection[str]) -> MissingError:
     names = ", ".join(identity.title_of_seat(rank) for rank in ranks)
     return MissingError(
         f"rank 0: {len(identity.seats)} ranks were requested, but {names} {'is' if len(ranks) == 1 else 'are'} not "
-        "running. See the output there, if any. To change the number of ranks, set WORKERS. "
+        "running. See the output of the missing ranks, if any. To change the number of ranks, set WORKERS. "
         "If you removed a container by hand, remove the others as well (scripts/down, or docker compose down)."
     )
 
@@ -129,7 +129,7 @@ def interface_of(address: str) -> str:
     for name, addresses in psutil.net_if_addrs().items():
         if any(entry.address == address for entry in addresses):
             return name
-    raise JoinError(f"no network interface has the address {address} any longer.", "network-lost")
+    raise JoinError(f"no network interface has the address {address} any more. Start all ranks again.", "network-lost")
 
 
 def _rank(place: PlaceSettings) -> int | None:
@@ -145,7 +145,7 @@ def _rank(place: PlaceSettings) -> int | None:
         )
     if place.rank not in (None, places[0]):
         raise SettingError(
-            f"conflicting settings: RANK={place.rank}, but this machine is {place.all_nodes[places[0]]}, which is rank "
+            f"RANK={place.rank}, but this machine is {place.all_nodes[places[0]]}, which is rank "
             f"{places[0]} in NODES={shown(place.nodes or '')}. Unset one of them.",
             "conflicting-settings",
         )
@@ -166,8 +166,8 @@ def _check_route(place: PlaceSettings, node: str, address: str, master: str) -> 
     """Refuse a node that would connect to rank 0 from another address than its entry in NODES."""
     if _is_address(node) and node != address:
         raise SettingError(
-            f"this machine is {node} in NODES={shown(place.nodes or '')}, but its route to rank 0 at {master} "
-            f"starts at {address}. Take NODES and MASTER_ADDR from one network.",
+            f"this machine is {node} in NODES={shown(place.nodes or '')}, but it reaches rank 0 at {master} from "
+            f"{address}. Use addresses of one network in NODES and MASTER_ADDR.",
             "conflicting-settings",
         )
 
@@ -205,8 +205,8 @@ def _await_address_of(name: str, deadline: float, is_over: Callable[[], bool]) -
         except OSError as error:
             if time.monotonic() + PAUSE_SECONDS > deadline:
                 raise JoinError(
-                    f"cannot resolve MASTER_ADDR={name}, the address of rank 0, within JOIN_TIMEOUT "
-                    f"({error.strerror}). See rank 0's output."
+                    f"cannot resolve MASTER_ADDR={name}, the address of rank 0 ({error.strerror}). "
+                    "JOIN_TIMEOUT has passed. See rank 0's output."
                 ) from None
             time.sleep(PAUSE_SECONDS)
 
@@ -217,5 +217,7 @@ def _own_address(master: str, port: int) -> str:
         try:
             probe.connect((master, port))  # only looks up the route and sends nothing
         except OSError as error:
-            raise JoinError(f"no route to rank 0 at MASTER_ADDR={master}: {error.strerror}.") from None
+            raise JoinError(
+                f"no route to rank 0 at MASTER_ADDR={master}: {error.strerror}. Correct MASTER_ADDR, or connect this machine to rank 0's network."
+            ) from None
         return str(probe.getsockname()[0])

@@ -45,7 +45,7 @@ def join(settings: Settings, identity: Identity, say: Say, clean_ups: CleanUps, 
     except OSError as error:
         raise JoinError(
             f"{title_of(identity)}: cannot listen at {identity.address}: {error.strerror}. "
-            "Was the container disconnected from its network? Start the cluster again."
+            "Was the container disconnected from its network? Start all ranks again."
         ) from None
     shared = settings.values(but=marked(Mark.RANKS_MAY_DIFFER))
     registration = Registration.of(settings.place, shared, identity, datagrams.getsockname()[1])
@@ -180,8 +180,8 @@ def _check_nobody_left(registrar: Registrar, identity: Identity) -> None:
         names = {identity.seats.index(seat): registrar.registrations[seat].name for seat in registrar.left}
         everyone = ", ".join(f"rank {rank} ({name})" for rank, name in sorted(names.items()))
         raise JoinError(
-            f"{everyone} left during the join, after registering. "
-            f"See the last lines of its output{where_to_read(names[min(names)])}"
+            f"{everyone} exited during the join, after registration. "
+            f"See the last lines of that rank's output{where_to_read(names[min(names)])}"
         )
 
 

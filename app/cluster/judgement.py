@@ -58,21 +58,21 @@ class Judgement:
         return self._call.number if self._call else 0
 
     def silent_since(self, moment: float) -> list[int]:
-        """The ranks not heard since then that have not finished."""
+        """The unfinished ranks whose last heartbeat arrived before this moment."""
         return [rank for rank in self.present if self._others[rank].heard_at < moment]
 
     @property
     def unknown(self) -> list[int]:
-        """The ranks that were never heard."""
+        """The ranks from which no heartbeat has arrived yet."""
         return [rank for rank, other in self._others.items() if not other.known]
 
     @property
     def present(self) -> list[int]:
-        """The ranks that have not finished."""
+        """The ranks that have not reported that they finished."""
         return [rank for rank, other in self._others.items() if not other.heartbeat.done]
 
     def standstill(self, now: float) -> float:
-        """Seconds for which this rank recently did not run."""
+        """Seconds for which this rank did not run; 0 if that was too long ago to matter for a verdict."""
         return self._standstill if now - self._stood_until < self._peer_timeout + 2 * ANSWER_SECONDS else 0.0
 
     def hear(self, heartbeat: Heartbeat, now: float) -> None:
@@ -103,7 +103,7 @@ class Judgement:
             self._begin_call(self._call.since if self._call else now, True)
 
     def consider(self, now: float) -> None:
-        """Start or end a call if it is time."""
+        """Start a call if a rank is silent or ending, or close the current one if it is complete."""
         if self.verdict is not None:
             return
         if self._call is None and (self._silent(now) or self._ending()):
@@ -132,7 +132,7 @@ class Judgement:
             self.verdict = LossVerdict(())
 
     def _stalled(self, now: float) -> dict[int, float]:
-        """Seconds of standstill by rank, this one included, where long enough for others to give up waiting."""
+        """Seconds of standstill by rank, including this one, if long enough for other ranks to give up waiting."""
         everyones = {rank: other.heartbeat.standstill for rank, other in self._others.items()}
         everyones[self._rank] = self.standstill(now)
         least = self._peer_timeout * STANDSTILL_PART

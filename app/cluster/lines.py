@@ -19,7 +19,7 @@ def pack(message: dict[str, Any]) -> bytes:
 
 
 def unpack(line: bytes) -> dict[str, Any]:
-    """Parse a message from an untrusted sender."""
+    """Parse a message from an untrusted peer; raises InvalidMessageError if it is not a JSON object."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
@@ -30,7 +30,7 @@ def unpack(line: bytes) -> dict[str, Any]:
 
 
 class LineConnection:
-    """One end of a connection to rank 0."""
+    """A connection between a rank and rank 0, with a deadline for every message."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection

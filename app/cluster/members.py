@@ -73,7 +73,7 @@ class Cluster:
     def exchange[Value](self, subject: str, value: Value) -> list[Value]:
         """All-gather a small value; returns all values by rank. All ranks must call this in the same order."""
         own = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        with self.watching(f"exchange of '{subject}'", lambda: "between the ranks"):
+        with self.watching(f"all-gather of '{subject}'", lambda: "between the ranks"):
             sizes = self._gather(torch.tensor([len(own)]))
             longest = max(int(size) for size in sizes)
             everyones = self._gather(torch.nn.functional.pad(own, (0, longest - len(own))))

@@ -16,7 +16,7 @@ COURTESY_SECONDS = 5.0  # beyond the deadline: rank 0 started later, and its err
 
 
 class Registrant:
-    """One rank's connection to rank 0. Every wait has a deadline, whatever rank 0 does."""
+    """One rank's connection to rank 0. Every wait has a deadline, even if rank 0 stops responding."""
 
     def __init__(
         self,
@@ -89,7 +89,9 @@ class Registrant:
                 f"{self._title}: rank 0 assigned no ranks within {self._limit}. See rank 0's output."
             ) from None
         except OSError as error:
-            raise JoinError(f"{self._title}: rank 0 went away during the join: {error}") from None
+            raise JoinError(
+                f"{self._title}: rank 0 disconnected during the join: {error}. See rank 0's output."
+            ) from None
         except InvalidMessageError:
             raise JoinError(
                 f"{self._title}: the process at {self._where} is not rank 0 of this version of Lockstep. "

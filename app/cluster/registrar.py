@@ -83,8 +83,6 @@ class Registrar:
         self._call(close()).result()
 
     def put(self, key: str, value: bytes, deadline: float) -> None:
-        """Store a value for all ranks."""
-
         async def put() -> None:
             self._keep(key, base64.b64encode(value).decode())
 
@@ -107,7 +105,9 @@ class Registrar:
         unregistered = self._unregistered[address]
         unregistered.append(writer)
         if len(unregistered) > SPARE_CONNECTIONS:
-            unregistered.pop(0).transport.abort()  # the newest may be a rank, which registers at once
+            unregistered.pop(
+                0
+            ).transport.abort()  # the oldest, because the newest may be a rank, which registers at once
         try:
             await self._attend_to(address, reader, writer)
         except (OSError, InvalidMessageError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -159,7 +159,7 @@ class Registrar:
 
     async def _why_not(self, seat: str, address: str) -> dict[str, Any] | None:
         if seat not in self._seats or not await self._is_at(seat, address):
-            return {"refused": "this rank is unexpected: rank 0 had already counted the ranks. Start them all again."}
+            return {"refused": "this rank is not one of those that rank 0 counted. Start all ranks again."}
         if seat in self._connections:
             return {"taken": True}
         return None

@@ -50,7 +50,7 @@ class Registration:
 
     @classmethod
     def read(cls, content: object) -> "Registration":
-        """Validate a registration from an untrusted peer."""
+        """Validate a registration from an untrusted peer; raises InvalidMessageError if it is invalid."""
         registration = _read(_REGISTRATION, content)
         try:
             IPv4Address(registration.address)
@@ -77,7 +77,7 @@ class RankTable:
 
 
 def read_table(content: object) -> RankTable:
-    """Validate a table from an untrusted peer."""
+    """Validate a table from an untrusted peer; raises InvalidMessageError if it is invalid."""
     return _read(_TABLE, content)
 
 
@@ -89,7 +89,7 @@ def check_agreement(registrations: Sequence[Registration]) -> None:
             names = registration.settings.keys() ^ first.settings.keys()
             odd = ", ".join(sorted(shown(name.upper()) for name in names))
             raise SettingError(
-                f"rank {rank}'s settings differ from rank 0's ({odd}), so it runs another version. "
+                f"only one of ranks 0 and {rank} knows the settings {odd}, so they run different versions of Lockstep. "
                 "Start all ranks from one image.",
                 "ranks-differ",
             )

@@ -15,7 +15,7 @@ class Values(Protocol):
     """A store of small values for all ranks: rank 0's registrar, or a connection to it."""
 
     def put(self, key: str, value: bytes, deadline: float) -> None:
-        """Store a value for all ranks."""
+        """Store a value for all ranks; raises TimeoutError at the deadline."""
 
     def get(self, key: str, deadline: float) -> bytes:
         """Wait for a value; raises TimeoutError at the deadline."""

@@ -36,7 +36,7 @@ def oversubscription(members: Sequence[Member]) -> str | None:
         if wanted > cores:
             return (
                 f"{len(here)} ranks use {wanted:g} CPUs but share {cores} cores, so they slow each other down: steps "
-                "take longer than on separate nodes, and part of their communication is waiting for a core. "
+                "take longer than on separate nodes, and part of their communication time is spent waiting for a core. "
                 f"Set RANK_CPUS={cores / len(here):.2g} for a fixed share."
             )
     return None

@@ -33,7 +33,7 @@ class Stopping:
             self._taken = taken
 
     def ask(self) -> None:
-        """Propose a step at which to stop, unless there is a proposal."""
+        """Propose a step at which to stop, unless this rank already has a proposal."""
         with self._changed:
             if self._named:
                 return

@@ -1,1 +1,1 @@
-"""User-defined modes, models and data sets: lists, checks without executing, and loads the files in extensions/."""
+"""User-defined modes, models and data sets: finding, checking and loading the files in extensions/."""

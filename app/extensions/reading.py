@@ -17,7 +17,7 @@ def check_mode(name: str, path: Path | None = None) -> None:
     tree = _parse(path or path_of(name), path_of(name))
     found = _modes(tree)
     if not found:
-        _refuse(name, 1, "no subclass of GradientSync, Exchange or Scheduled. A SYNC_MODE defines exactly one")
+        _refuse(name, 1, "found no subclass of GradientSync, Exchange or Scheduled. Define exactly one")
     if len(found) > 1:
         modes = ", ".join(f"{each.name} (line {each.lineno})" for each in found)
         _refuse(name, found[1].lineno, f"found {len(found)} modes: {modes}. Define exactly one")
@@ -56,7 +56,7 @@ def _parse(path: Path, shown: Path) -> ast.Module:
         with path.open("rb") as file:
             text = file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise _invalid(f"cannot read {shown}: {error.strerror}. Let the owner of results/ read it.") from None
+        raise _invalid(f"cannot read {shown}: {error.strerror}. Make it readable for the owner of results/.") from None
     if len(text) > MOST_BYTES:
         raise _invalid(f"{shown} exceeds {MOST_BYTES:,} bytes. A mode has a few thousand.")
     try:

@@ -1,1 +1,1 @@
-"""The environment of the program: CPUs, folders, signals, its own source."""
+"""The program's surroundings: CPUs, folders, signals, its own sources."""

@@ -8,11 +8,11 @@ from app.errors import SettingError
 from app.machine.say import shown
 
 type Commands = argparse._SubParsersAction[CommandParser]
-type Run = Callable[[argparse.Namespace], int | None]  # returns the exit code; None is 0
+type Run = Callable[[argparse.Namespace], int | None]  # returns the exit code; None means 0
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The arguments of a command. An invalid one is refused in a line, because scripts pass them on as typed."""
+    """Parses a command's arguments. An invalid one gives a one-line error, because scripts pass them on as typed."""
 
     def error(self, message: str) -> NoReturn:
         raise SettingError(f"{self.prog}: {shown(message)}. --help lists the arguments.", "invalid-argument")

@@ -60,7 +60,7 @@ def run_ticket() -> RunTicket:
 
 
 def point_latest_at(run: str) -> None:
-    """Link `latest` to this run, atomically."""
+    """Link `latest` to this run atomically, so that it always leads to a run."""
     with tempfile.TemporaryDirectory(dir=RESULTS, prefix=".") as scratch:
         link = Path(scratch, "latest")
         link.symlink_to(run)

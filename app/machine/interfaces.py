@@ -53,8 +53,8 @@ def mtu_bytes(name: str) -> int:
 class ByteCounter:
     """Counts all bytes in one direction, headers included.
 
-    The file stays open. It fails once the interface is gone, even if there is a new one with the same name, which would
-    count from zero and not be shaped.
+    The file stays open. Reading fails once the interface is gone, even if there is a new one with the same name, which
+    would count from zero and would not be shaped.
     """
 
     def __init__(self, rank: int, name: str, way: Literal["tx", "rx"]) -> None:
@@ -77,11 +77,11 @@ def cut_off(rank: int, name: str) -> NetworkLostError:
     """The error of a rank whose network interface is gone."""
     return NetworkLostError(
         f"rank {rank}: cut off from the other ranks: its network interface {name} is gone. Was its container "
-        "disconnected from the network, or the network removed? Start the cluster again."
+        "disconnected from the network, or the network removed? Start all ranks again."
     )
 
 
 def is_one_end_of_a_pair(name: str) -> bool:
-    """Whether the interface has a peer in another namespace, as a container's has and the host's own have not."""
+    """Whether the interface has a peer in another namespace, like a container's interfaces, unlike the host's own."""
     index, other_end = ((INTERFACES / name / file).read_text() for file in ("ifindex", "iflink"))
     return index != other_end

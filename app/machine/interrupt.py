@@ -54,7 +54,7 @@ def end_on_signal() -> CleanUps:
 def ask_on_signal(cause: Callable[[], LockstepError | None]) -> None:
     """On a signal, end the process with the error that `cause` returns, if any.
 
-    Whatever stops all ranks after a failure also stops those that were about to report it.
+    A launcher that stops all ranks after a failure also stops the ranks that were about to report it.
     """
     _causes.append(cause)
 

@@ -1,1 +1,1 @@
-"""Numbers to pages: tables, figures, one HTML page per run or comparison."""
+"""Pages: tables, figures, and one HTML page per run or comparison."""

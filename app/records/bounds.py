@@ -27,5 +27,5 @@ SecondsOrNull = Annotated[float | None, _SECONDS]
 Elapsed = Annotated[float, _ELAPSED]
 ElapsedOrNull = Annotated[float | None, _ELAPSED]
 
-Text = Annotated[str, AfterValidator(escaped)]  # from a file that anybody may have written
+Text = Annotated[str, AfterValidator(escaped)]  # from an untrusted file
 RunName = Annotated[str, Field(pattern=f"^{RUN_NAME.pattern}$")]

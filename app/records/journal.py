@@ -163,7 +163,9 @@ def _opened(path: Path) -> BinaryIO:
     try:
         return path.open("rb")
     except OSError as error:
-        raise DamagedError(f"cannot read {path}: {error.strerror}.", "cannot-read") from None
+        raise DamagedError(
+            f"cannot read {path}: {error.strerror}. Make it readable for the owner of results/.", "cannot-read"
+        ) from None
 
 
 def _reason(error: ValueError | RecursionError) -> str:

@@ -41,7 +41,7 @@ class Direction:
 
 @dataclass(frozen=True)
 class RoundTrip:
-    """The round trip to the next rank."""
+    """The round trip to the next rank, as requested and as measured."""
 
     asked_seconds: NumberOrNull
     measured_seconds: Number

@@ -249,7 +249,7 @@ class Summary:
     steps_planned: int
     steps: int
     complete: bool
-    attempts: int  # the number of attempts
+    attempts: int
     repeated_steps: int  # steps recorded by one attempt and repeated by a later one
     replicas_identical: bool | None  # null if a rank did not finish
     run: GroupFigures

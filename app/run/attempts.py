@@ -26,7 +26,7 @@ NOT_RECORDED = "cause not recorded"
 
 @dataclass(frozen=True)
 class Attempt:
-    """A line of attempts.jsonl."""
+    """One attempt of a run, stored as a line of attempts.jsonl."""
 
     attempt: int
     started_at: str
@@ -135,7 +135,7 @@ def everyone_has_finished(run_folder: Path) -> bool:
 
 
 def _read(run_folder: Path) -> list[Attempt]:
-    """All attempts; damaged lines are skipped."""
+    """All attempts that were recorded, without damaged lines."""
     found = []
     for line in _lines(run_folder):
         with suppress(ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Copies the records of all ranks to rank 0 through the process group, where the ranks share no disk."""
+"""Copies the records of all ranks to rank 0 through the process group, if the ranks share no disk."""
 
 import hashlib
 import zlib

@@ -74,7 +74,7 @@ def check_own(settings: Settings) -> None:
 
 
 def check_baseline(settings: Settings) -> None:
-    """Refuse, before the baseline without synchronisation is trained, whatever would stop the run that follows it."""
+    """Before the baseline without synchronisation is trained, refuse settings that would stop the run that follows."""
     if settings.averaging.sync_mode == BASELINE_MODE:
         others = ", ".join(mode for mode in MODES if mode != BASELINE_MODE)
         message = f"SYNC_MODE={BASELINE_MODE} is itself the baseline of --with-floor. Choose from: {others}."

@@ -70,7 +70,7 @@ class _Tail:
 
 
 def _manifest(run_folder: Path) -> Manifest | None:
-    """The manifest, once it is complete."""
+    """The manifest, or None until rank 0 has written it."""
     try:
         return Manifest.read(run_folder)
     except (FileNotFoundError, ValueError):
@@ -78,7 +78,7 @@ def _manifest(run_folder: Path) -> Manifest | None:
 
 
 def _lines_and_pauses(lines: TextIO) -> Iterator[str | None]:
-    """The lines, with a None after each pause in them, until they end."""
+    """Yield the lines until they end, and None after every REFRESH_SECONDS without a line."""
     arrived: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def read() -> None:

@@ -42,7 +42,7 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
     attempt = cluster.attempt
     torch.set_num_threads(cluster.me.threads)
     began = time.monotonic()
-    _check_same(cluster, "data set", dataset.sha256, "If make() draws random numbers, fix its seed.")
+    _check_same(cluster, "data set", dataset.sha256, "If make() draws random numbers, use a fixed seed.")
     links = measure_links(settings.links, cluster, Communicator(cluster, "while the links were measured"))
     measured = time.monotonic()
     run_folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""How ranks average: the mode, the compressor, the cadence and wire precision, and which of them fit together."""
+"""Settings of averaging: mode, compressor, cadence and wire precision, and the valid combinations of them."""
 
 import math
 from collections.abc import Iterator
@@ -28,14 +28,14 @@ Switch = Literal["on", "off"]
 BUILT_IN_MODES = OneOfOrOwn(tuple(MODES))
 SEED_LIMIT = 2**63 - 1
 
-# Why compressors and cadences do not fit some modes, and why some compressors fit one mode alone.
+# The reasons why some modes support no compressor or cadence, and why some compressors support only one mode.
 WHY_NOT = {
     "none": "it averages nothing",
     "ddp": "it averages gradients during backward",
     "bucketed_all_reduce": "it averages gradients during backward",
 }
 WHY_ONLY = {
-    "top_k": "each rank selects elements of its own, whose sums would be different elements",
+    "top_k": "ranks select different elements, which cannot be summed on the way",
     "sign": "votes need a rank that counts all of them",
 }
 
@@ -52,8 +52,8 @@ class AveragingSettings(Concern):
     )
     compression: Annotated[CompressionName, Mark.CHANGES_STEP_TIME] = Field(
         "none",
-        description="compress gradients: top_k sends the largest elements, random_k elements that all ranks draw "
-        "alike, sign one bit each for a majority vote, power_sgd two low-rank factors of each large matrix",
+        description="compress gradients: top_k sends the largest elements, random_k random elements, the same on all "
+        "ranks, sign one bit per element for a majority vote, power_sgd two low-rank factors of each large matrix",
     )
     compression_ratio: Annotated[float, Needs("compression", ("top_k", "random_k")), Mark.CHANGES_STEP_TIME] = Field(
         0.01, ge=1e-9, le=1, description="share of the gradients that top_k and random_k send"
@@ -74,7 +74,7 @@ class AveragingSettings(Concern):
         1,
         ge=LEAST_FACTOR,
         le=MOST_FACTOR,
-        description="with SYNC_EVERY: learning rate of the outer optimiser; 1 takes the average as it is",
+        description="with SYNC_EVERY: learning rate of the outer optimiser; 1 applies the average unchanged",
     )
     outer_momentum: Annotated[float, Needs("sync_every")] = Field(
         0, ge=0, lt=1, description="with SYNC_EVERY: Nesterov momentum of the outer optimiser (DiLoCo: 0.9, rate 0.7)"
@@ -116,7 +116,7 @@ class AveragingSettings(Concern):
     @model_validator(mode="before")
     @classmethod
     def choose_exchange(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Where only a compressor or a cadence is given, choose an exchange that fits it."""
+        """If only a compressor or a cadence is given, choose a mode that supports it."""
         compression = values.get("compression") or "none"
         if not values.get("sync_mode") and (compression != "none" or values.get("sync_every")):
             return values | {"sync_mode": FITS.get(str(compression), (PLAIN_EXCHANGE,))[0]}
@@ -181,5 +181,5 @@ class AveragingSettings(Concern):
 
 PARAMETERS = frozenset(name for name in AveragingSettings.model_fields if needs_of(AveragingSettings, name))
 
-# These have no meaning with SYNC_MODE=none.
+# The settings without effect if SYNC_MODE=none, which averages nothing.
 OF_AVERAGING = PARAMETERS | {"compression", "sync_every"}

@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from app.machine.command_line import Commands, add_command
 from app.settings.launchers import OPTIONS
 
-# For ranks that are started by hand, as course scripts are: the settings that have an option.
+# The settings that are also options, for ranks that are started by hand like the course's scripts.
 RANK_OPTIONS = {
     "rank": ("R", "this process's rank, 0 to N - 1 [RANK]"),
     "world_size": ("N", "number of ranks [WORLD_SIZE]"),
@@ -20,7 +20,7 @@ def add_rank_options(command: ArgumentParser) -> None:
 
 
 def rank_options(arguments: Namespace) -> dict[str, str]:
-    """Those that were given, by setting, for `environment.load`."""
+    """The options that were given, by setting, in the form that `environment.load` takes."""
     return {setting: value for setting in RANK_OPTIONS if (value := getattr(arguments, setting)) is not None}
 
 

@@ -1,4 +1,4 @@
-"""The base of the settings of one concern: how their values are read and checked, and marks for lists of settings."""
+"""The base class for the settings of one concern: validation, and marks from which lists of settings are derived."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from app.errors import ConflictError
 from app.settings import kinds
 
-# PyTorch computes with these numbers in single precision, which ends at 3.4e38; the rest is room for products.
+# PyTorch computes with these numbers in single precision, up to 3.4e38. The margin leaves room for products.
 LEAST_FACTOR, MOST_FACTOR = 1e-30, 1e30
 MOST_RANKS = 65_536
 MOST_STEPS = 1_000_000_000  # twelve days of the fastest steps, which take a millisecond
@@ -20,20 +20,20 @@ class Mark(Enum):
     """A fact about a setting, from which lists of settings are derived."""
 
     GIVEN_BY_LAUNCHER = auto()  # to each process; users of Compose do not set it
-    READ_BY_COMPOSE = auto()  # and so by the scripts, which check it before they call Compose
+    READ_BY_COMPOSE = auto()  # and checked by the scripts before they call Compose
     READ_BY_CLOUDLAB = auto()  # by scripts/cloudlab, on a host that may have no engine
     RANKS_MAY_DIFFER = auto()
     OF_ONE_START = auto()  # each start of the same run has its own value
     FREE_ON_RESUME = auto()  # changes neither the training nor the meaning of its records
     CHANGES_STEP_TIME = auto()
-    UNCALIBRATED = auto()  # changes the time of a step; every calibration has it at its default
+    UNCALIBRATED = auto()  # changes the time of a step, but every calibration has its default
     CHANGES_NO_FIGURE = auto()
     NOT_IN_A_GRID = auto()  # an experiment sets it for each run, or it depends on the machine
 
 
 @dataclass(frozen=True)
 class Needs:
-    """Marks a parameter of another setting, without effect unless that setting has one of these values; () is any."""
+    """Marks a setting without effect unless its owner, another setting, has one of these values; () allows any."""
 
     owner: str
     values: tuple[str, ...] = ()
@@ -41,13 +41,13 @@ class Needs:
 
 @dataclass(frozen=True)
 class HelpGroup:
-    """Marks a setting that users look for in another group than its model's."""
+    """Lists a setting in the help's group where users look for it, instead of its model's group."""
 
     name: str
 
 
 class Concern(BaseModel):
-    """Settings of one concern, read once and never changed; a field's name in capitals is its variable."""
+    """Immutable settings of one concern. A field's name in capitals is its environment variable."""
 
     meaning: ClassVar[str]  # a heading in the help
 
@@ -56,7 +56,7 @@ class Concern(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def check_characters(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse text that does not print, and numbers in anything but plain digits."""
+        """Refuse unprintable text, and numbers that do not match `kinds.WHOLE` or `kinds.DECIMAL`."""
         if isinstance(value, str) and info.field_name:
             types = kinds.types_of(cls.model_fields[info.field_name])
             is_plain = (
@@ -79,7 +79,7 @@ class Concern(BaseModel):
         yield from ()
 
     def _unmet_needs(self) -> Iterator[ConflictError]:
-        """Refuse parameters that would be ignored."""
+        """Refuse settings that would be ignored, because their owner is unset or has another value."""
         for name in (name for name in type(self).model_fields if name in self.model_fields_set):
             needs, value = needs_of(type(self), name), getattr(self, name)
             if needs is None or value is None:

@@ -1,4 +1,4 @@
-"""Reads settings: from the environment, which nothing else reads, or from given texts alone."""
+"""Reads settings from the environment, which no other module reads, or from given values alone."""
 
 import os
 import re
@@ -10,16 +10,16 @@ from app.settings.settings import FIELDS, RefusedSettingsError, Settings
 
 
 def load(options: Mapping[str, str] | None = None) -> Settings:
-    """Read the environment, and refuse it with all its problems at once.
+    """Read the settings from the environment; raises an error that lists all their problems at once.
 
-    `options` has the settings of the command line, by name.
+    `options` are the settings from the command line, by name.
     """
     place = launchers.find(options or {}, os.environ)
     return of({name: value for name, value in os.environ.items() if value} | place)
 
 
 def of(given: Mapping[str, str]) -> Settings:
-    """Settings from these values alone, by variable."""
+    """Settings from these values by variable, without reading the environment."""
     return Settings.of(**{name.lower(): value for name, value in given.items() if name.lower() in FIELDS})
 
 
@@ -35,5 +35,5 @@ def problems(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def first_named(message: str, given: Mapping[str, str]) -> str:
-    """The first of the given variables in a message."""
+    """The first of the given variables that a message names; empty if it names none."""
     return next((name for name in re.findall(r"[A-Z][A-Z_]+", message) if name in given), "")

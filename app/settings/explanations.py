@@ -11,10 +11,11 @@ from pydantic_core import ErrorDetails
 
 from app.extensions.files import FOLDER
 from app.machine.say import LONGEST_SHOWN, shown
-from app.settings.kinds import Form, OneOf, OneOfOrOwn, types_of
+from app.settings.kinds import Form, OneOf, OneOfOrOwn, Pattern, types_of
 
-LEAST_LIKENESS = 0.5  # with which one word is suggested for another
-SHORTEST_PART = 3  # letters of a word that counts as a part of another
+WORDS = re.compile(r"[a-z]+(?:\|[a-z]+)*")  # a pattern that is a list of words
+LEAST_LIKENESS = 0.5  # from which a known word is suggested for an unknown one
+SHORTEST_PART = 3  # letters; a shorter word does not count as part of another
 
 
 def default_text(field: FieldInfo) -> str:
@@ -73,7 +74,7 @@ def nearest(word: str, known: Sequence[str]) -> str | None:
 
 
 def _likeness(one: str, other: str) -> float:
-    """From 0 to 1; from 1 to 2 if one word contains the other, as ring_all_reduce contains ring."""
+    """The similarity of two words: 0 to 1, or 1 to 2 if one contains the other, as ring_all_reduce contains ring."""
     ratio = difflib.SequenceMatcher(None, one, other).ratio()
     holds = min(len(one), len(other)) >= SHORTEST_PART and (one in other or other in one)
     return ratio + holds
@@ -94,6 +95,8 @@ def _choices(field: FieldInfo) -> list[str]:
     """The allowed words; none if a setting is a number or free text."""
     if one_of := rule_of(field, OneOf):
         return list(one_of.choices)
+    if (pattern := rule_of(field, Pattern)) and WORDS.fullmatch(pattern.pattern):
+        return pattern.pattern.split("|")
     options = [field.annotation, *get_args(field.annotation)]
     return [word for option in options for word in get_args(option) if isinstance(word, str)]
 

@@ -9,7 +9,7 @@ from pydantic.fields import FieldInfo
 
 from app.extensions import files
 
-# In the syntax that Python and POSIX shells share, as no setting takes a negative number.
+# In the syntax that Python and POSIX shells share. No setting takes a negative number.
 WHOLE = re.compile(r"[0-9]+")
 DECIMAL = re.compile(r"([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][-+]?[0-9]+)?")
 BYTES_OF = {"k": 2**10, "m": 2**20, "g": 2**30}
@@ -37,11 +37,11 @@ class OneOf:
 
 @dataclass(frozen=True)
 class OneOfOrOwn(OneOf):
-    """The same, or the name of a file in extensions/."""
+    """A name from such a table, or of a file in extensions/."""
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The table's first: they take precedence."""
+        """The names of the table come first, because they take precedence over files."""
         return (*self.choices, *(name for name in files.names() if name not in self.choices))
 
 
@@ -71,7 +71,7 @@ class Pattern(Form):
 
 @dataclass(frozen=True)
 class Memory(Form):
-    """A number of bytes with the unit that Docker has for it, within bounds in bytes."""
+    """A number with one of Docker's units of memory, such as 2g, within bounds in bytes."""
 
     least: int
     most: int

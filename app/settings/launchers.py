@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from app.errors import ConflictError, SettingError
 from app.machine.say import shown
 
-# The options of `train`, as course scripts have them, and the settings that they are.
+# The options of `train`, by setting, named as in the course's scripts.
 OPTIONS = {"rank": "--rank", "world_size": "--num-nodes", "master_addr": "--master-ip", "master_port": "--master-port"}
 
 LOOPBACK = "127.0.0.1"
 LAST_PORT = 65_535
 
-# Ports for the ranks of Slurm's steps, each step its own, below those that the kernel gives to connections.
+# Ports for the ranks in Slurm, one per job step, below those that the kernel assigns to outgoing connections.
 FIRST_PORT, PORTS = 16_384, 16_384
 BETWEEN_STEPS = 1009  # a prime, so that the steps of one job are far from those of the next
 
-GROUP = re.compile(r"[^,\[\]]*(?:\[[0-9,-]+\][^,\[\]]*)*")  # of a node list: n[01-03,7]-ib, without the comma behind it
+GROUP = re.compile(r"[^,\[\]]*(?:\[[0-9,-]+\][^,\[\]]*)*")  # of a node list, without the comma after it: n[01-03,7]-ib
 FIRST_NUMBER = re.compile(r"\[([0-9]+)[0-9,-]*\]")
 HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -107,7 +107,7 @@ def _named(environment: Mapping[str, str], **names: list[str]) -> Iterator[tuple
 
 
 def first_host(hosts: Sourced) -> str:
-    """The first host of a list as Slurm writes it: n01 of n[01-03,7],m2."""
+    """The first host of a list in Slurm's notation: n01 of n[01-03,7],m2."""
     group = GROUP.match(hosts.value)
     first = group[0] if group else ""
     host, behind = FIRST_NUMBER.sub(r"\1", first), hosts.value[len(first) :]

@@ -18,12 +18,12 @@ LOSS_WORDS = "a number with %, more than 0 % and at most 50 %, such as 0.1%"
 
 
 def read_rate(text: str) -> float:
-    """Bits per second."""
+    """The rate in bits per second; raises ValueError for an invalid text."""
     return _within(_read(text, RATE_UNITS), LEAST_RATE, MOST_RATE)
 
 
 def read_rate_by_rank(text: str) -> dict[int, float]:
-    """Bits per second, of the ranks that are named."""
+    """The rates in bits per second, by rank; raises ValueError for an invalid text."""
     rates: dict[int, float] = {}
     for entry in text.split(","):
         rank, separator, rate = entry.partition("=")
@@ -34,12 +34,12 @@ def read_rate_by_rank(text: str) -> dict[int, float]:
 
 
 def read_delay(text: str) -> float:
-    """Seconds."""
+    """The delay in seconds; raises ValueError for an invalid text."""
     return _within(_read(text, DELAY_UNITS), 1e-6, MOST_DELAY)
 
 
 def read_loss(text: str) -> float:
-    """A probability."""
+    """The loss as a probability, from 0 to 1; raises ValueError for an invalid text."""
     return _within(_read(text, LOSS_UNITS), 1e-9, MOST_LOSS)
 
 

@@ -22,7 +22,7 @@ LINK_LOSS = Form(read_loss, link_rates.LOSS_WORDS)
 
 @dataclass(frozen=True)
 class RequestedLink:
-    """The link that is requested for one rank; None where nothing is requested."""
+    """The link that is requested for one rank; None for a property without a request."""
 
     bits_per_second: float | None = None  # in each direction, headers included
     delay_seconds: float | None = None  # of each packet on its way out, and again on its way in
@@ -70,7 +70,7 @@ class LinkSettings(Concern):
 
     @property
     def of_any_rank(self) -> RequestedLink:
-        """The link of all ranks, or of a named one where LINK_RATE_BY_RANK names some."""
+        """The link of rank 0, or of the first rank that LINK_RATE_BY_RANK names."""
         return self.of(next(iter(self.rates_by_rank), 0))
 
     def check_ranks(self, world_size: int) -> None:

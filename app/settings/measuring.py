@@ -1,4 +1,4 @@
-"""Measurements besides the steps, and the length of the trace."""
+"""Settings of the measurements between steps, and of the trace."""
 
 from typing import Annotated
 

@@ -8,12 +8,12 @@ from app.settings.settings import FIELDS, marked
 
 
 def names() -> list[str]:
-    """The settings that Compose takes, or passes on, as their variables."""
+    """The variables of the settings that Compose reads or passes to the ranks."""
     return [name.upper() for name in FIELDS if name not in marked(Mark.GIVEN_BY_LAUNCHER)]
 
 
 def misspelt(variables: Iterable[str]) -> Iterator[str]:
-    """Warn of each variable that is one edit away from the name of a setting."""
+    """Yield a warning for each variable that is one edit away from the name of a setting."""
     known = names()
     for variable in variables:
         if variable not in known:
@@ -22,7 +22,7 @@ def misspelt(variables: Iterable[str]) -> Iterator[str]:
 
 
 def _is_one_edit_away(one: str, other: str) -> bool:
-    """Whether two words differ by one letter added, left out or changed, by two that swapped places, or not at all."""
+    """Whether two words are equal, or differ by one letter added, omitted or changed, or by two letters swapped."""
     same = len(os.path.commonprefix([one, other]))
     one, other = one[same:], other[same:]
     swapped = one[:2] == other[1::-1] and one[2:] == other[2:]

@@ -1,4 +1,4 @@
-"""Where the ranks run: how many there are, how they find each other, and the CPUs, memory and network they get."""
+"""Settings of the ranks: their number, how they find each other, and their CPUs, memory and network."""
 
 import re
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ BackendName = Literal["gloo", "mpi"]
 
 MOST_WORKERS = 100
 MOST_CPUS = 1024
-LEAST_MEMORY_MEBIBYTES = 320  # 240 are too few for rank 0 of four ranks of LeNet-5, which also draws the report
+LEAST_MEMORY_MEBIBYTES = 320  # 240 do not suffice for rank 0 of four ranks with LeNet-5, which also draws the report
 MOST_MEMORY_GIBIBYTES = 16_384  # no machine that runs containers has more
 
-# The ranks' machine can be larger than the one that checks, but no setting may fill a small one with threads.
+# The ranks' machine can be larger than the one that checks, but no setting may overload a small one with threads.
 MOST_THREADS = 256
 ALWAYS_ALLOWED_THREADS, THREADS_PER_CPU = 16, 4
 
@@ -32,7 +32,7 @@ RANK_MEMORY = Memory.between(
     f"a whole number with k, m or g, such as 2g, from {LEAST_MEMORY_MEBIBYTES}m to {MOST_MEMORY_GIBIBYTES}g",
 )
 BYTE = "([1-9]?[0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5])"  # of an address
-# A public network would hide real hosts behind the ranks.
+# Only private networks, because the ranks would shadow the real hosts of a public one.
 NETWORK_PREFIX = Pattern.of(
     f"(10[.]{BYTE}|172[.](1[6-9]|2[0-9]|3[01])|192[.]168|100[.](6[4-9]|[7-9][0-9]|1[01][0-9]|12[0-7]))[.]{BYTE}",
     "the first three numbers of a private IPv4 network, such as 10.77.1: within 10, 172.16 to 172.31, 192.168, or "
@@ -88,11 +88,11 @@ class PlaceSettings(Concern):
     data_folder: Annotated[str, AfterValidator(DATA_FOLDER), Mark.READ_BY_COMPOSE, Mark.NOT_IN_A_GRID] = Field(
         "./data",
         exclude=True,
-        description="where the archives of real data sets are, or are downloaded to; a shared folder may be read-only "
-        "if it has them",
+        description="folder of the archives of real data sets, which are downloaded there if missing; a shared folder "
+        "that has them may be read-only",
     )
     world_size: Annotated[int | None, Mark.RANKS_MAY_DIFFER, Mark.OF_ONE_START, Mark.NOT_IN_A_GRID] = Field(
-        None, ge=1, le=MOST_RANKS, description="number of ranks [found in Compose; where set, it must agree]"
+        None, ge=1, le=MOST_RANKS, description="number of ranks [counted in Compose; if set, it must match]"
     )
     rank: Annotated[
         int | None, Needs("world_size"), Mark.GIVEN_BY_LAUNCHER, Mark.RANKS_MAY_DIFFER, Mark.OF_ONE_START
@@ -114,16 +114,18 @@ class PlaceSettings(Concern):
     ] = Field(None, description="this node, as NODES names it [the one of NODES with an address of this machine]")
     network: Annotated[str, AfterValidator(NETWORK), Mark.READ_BY_CLOUDLAB] = Field(
         "host",
-        description="the network of ranks on several machines: host is the machines' own; overlay is Docker's, a "
-        "tunnel through it, to measure its cost",
+        description="network of ranks on several machines: host uses the machines' own; overlay uses Docker's tunnel "
+        "through it, to measure the tunnel's cost",
     )
     experiment_network: Annotated[str, AfterValidator(EXPERIMENT_NETWORK), Mark.READ_BY_CLOUDLAB] = Field(
-        "10.10.1.0/24", exclude=True, description="the network of several machines that the gradients cross"
+        "10.10.1.0/24", exclude=True, description="subnet of the machines' network that carries the gradients"
     )
 
     def _conflicts(self) -> Iterator[ConflictError]:
         if self.rank is not None and self.world_size is not None and self.rank >= self.world_size:
-            yield ConflictError(f"RANK={self.rank} is not below WORLD_SIZE={self.world_size}. Ranks count from 0.")
+            yield ConflictError(
+                f"RANK={self.rank} is not below WORLD_SIZE={self.world_size}. Give 0 to {self.world_size - 1}."
+            )
         nodes = shown(self.nodes or "")
         if self.node is not None and self.node not in self.all_nodes:
             yield ConflictError(f"NODE={self.node} is not one of NODES={nodes}. Set both, or neither inside Compose.")
@@ -154,5 +156,5 @@ class PlaceSettings(Concern):
 
     @property
     def all_nodes(self) -> tuple[str, ...]:
-        """The nodes by rank; none where something else assigns the ranks."""
+        """The nodes by rank; empty if NODES does not assign the ranks."""
         return tuple(self.nodes.split(",")) if self.nodes else ()

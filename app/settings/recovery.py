@@ -1,4 +1,4 @@
-"""How a run is named, saved, restarted and resumed."""
+"""Settings of a run's name, its checkpoints, its restarts and how it is resumed."""
 
 import re
 from collections.abc import Iterator

@@ -24,7 +24,7 @@ _BUILT_IN = {"SYNC_MODE": BUILT_IN_MODES, "MODEL": BUILT_IN_MODELS, "DATASET": B
 
 
 class RefusedSettingsError(SettingError):
-    """Several settings are wrong."""
+    """One or more invalid settings, with an error for each of them."""
 
     def __init__(self, each: Collection[SettingError]) -> None:
         super().__init__("\n".join(map(str, each)))
@@ -48,7 +48,7 @@ class Settings:
 
     @classmethod
     def of(cls, **values: object) -> Self:
-        """Settings with these values; refuses all that are wrong at once."""
+        """Settings with these values; raises one error that lists all invalid ones."""
         if unknown := sorted(values.keys() - FIELDS.keys()):
             raise TypeError(f"unknown settings: {', '.join(unknown)}")
         concerns: dict[str, Any] = {}
@@ -100,11 +100,11 @@ class Settings:
 
     @property
     def given(self) -> frozenset[str]:
-        """The settings that do not have their values by default."""
+        """The settings that were given explicitly, even with their default value."""
         return frozenset(name for concern in self._concerns() for name in concern.model_fields_set)
 
     def values(self, *, only: Collection[str] | None = None, but: Collection[str] = ()) -> dict[str, Value]:
-        """The values that records hold, by setting."""
+        """The values by setting, as JSON types, without those settings that records exclude."""
         return {
             name: value
             for concern in self._concerns()
@@ -120,7 +120,7 @@ class Settings:
         return found
 
     def changed(self, **values: object) -> Self:
-        """The same with some values replaced, which are not checked."""
+        """A copy with some values replaced, which are not validated."""
         return replace(
             self,
             **{

@@ -1,4 +1,4 @@
-"""The training itself: the model, the data set, the batch, the optimiser and its schedule, the number formats."""
+"""Settings of the training: model, data set, batch, optimiser and schedule, and number formats."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -31,7 +31,7 @@ MOST_EPOCHS = 1_000_000
 
 
 class TrainingSettings(Concern):
-    """Settings of one training, whatever its ranks and links are."""
+    """Settings of a training, independent of its ranks and links."""
 
     meaning = "the model, the data, the batch and the optimiser"
 
@@ -101,27 +101,27 @@ class TrainingSettings(Concern):
         if {"global_batch_size", "batch_size_per_rank"} <= self.model_fields_set:
             yield ConflictError(
                 f"GLOBAL_BATCH_SIZE={self.global_batch_size} and BATCH_SIZE_PER_RANK={self.batch_size_per_rank} "
-                "determine each other. Unset one of them."
+                "both set the batch size. Unset one of them."
             )
 
     def check_ranks(self, world_size: int) -> None:
-        """Refuse a learning rate that linear scaling brings out of its own bounds."""
+        """Refuse a learning rate that linear scaling moves outside the bounds of LEARNING_RATE."""
         batch = self.global_batch(world_size)
         rate = self.full_learning_rate(batch)
         if not LEAST_FACTOR <= rate <= MOST_FACTOR:
             raise ConflictError(
-                f"LEARNING_RATE={self.learning_rate:g} with LEARNING_RATE_SCALING=linear is {rate:g} for a global "
-                f"batch of {batch} and BASE_BATCH_SIZE={self.base_batch_size}. "
-                f"Change one of them, so that it is from {LEAST_FACTOR:g} to {MOST_FACTOR:g}."
+                f"LEARNING_RATE={self.learning_rate:g} is scaled to {rate:g} by LEARNING_RATE_SCALING=linear with a "
+                f"global batch of {batch} and BASE_BATCH_SIZE={self.base_batch_size}. "
+                f"Change one of them to keep the scaled rate from {LEAST_FACTOR:g} to {MOST_FACTOR:g}."
             )
 
     @property
     def dataset_name(self) -> DatasetName:
-        """The data set as set, or else by model."""
+        """The data set that is set, or else the model's default."""
         return self.dataset or DEFAULT_DATASETS.get(self.model, DEFAULT_DATASET)
 
     def order_of(self, epoch: int) -> int:
-        """The epoch whose order of the samples this epoch takes."""
+        """The epoch whose order of samples this epoch uses: epoch 0 for all with SHUFFLE=once."""
         return epoch if self.shuffle == "every_epoch" else 0
 
     def global_batch(self, world_size: int) -> int:

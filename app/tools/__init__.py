@@ -1,1 +1,1 @@
-"""What looks at the program from outside: planned, predicted, timed, checked, broken and started."""
+"""Tools around runs: experiments, predictions, benchmarks, conformance, fault injection, diagnosis and launchers."""

@@ -65,9 +65,9 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
 
 def _too_few(setting: str, batch: str, remedy: str) -> SettingError:
     return SettingError(
-        f"BATCH_NORM={setting} needs 2 or more values per channel for a variance, from several images or pixels: "
-        f"{batch} has one at some layer. {remedy} GLOBAL_BATCH_SIZE (or BATCH_SIZE_PER_RANK). If only the "
-        "last batch of an epoch is this small, change TRAIN_SAMPLES.",
+        f"BATCH_NORM={setting} cannot compute a variance: at some layer, {batch} has only one value per channel (one "
+        f"image of one pixel). {remedy} GLOBAL_BATCH_SIZE (or BATCH_SIZE_PER_RANK). If only the last batch of an "
+        "epoch is this small, change TRAIN_SAMPLES.",
         "conflicting-settings",
     )
 

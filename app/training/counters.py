@@ -37,7 +37,7 @@ class Interface:
 
 @dataclass(frozen=True)
 class Counters:
-    """A reading, or the difference of two; None where the kernel keeps no count."""
+    """A reading, or the difference of two; None if the kernel keeps no count."""
 
     seconds: float
     user_seconds: float

@@ -38,7 +38,7 @@ EVALUATIONS = {"sharded": evaluate_sharded, "every_rank": evaluate_every_rank, "
 
 
 def _batches(dataset: DataSet, ranks: int) -> Iterator[Indices]:
-    """Yields as many batches on each rank, because DDP's forward pass is a collective operation."""
+    """The same number of batches on every rank, because DDP's forward pass is a collective operation."""
     size = BATCH_PER_RANK * ranks
     return (np.arange(start, min(start + size, len(dataset.test))) for start in range(0, len(dataset.test), size))
 

@@ -166,7 +166,7 @@ class Steps:
         self.replica = job.sync.attach(job.model)
 
     def state(self) -> State:
-        """Everything that the next step depends on."""
+        """The state on which the next step depends, including the memory format and the number of threads."""
         taken = state.take(self._job.model, self._optimiser, self._job.sync)
         own = {MEMORY_FORMAT: self._job.numerics.memory_format, THREADS: torch.get_num_threads()}
         return State(taken.tensors, {**taken.numbers, **own})
@@ -178,7 +178,7 @@ class Steps:
         state.restore(found.state, self._job.model, self._optimiser, self._job.sync)
 
     def _warm_up(self) -> None:
-        """Run forward and backward without an update."""
+        """Run forward and backward without an update, because the mode's first step differs from all others."""
         samples = next(batches_of(self._job, epoch=0))
         images, labels = batches.load_batch(
             self._job.dataset,

@@ -31,7 +31,7 @@ SHAPES: dict[ScheduleName, Callable[[float], float]] = {
 
 @dataclass(frozen=True)
 class LearningRateSchedule:
-    """The learning rate of every step of a run. It depends on the step alone, on any number of ranks."""
+    """The learning rate of every step of a run. It depends only on the step, not on the number of ranks."""
 
     peak: float
     warmup_steps: int

@@ -55,11 +55,11 @@ class PhaseProcessor:
         return _by_phase(self._used)
 
     def lost_to_others(self) -> PhaseSeconds | None:
-        """None if the kernel does not report it."""
+        """Seconds ready to run while other threads had the CPU; None if the kernel does not report them."""
         return _where_measured({phase: each.to_others for phase, each in self._lost.items()})
 
     def lost_to_quota(self) -> PhaseSeconds | None:
-        """None if the kernel does not report it."""
+        """Seconds ready to run while the CPU quota was exhausted; None if the kernel does not report them."""
         return _where_measured({phase: each.to_quota for phase, each in self._lost.items()})
 
 

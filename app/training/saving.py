@@ -41,7 +41,7 @@ class Saving:
         elif stops:
             self._keeper.settle()
             raise StoppedError(
-                f"rank {self._cluster.rank}: stopped after step {step - 1}, as requested. The state is saved. To "
+                f"rank {self._cluster.rank}: stopped after step {step - 1}, as requested. A checkpoint is saved. To "
                 "resume, repeat the command."
             )
 
@@ -54,6 +54,6 @@ class Saving:
         except TimeoutError:
             raise LockstepError(
                 f"rank {self._cluster.rank}: cannot stop after step {step - 1}: the other ranks did not agree within "
-                f"{AGREE_SECONDS:g} s. The state of an earlier step is saved. To resume, repeat the command.",
+                f"{AGREE_SECONDS:g} s. An earlier checkpoint, if any, is kept. To resume, repeat the command.",
                 "stop-incomplete",
             ) from None

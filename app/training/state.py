@@ -18,7 +18,7 @@ TORCH_RANDOM, NUMPY_RANDOM, PYTHON_RANDOM = "random/torch", "random/numpy", "ran
 
 
 def check(model: nn.Module) -> None:
-    """Refuse a model that cannot be saved before the first step, and not at the first checkpoint."""
+    """Refuse a model that cannot be saved: already before the first step, instead of at the first checkpoint."""
     part.header_of(_tensors_of(model))
 
 

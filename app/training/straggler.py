@@ -20,7 +20,7 @@ class Pace(Protocol):
 
 
 class FullSpeed:
-    """Computes at the speed of the machine."""
+    """Computes at the speed of the machine, without pauses."""
 
     def begin(self) -> None: ...
 

@@ -71,10 +71,10 @@ check_setting() {
         refuse unknown-argument "unexpected argument '$(shown "$argument")'. Settings are written NAME=value: $(example "${near:-SYNC_MODE}" "$argument")"
     fi
     [[ $name =~ ^[A-Za-z_][A-Za-z_0-9]*$ ]] ||
-        refuse unknown-setting "invalid name of a setting '$(shown "$name")'. Names have only letters, digits and '_', such as SYNC_MODE=ddp."
+        refuse unknown-setting "invalid setting name '$(shown "$name")'. Use only letters, digits and '_', as in SYNC_MODE=ddp."
     [[ $name != COMPOSE_PROJECT_NAME && " ${known[*]} " != *" $name "* ]] || return 0
     ! settings_of_launcher | grep -qx -- "$name" ||
-        refuse unknown-setting "$name cannot be set here: the cluster assigns ranks and resolves rank 0's address itself. WORKERS sets the number of the other ranks."
+        refuse unknown-setting "$name cannot be set here: the cluster assigns ranks and resolves rank 0's address itself. Omit it. To change the number of ranks, set WORKERS."
     near=$(nearest "$name" "${known[@]}")
     refuse unknown-setting "unknown setting $(shown "$name").${near:+ Did you mean $near?} scripts/up --help lists the groups of settings."
 }

@@ -314,7 +314,7 @@ end_run() {
 
 report_saved_state() {
     [[ $(given RESUME) == never || ! $(find "$RUN_FOLDER" -path '*/checkpoint/step-*/commit.json' -print -quit 2>/dev/null) ]] ||
-        grep -qs '"complete": true' "$RUN_FOLDER/summary.json" || say 'The state is saved. The same command resumes this run.'
+        grep -qs '"complete": true' "$RUN_FOLDER/summary.json" || say 'A checkpoint is saved. The same command resumes this run.'
 }
 
 # Ends the attended command with all its children, after giving it time to clean up.

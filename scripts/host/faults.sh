@@ -119,7 +119,7 @@ make_trial() {
     ((${#PAUSED[@]} > 0)) || return 0
     note woken "$(now)"
     for paused in "${PAUSED[@]}"; do
-        docker unpause "$paused" >>"$NOTES/injected.log" 2>&1 || note missed "the end of the pause of $paused"
+        docker unpause "$paused" >>"$NOTES/injected.log" 2>&1 || note missed "unpause $paused"
     done
     await_ends "$PATIENCE" "${PAUSED[@]}"
 }

@@ -93,7 +93,7 @@ problems_of() {
 of_all_together() {
     local number earliest='' latest='' clock address seen=' '
     while read -r _ number address; do
-        [[ $seen != *" $address "* ]] || printf '\n  %s: its address %s is also that of another node given' "${HOSTS[number]}" "$address"
+        [[ $seen != *" $address "* ]] || printf '\n  %s: its address %s is also the address of another given node. Give each node once' "${HOSTS[number]}" "$address"
         seen+="$address "
         clock=$(fact clock "$number")
         ((clock >= ${earliest:-$clock})) || earliest=$clock
@@ -202,7 +202,7 @@ run_ranks_on_nodes() {
     [[ ! -t 1 ]] || columns=$(stty size </dev/tty | cut -d ' ' -f 2)
     attend follow_to_the_end "$columns" || true
     attend on 0 exit_code_of_rank0 "$RUN" >"$WORK/code" ||
-        fail node-unreachable "cannot reach ${HOSTS[0]} any more, so the outcome of the run is unknown. The ranks may still run. To stop them: $0 --down ${HOSTS[*]}"
+        fail node-unreachable "cannot reach ${HOSTS[0]} any more, so the outcome of the run is unknown. The ranks may still be running. To stop them and remove their records from the nodes: $0 --down ${HOSTS[*]}"
     CODE=$(tail -n 1 "$WORK/code")
 }
 
@@ -274,7 +274,7 @@ end_ranks() {
         return 0
     }
     if [[ ${RUN:-} && $(given RESUME) != never ]] && ((CODE != 0)) && on 0 is_resumable "$RUN"; then
-        say "The state is saved on the nodes. The same command resumes this run. To remove it: $0 --down ${HOSTS[*]}"
+        say "A checkpoint is saved on the nodes. The same command resumes this run. To remove it: $0 --down ${HOSTS[*]}"
     else
         on_all forget_run "${RUN:-}" || true
     fi

@@ -68,7 +68,7 @@ check_compose_settings() {
     world_size=$(given WORLD_SIZE)
     ranks=$(number_of_ranks)
     [[ ! $world_size =~ ^[0-9]{1,9}$ ]] || ((10#$world_size == ranks)) ||
-        refuse conflicting-settings "WORLD_SIZE=$world_size with WORKERS=$(setting WORKERS): that makes $ranks ranks. Unset WORLD_SIZE."
+        refuse conflicting-settings "WORLD_SIZE=$world_size contradicts WORKERS=$(setting WORKERS), which makes $ranks ranks. Unset WORLD_SIZE."
 }
 
 # Whether a value has the pattern of its setting and, where it is a number or an amount of memory, lies within the bounds.

@@ -7,7 +7,7 @@ FEW_STEPS=2
 # Starts each number of ranks in turn, round after round. The image computes the duration of each stage.
 time_startup() {
     local round ranks folder noted=() file
-    ((BASH_VERSINFO[0] >= 5)) || fail outdated-software "bash $BASH_VERSION is too old: scripts/benchmark startup needs 5.0 or newer, for a clock with fractions of a second."
+    ((BASH_VERSINFO[0] >= 5)) || fail outdated-software "bash $BASH_VERSION is too old: scripts/benchmark startup needs 5.0 or newer, for a clock with fractions of a second. Install a newer one (macOS: brew install bash)."
     read_startup_options "$@"
     temporary_file file
     for ((round = 1; round <= ROUNDS; round++)); do
@@ -35,7 +35,7 @@ read_startup_options() {
     done
     ((${#RANKS[@]})) || RANKS=(2 4 8 16)
     for word in "${RANKS[@]}"; do
-        ((word <= MOST_STARTED)) || refuse invalid-argument "invalid --ranks $word. Give 1 to $MOST_STARTED."
+        ((word <= MOST_STARTED)) || refuse invalid-argument "invalid --ranks '$word'. Give 1 to $MOST_STARTED."
     done
 }
 

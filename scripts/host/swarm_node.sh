@@ -52,7 +52,7 @@ control_interface() {
 look_at_engine() {
     local version state node other
     if ! command -v docker >/dev/null || ! reach_engine; then
-        can_be_root || echo "problem the Docker engine is missing or does not answer, and $(id -un) cannot install or start it, because sudo asks for a password"
+        can_be_root || echo "problem the Docker engine is missing or does not answer, and $(id -un) cannot install or start it, because sudo asks for a password. Start it there, or allow sudo without a password"
         ! command -v docker >/dev/null || { echo 'engine off' && return; }
         packages_for engine "$(distribution)" >/dev/null || echo "problem cannot install Docker on $(distribution). Install and start it"
         echo 'engine missing'
@@ -301,7 +301,7 @@ describe_rank() {
     read -r state code memory < <(docker inspect --format '{{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}}' "$container")
     ((code != 0)) || [[ $state == running ]] || return 0
     if [[ $state == running ]]; then
-        echo 'its rank still runs. Its last lines:'
+        echo 'its rank is still running. Its last lines:'
     elif ((code > 128)); then
         echo "its rank was killed by $(name_of_signal $((code - 128))) with exit code $code. Its last lines:"
     else

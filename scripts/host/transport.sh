@@ -88,7 +88,7 @@ failed_ones() { find "$WORK" -name '*.failed' | sed 's|.*/||; s/[.]failed$//' | 
 
 error_of() {
     local number=$1 words
-    words=$(sed -E -e 's/^error: (\[[a-z-]+\] )?//' -e '2,$s/^/    /' "$WORK/$number.err" 2>/dev/null | tail -n 12)
+    words=$(sed -E -e 's/^error: //' -e '2,$s/^/    /' "$WORK/$number.err" 2>/dev/null | tail -n 12)
     case ${words:+said}$(<"$WORK/$number.failed") in
         124) words="no answer within $LIMIT s" ;;
         137) words="it was killed, or did not exit $KILL_SECONDS s after its limit of $LIMIT s" ;;

@@ -84,7 +84,7 @@ def test_a_rank_that_is_lost_meanwhile_is_named(tmp_path: Path, sent: signal.Sig
             code, output = group.wait(ranks.processes[rank])
             assert code == 1, output
             assert f"rank {rank}: lost rank 3 (" in output
-            assert "in the check-up" in output or "exchange of 'doctor/" in output
+            assert "in the check-up" in output or "all-gather of 'doctor/" in output
     finally:
         ranks.processes[3].kill()
         ranks.processes[3].communicate()

@@ -68,7 +68,7 @@ def test_a_run_never_overwrites_one_of_the_same_name(tmp_path: Path) -> None:
 def test_the_options_and_the_variables_must_agree(tmp_path: Path) -> None:
     code, output = wait(start("train --rank 1 --num-nodes 2", machine(tmp_path), RANK=0, **RUN))
     assert code == 2
-    assert output == "error: [invalid-setting] --rank 1, but RANK=0: they contradict each other. Unset one of them.\n"
+    assert output == "error: [conflicting-settings] --rank 1 contradicts RANK=0. Unset one of them.\n"
 
 
 def test_slurm_starts_ranks_by_its_variables(tmp_path: Path) -> None:

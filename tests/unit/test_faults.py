@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from app.cluster.identity import Identity, missing_error
 from app.errors import SettingError
 from app.modes import MODES
 from app.tools.faults import kinds, plan, sayings, sweep
@@ -156,7 +157,9 @@ IN_JOIN = trial(("kill", 2), moment=JOIN)
 INCOMPLETE = (
     "the group is not complete after JOIN_TIMEOUT=30 s. Joined: rank 0. Missing: rank 2 (p-worker-2). The output"
 )
-UNCOUNTED = "4 ranks were started, and only 3 are here: worker 2 (of 3) has ended before rank 0 counted"
+SEATS = ("p-rank0-1", "p-worker-1", "p-worker-2", "p-worker-3")
+RANK_0 = Identity(0, SEATS, SEATS[0], SEATS[0], "10.0.0.2", "rank0", "10.0.0.2", 0.0)
+UNCOUNTED = str(missing_error(RANK_0, SEATS[2:3]))
 AFTER_JOIN = Observations((ended(0, 1, 29.0, f"error: {INCOMPLETE}"), ended(2, 137, 0.1),
                    *(ended(r, 1, 29.5, f"error: rank 1: rank 0 ended the join: {INCOMPLETE}") for r in (1, 3))),
                   Left(), STRUCK)  # fmt: skip
@@ -191,17 +194,17 @@ def test_a_run_that_was_over_before_shows_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "log", [UNCOUNTED, "rank 2 (p-worker-2) left during the join", names(0, 2)], ids=["uncounted", "left", "trained"]
+    "log", [UNCOUNTED, "rank 2 (p-worker-2) exited during the join", names(0, 2)], ids=["uncounted", "left", "trained"]
 )
 def test_in_the_join_any_message_that_names_the_victim_is_right(log: str) -> None:
     seen = but(AFTER_JOIN, 0, log=log)
-    gone = "error: rank 3 (p-worker-3): rank 0 went away during the join: reset"
+    gone = "error: rank 3 (p-worker-3): rank 0 disconnected during the join: reset"
     assert judge(IN_JOIN, but(seen, 3, log=gone)).reasons == ()
 
 
 @pytest.mark.parametrize(
     ("log", "word"),
-    [(UNCOUNTED, OK), ("rank 2 (p-worker-2) left during the join", OK), (INCOMPLETE, WRONG), (names(0, 2), WRONG)],
+    [(UNCOUNTED, OK), ("rank 2 (p-worker-2) exited during the join", OK), (INCOMPLETE, WRONG), (names(0, 2), WRONG)],
 )
 def test_a_join_that_one_rank_ended_at_once_need_not_name_a_silent_one(log: str, word: str) -> None:
     planned = trial(("kill", 2), ("pause", 3), moment=JOIN)

@@ -406,7 +406,7 @@ def test_a_run_is_judged_by_its_own_records_and_not_by_those_of_another_project(
     code, output = start(RANK0="1")
     assert code == 1
     assert "worker-1 exited before rank 0 with exit code 3. Its last lines:\n    no luck here" in output
-    assert "The state is saved" not in output
+    assert "same command resumes" not in output
     assert {path.name for path in (tmp_path / "results").iterdir()} == {"claim", "named", "theirs"}
 
 
@@ -446,7 +446,7 @@ def test_a_node_loads_exactly_the_image_that_the_first_node_has_saved(tmp_path: 
 def test_world_size_must_agree_with_workers() -> None:
     code, output = bash("check_compose_settings", WORKERS="1", WORLD_SIZE="4")
     assert code == 2
-    assert "WORLD_SIZE=4 with WORKERS=1: that makes 2 ranks" in output
+    assert "[conflicting-settings] WORLD_SIZE=4 " in output
     assert bash("check_compose_settings", WORKERS="3", WORLD_SIZE="4") == (0, "")
 
 

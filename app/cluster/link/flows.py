@@ -37,9 +37,9 @@ PROBE = Pieces(8, 1 << 14)
 def flow_rates(
     communicator: Communicator, distances: Sequence[int], requested: Sequence[RequestedLink], times: int
 ) -> list[float]:
-    """The rates of flows over these distances, so many times as long as usual.
+    """The rates of flows over these distances, in bytes per second. Each flow takes `times` its usual duration.
 
-    Without LINK_ settings, each flow is the next one's trial.
+    Without LINK_ settings, each flow also replaces the trial of the next one.
     """
     rates: list[float] = []
     for distance in distances:
@@ -53,8 +53,8 @@ def _flow(
 ) -> float:
     """Payload per second from the rank `distance` before this one, while this one sends to the rank `distance` after.
 
-    It starts with a trial, unless a tried rate is given. Without LINK_ settings all flows have the same size, because
-    otherwise the largest would end alone on the host.
+    It starts with a trial, unless `tried`, an earlier flow's rate, is given. Without LINK_ settings all flows have the
+    same size, because otherwise the largest would end alone on the host.
     """
     to = (communicator.rank + distance) % communicator.world_size
     source = (communicator.rank - distance) % communicator.world_size
@@ -133,7 +133,7 @@ def star_rates(centre: int, requested: Sequence[RequestedLink], seconds: Sequenc
 def _star_pieces(centre: int, requested: Sequence[RequestedLink]) -> dict[int, Pieces]:
     """The pieces between the centre and each other rank; none without a requested rate, or with two ranks.
 
-    Each rank gets a share in proportion to its link, so that a slow one does not delay the end.
+    Each rank's share is proportional to its link's rate, so that a slow link does not delay the end.
     """
     rate = requested[centre].bits_per_second
     if rate is None or len(requested) == 2:

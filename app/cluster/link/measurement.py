@@ -1,6 +1,6 @@
 """Measures every rank's link before a run, in about a second: throughput while all ranks send, and round-trip time.
 
-In each of three rounds, every rank sends to one other rank and receives from one, all at once, as the algorithms do.
+In each of three rounds, every rank sends to one other rank and receives from one, all at once, as in collectives.
 Each direction of each link then carries one flow, limited only by the link or the host. On shaped links, each rank in
 turn also sends to all others and receives from all, which shows that its own link is the limit.
 """
@@ -27,7 +27,7 @@ TIMES = (1, 2, 4)  # an interruption of some milliseconds counts less in a longe
 
 @dataclass(frozen=True)
 class LinkSamples:
-    """The figures that one rank has measured."""
+    """The measurements of one rank, before they are combined with the others'."""
 
     round_trip: float  # seconds
     flows: list[float]  # bytes per second, each from one rank
@@ -39,7 +39,7 @@ def measure_links(requested: LinkSettings, cluster: Cluster, communicator: Commu
     """Every rank's link, by rank, the same on all ranks; None for a single rank, or if LINK_CHECK is off.
 
     Only the communicator's ranks take part, but all ranks of the cluster must call this.
-    Figures outside the tolerance are measured again, for longer: other work can disturb a quarter of a second.
+    If a figure is outside the tolerance, all are measured again for longer: other work can disturb short measurements.
     """
     if requested.link_check == "off" or communicator.world_size == 1:
         return None
@@ -57,8 +57,8 @@ def insist_on(links: Sequence[Link] | None, requested: LinkSettings, cluster: Cl
     if found and requested.link_check == "strict":
         error = LinkError(
             f"rank {cluster.rank}: the network misses the LINK_* settings by more than 10 %: {'; '.join(found)}.\n"
-            "Either the links were not shaped (the image's entrypoint does this, with the capability NET_ADMIN), or "
-            "the host is too slow (start without LINK_RATE to see its limit), or other programs use it. "
+            "Possible causes: the links were not shaped (the image's entrypoint shapes them, with the capability "
+            "NET_ADMIN), other programs use the host, or it is too slow. To see its limit, unset LINK_RATE. "
             "To train anyway, set LINK_CHECK=warn."
         )
         error.deterministic = cluster.attempt == 0  # later, other programs may have kept the host busy

@@ -15,13 +15,13 @@ from app.settings.place import PlaceSettings
 
 INCOMING = "ifb0"  # the kernel queues only outgoing packets, so incoming ones pass through this device
 
-BURST_SECONDS = 0.002  # that an idle link passes at once; a busy host cannot keep the rate with less
+BURST_SECONDS = 0.002  # the burst of an idle link: with a smaller one, a busy host cannot keep the rate
 LEAST_BURST_BYTES = 25_000
 QUEUE_SECONDS = 0.05  # after which packets are dropped, as in a switch
 PACKET_BYTES = 1500
-LARGEST_SEGMENT_BYTES = 65_536  # the kernel handles several packets as one segment, of at most this size,
-SEGMENT_SECONDS = 0.005  # this time on the link, because its bytes arrive all at once,
-FEWEST_PACKETS = 2  # but at least this many packets on any link, however slow
+LARGEST_SEGMENT_BYTES = 65_536  # the kernel's limit for a segment, which holds several packets
+SEGMENT_SECONDS = 0.005  # longest time of a segment on the link, because its bytes arrive all at once
+FEWEST_PACKETS = 2  # in a segment, however slow the link is
 USUAL_QUEUE_PACKETS = 1000
 UNSHAPED_BITS_PER_SECOND = 40e9  # assumed for the queue length without a requested rate
 
@@ -94,7 +94,7 @@ def largest_segment(requested: RequestedLink) -> list[str]:
 
 
 def _queue(requested: RequestedLink, device: str) -> Iterator[Command]:
-    """Chain the disciplines: first delay and loss, then the rate."""
+    """Chain the queueing disciplines: first delay and loss, then the rate."""
     parent = ["root", "handle", "1:"]
     if requested.delay_seconds or requested.loss:
         yield ["tc", "qdisc", "add", "dev", device, *parent, "netem", *_delay_and_loss(requested)]
@@ -132,18 +132,18 @@ def _call(command: Command) -> subprocess.CompletedProcess[str]:
 def _error(command: Command, answer: str) -> SettingError:
     if "netem" in command:
         return SettingError(
-            f"LINK_DELAY, LINK_LOSS: the kernel's netem does not work here: {answer} "
+            f"LINK_DELAY, LINK_LOSS: the kernel's netem does not work here ({answer}). "
             "Run `modprobe sch_netem` on the host, or unset both: LINK_RATE works without netem.",
             "cannot-shape-link",
         )
     if "not permitted" in answer:
         return SettingError(
-            f"LINK_*: shaping a link requires the capability NET_ADMIN, which this container lacks: {answer} "
+            f"LINK_*: shaping a link requires the capability NET_ADMIN, which this container lacks ({answer}). "
             "Start it through compose.yaml, or with --cap-add NET_ADMIN.",
             "no-permission",
         )
     return SettingError(
-        f"LINK_*: this kernel cannot shape the link: `{' '.join(command)}`: {answer} It needs the modules "
+        f"LINK_*: this kernel cannot shape the link: `{' '.join(command)}` failed ({answer}). It needs the modules "
         "sch_tbf, sch_ingress, cls_u32, act_mirred and ifb. Unset LINK_* to run unshaped.",
         "cannot-shape-link",
     )

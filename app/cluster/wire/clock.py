@@ -15,7 +15,7 @@ SAMPLES = 20
 
 @dataclass(frozen=True)
 class ClockOffset:
-    """A rank's clock compared with rank 0's."""
+    """The offset of a rank's clock from rank 0's, with its uncertainty."""
 
     at: float  # time of the comparison, on the rank's own clock
     ahead_seconds: float  # negative: behind

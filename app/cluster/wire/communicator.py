@@ -16,7 +16,7 @@ from app.cluster.wire.bandwidth import CENTRE, all_reduce_share
 
 @dataclass
 class Passage:
-    """An operation overlapped with other work, since this rank's data was ready, on this rank's clock."""
+    """An operation that overlaps with other work. Its times are on this rank's clock, from when its data was ready."""
 
     bytes: int
     ready: float
@@ -79,7 +79,7 @@ class Peers(Protocol):
 
     @property
     def in_flight(self) -> set[dist.Work]:
-        """Incomplete messages between two ranks."""
+        """The incomplete messages between two ranks, which the communicator adds and removes."""
 
     @property
     def bytes_in_order(self) -> int | None:
@@ -105,7 +105,7 @@ class PlainGroup:
 
     @property
     def rank(self) -> int:
-        """This rank, within the group."""
+        """This process's rank within the group, which may have fewer ranks than the program."""
         return self.process_group.rank()
 
     @property
@@ -118,7 +118,7 @@ class PlainGroup:
         return self.process_group
 
     def insist_on_all(self) -> None:
-        """Nothing to check: the operation that needs a lost rank fails."""
+        """Check nothing, because an operation that needs a lost rank fails by itself."""
 
     def watching(self, operation: str, moment: Callable[[], str]) -> AbstractContextManager[None]:
         return nullcontext()
@@ -274,7 +274,7 @@ class Communicator:
 
 
 class Transfer:
-    """A message in flight between two ranks."""
+    """A message between two ranks, which counts as in flight until `wait` returns."""
 
     def __init__(self, communicator: Communicator, operation: str, work: dist.Work, sent: int, received: int) -> None:
         self._communicator, self._operation, self._work = communicator, operation, work

@@ -24,9 +24,9 @@ class Aggregate(NamedTuple):
 class Compressor(ABC):
     """Replaces a vector by a shorter message.
 
-    With C(x) = decode(encode(x)), the laws are `unbiased`: the mean of C(x) over many draws is x; `contraction`: C(x)
-    is closer to x than zero is, so that the residual can be added to the next vector; and `vote`: the result is the
-    sign that most ranks have. Compressors leave the global random state unchanged.
+    With C(x) = decode(encode(x)), the laws are `unbiased`: the mean of C(x) over many draws is x; `contraction`: the
+    error of C(x) is smaller than x, so that the residual can be added to the next vector; and `vote`: the result is
+    the sign that most ranks have. Compressors leave the global random state unchanged.
     """
 
     law: ClassVar[Law]

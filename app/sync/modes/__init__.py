@@ -23,8 +23,9 @@ def own_mode(module: ModuleType, shown: str) -> type[GradientSync]:
     modes = [each for each in classes if issubclass(each, GradientSync)]
     found = [each for each in modes if not any(each in other.__mro__[1:] for other in modes)]
     if len(found) != 1:
-        raise ExtensionError(f"{shown}: {len(found)} subclasses of GradientSync. Define one.", "invalid-extension")
+        message = f"{shown}: found {len(found)} subclasses of GradientSync. Define exactly one."
+        raise ExtensionError(message, "invalid-extension")
     if missing := sorted(getattr(found[0], "__abstractmethods__", ())):
-        message = f"{shown}: {found[0].__name__} does not define {', '.join(missing)}."
+        message = f"{shown}: {found[0].__name__} lacks {', '.join(missing)}. Define all of these."
         raise ExtensionError(message, "invalid-extension")
     return found[0]

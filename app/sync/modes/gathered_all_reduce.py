@@ -18,7 +18,7 @@ class GatheredAllReduce(Exchange):
 
     Formula: grad = (1/N) * (grad of rank 0 + grad of rank 1 + ...), on every rank.
     Bytes per rank and step: (N-1) * S for gradients of S bytes, N/2 times those of a ring all-reduce.
-    Messages: N-1, each in a round of its own; every rank holds N * S.
+    Messages: N-1, each in its own round; every rank holds N * S.
     Equivalent to `all_reduce`, within rounding. Nothing is added in transit, so it also supports messages that
     cannot be added: COMPRESSION=top_k.
     """

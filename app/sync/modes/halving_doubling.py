@@ -16,7 +16,7 @@ class HalvingDoubling(Scheduled):
 
     Formula: grad = (1/N) * sum of all ranks' grad, added up pair by pair.
     Bytes per rank and step: 2(p-1)/p * S for gradients of S bytes; S more for partners; S for the ranks beyond p.
-    Messages: 2 lg p, each in a round of its own, and up to two more where N is not a power of two.
+    Messages: 2 lg p, each in its own round, and up to two more if N is not a power of two.
     Equivalent to `all_reduce`, within rounding. It beats the ring where latency dominates. If N is not a power of two,
     the partners' extra S makes it slower on slow links.
     """

@@ -18,7 +18,7 @@ class Hierarchical(Scheduled):
     Formula: grad = (1/N) * sum of all ranks' grad, added up group by group.
     Bytes per rank and step: 2(g-1)/g * S + 2(G-1)/G * S/g for gradients of S bytes, as many as in a ring; only
     the second term crosses groups.
-    Messages: 2(g-1) + 2(G-1), each in a round of its own, where a ring has 2(N-1).
+    Messages: 2(g-1) + 2(G-1), each in its own round, compared with 2(N-1) in a ring.
     Equivalent to `all_reduce`, within rounding. It is faster if links between groups are slower than those within.
     """
 

@@ -57,7 +57,7 @@ class RingAllReduce(Scheduled):
     Formula: grad = (1/N) * sum of all ranks' grad; chunk c is summed from rank c+1 onwards.
     Bytes per rank and step: 2(N-1)/N * S for gradients of S bytes: all chunks twice, but for one chunk in each phase.
     If N does not divide the buffer, chunks and therefore ranks differ by one element.
-    Messages per rank and step: 2(N-1) * the pieces of a chunk, whatever the number of parameters.
+    Messages per rank and step: 2(N-1) * the pieces of a chunk, independent of the number of parameters.
     Equivalent to `all_reduce`, within rounding.
 
     WIRE_PRECISION=bf16 or fp16 halves S. Received pieces are added in fp32 and rounded again for sending, so a number

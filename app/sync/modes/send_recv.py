@@ -23,5 +23,5 @@ class SendRecv(OneByOne, Scheduled):
 
     @classmethod
     def cost_of(cls, settings: AveragingSettings) -> Cost:
-        """Each parameter waits for the previous one."""
+        """The star's cost without pieces, because each parameter waits for the previous one."""
         return STAR

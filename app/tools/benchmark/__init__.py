@@ -1,1 +1,1 @@
-"""What the program's own parts cost, as ratios within one run, because machines differ."""
+"""Costs of the program's parts, as ratios within one run, because machines differ."""

@@ -1,1 +1,1 @@
-"""The laws that every mode is held to, and the check of one mode, perhaps a stranger's, on real processes."""
+"""The laws for modes, and the check of one mode, possibly untrusted, on real processes."""

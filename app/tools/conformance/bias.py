@@ -1,20 +1,20 @@
-"""A statistical test of the mean of random draws, which stays right for rare and large values."""
+"""A statistical test for the mean of random draws, valid for any distribution, even with rare large values."""
 
 import numpy as np
 import numpy.typing as npt
 
-UNLUCKY = 1e-12  # chance that an element of an unbiased mode breaks the law; a check has fewer than 100,000 of them
-STAKES = (0.9, 0.5, 0.2, 0.05, 0.01)  # large ones show a large bias soon, and small ones a small bias later
+UNLUCKY = 1e-12  # probability that an element of an unbiased mode fails; a check has fewer than 100,000 elements
+STAKES = (0.9, 0.5, 0.2, 0.05, 0.01)  # large stakes detect a large bias early, small ones a small bias later
 
 Array = npt.NDArray[np.floating]
 
 
 def is_biased(draws: Array, mean: Array, most: float, tolerance: float) -> npt.NDArray[np.bool_]:
-    """Whether draws (rows) of an element (column), none of them beyond `most`, have another mean.
+    """Whether the draws (rows) of each element (column), bounded by `most`, have a mean other than `mean`.
 
-    A gambler bets a fixed share of a fortune, 1 at first, on each draw to be above the mean, or below. If the mean is
-    right, all bets are fair, and the fortune reaches F with a probability of at most 1/F, whatever the distribution
-    (Ville's inequality).
+    A gambler starts with a fortune of 1 and bets a fixed share of it on each draw being above the mean, or below it. If
+    the mean is right, all bets are fair, and the fortune reaches F with a probability of at most 1/F, for any
+    distribution (Ville's inequality).
     """
     away = draws - mean
     away[np.abs(away) <= tolerance * (1 + np.abs(mean))] = 0  # rounding

@@ -1,4 +1,4 @@
-"""What a mode is tried on: models whose gradients are known, on so many ranks."""
+"""Test cases for a mode: a model whose gradients are known, and a number of ranks."""
 
 from dataclasses import dataclass
 
@@ -14,12 +14,12 @@ Gradients = list[npt.NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of the model under test."""
+    """The shape and the special properties of one parameter in a test model."""
 
     shape: tuple[int, ...]
     frozen: bool = False
     transposed: bool = False  # in memory, so that its gradient is not contiguous
-    unused: bool = False  # by the model, so that it gets no gradient
+    unused: bool = False  # by the model, so that it receives no gradient
 
     def __str__(self) -> str:
         how = [word for word in ("frozen", "transposed", "unused") if getattr(self, word)]
@@ -28,7 +28,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Model:
-    """What the modes are tried on."""
+    """A test model: its parameters, its precision, and the settings of the mode."""
 
     parameters: tuple[Parameter, ...]
     precision: type[np.floating] = np.float64
@@ -37,12 +37,12 @@ class Model:
 
     @property
     def learned(self) -> list[int]:
-        """The parameters that get a gradient."""
+        """Indices of the parameters that receive a gradient."""
         return [at for at, each in enumerate(self.parameters) if not each.frozen and not each.unused]
 
     @property
     def elements(self) -> int:
-        """The number of elements of all parameters, frozen ones included."""
+        """The number of elements of all parameters, including frozen and unused ones."""
         return sum(int(np.prod(each.shape)) for each in self.parameters)
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Case:
-    """A model on so many ranks."""
+    """A test model, and the number of ranks on which it is tried."""
 
     world_size: int
     model: Model
@@ -92,17 +92,17 @@ class Weighted(nn.Module):
             self.parts.append(nn.Parameter(value, requires_grad=not each.frozen))
 
     def forward(self, *coefficients: torch.Tensor) -> torch.Tensor:
-        """The sum of all products, but for those of unused parameters."""
+        """The sum of coefficients times parameters, without the unused parameters."""
         products = [(part * each).sum() for part, each in zip(self.parts, coefficients, strict=True)]
         return torch.stack([product for product, used in zip(products, self._used, strict=True) if used]).sum()
 
 
 def coefficients(model: Model, seed: int, step: int) -> list[torch.Tensor]:
-    """A rank's gradients in a step; each rank has a seed of its own."""
+    """One rank's gradients in a step, as tensors. Each rank has its own seed."""
     return [torch.from_numpy(each) for each in values(model, seed, step)]
 
 
 def values(model: Model, seed: int, step: int) -> list[npt.NDArray[np.floating]]:
-    """The same for those who must not compute with torch, because they fork."""
+    """One rank's gradients in a step, as arrays, because the checker forks and so must not compute with torch."""
     random = np.random.default_rng((seed, step))
     return [np.asarray(random.standard_normal(each.shape), model.precision) for each in model.parameters]

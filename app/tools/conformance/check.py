@@ -1,4 +1,4 @@
-"""The check of one mode: cases that everybody fails first, then what Hypothesis thinks of; and the smallest of them."""
+"""Checks one mode on fixed cases and on random ones from Hypothesis, and reduces a failing case to a small one."""
 
 import secrets
 import socket
@@ -24,8 +24,8 @@ from app.tools.conformance.ranks import EndedError, Ranks
 TOTAL_SECONDS = 160.0
 SHRINK_SECONDS = 15.0
 EXAMPLES = 60
-LEAST_EXAMPLES = 20  # without which a mode is not judged; the others are tried if there is time
-WORLD_SIZES = (2, 1, 3, 4, 5)  # two ranks show most mistakes, and one those of division by N - 1
+LEAST_EXAMPLES = 20  # required for a verdict; the others are tried if time permits
+WORLD_SIZES = (2, 1, 3, 4, 5)  # two ranks reveal most mistakes, and one rank a division by N - 1
 LARGE_WORLD_SIZES = (6, 7, 8)
 FORMING_ATTEMPTS = 3
 
@@ -37,29 +37,29 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Submission:
-    """A mode to check."""
+    """A mode to check, and the function that loads it."""
 
     load: Load
-    file: str  # where its code is, for the lines that errors name
+    file: str  # path of its code, to find its line numbers in stack traces
     takes_unused: bool = True  # DistributedDataParallel refuses a model with a parameter that it does not use
 
 
 @dataclass(frozen=True)
 class ConformanceVerdict:
-    """What came out."""
+    """The result of checking one mode."""
 
-    law: Law | None  # the first that is broken; None: it conforms
+    law: Law | None  # the first law that the mode breaks; None if it breaks none
     case: Case | None
     seen: str
-    kind: str  # the class of its laws
+    kind: str  # the mode's `law`, which selects the laws
     cases: int
     laws: int
     seconds: float
-    left_out: str = ""  # cases for which there was no time: what was not tried does not conform
+    left_out: str = ""  # cases untested for lack of time; if there are any, the mode does not conform
 
 
 class Checker:
-    """Tries cases on groups of ranks, which it keeps as long as nothing goes wrong in them."""
+    """Tries cases on groups of ranks, which are reused until a case fails."""
 
     def __init__(self, submission: Submission) -> None:
         self._submission = submission
@@ -67,10 +67,10 @@ class Checker:
         self._known: dict[Case, tuple[Law, str] | None] = {}
         self._began = time.monotonic()
         self._hung = False
-        self._class: str | None = None  # as the mode has named it first
+        self._class: str | None = None  # the mode's `law` in the first case
 
     def run(self, say: Say) -> ConformanceVerdict:
-        """All cases, or up to the first that breaks a law."""
+        """Try fixed cases, then random ones, until one breaks a law or TOTAL_SECONDS have passed."""
         chosen = self._chosen_cases()
         try:
             for number, case in enumerate(chosen):
@@ -90,18 +90,18 @@ class Checker:
 
     def _chosen_cases(self) -> list[Case]:
         models = [TINY, *MODELS.values(), *([UNUSED] if self._submission.takes_unused else [])]
-        large = MODELS["many pieces"]  # which would fill the memory with five ranks
+        large = MODELS["many pieces"]  # with five ranks it would fill the memory
         first = [
             Case(ranks, model) for model in models for ranks in WORLD_SIZES if model is not large or ranks in (2, 3)
         ]
         return first + [Case(ranks, MODELS["odd shapes"]) for ranks in LARGE_WORLD_SIZES]
 
     def _any(self) -> tuple[Case, Law, str] | None:
-        """The smallest case that Hypothesis finds, if it finds any."""
+        """The smallest failing case that Hypothesis finds, or None."""
         return self._find(TOTAL_SECONDS, EXAMPLES)
 
     def _smaller(self, found: tuple[Case, Law, str]) -> tuple[Case, Law, str]:
-        """A small case that breaks the same law. To wait for one that hangs again and again takes too long."""
+        """Simplify a case while it breaks the same law, but not after a hang, because every attempt would take long."""
         until = self._seconds() + SHRINK_SECONDS
         while not self._hung and self._seconds() < until:
             simpler = ((case, self._try(case)) for case in _simpler(found[0]) if self._seconds() < until)
@@ -112,7 +112,7 @@ class Checker:
         return found
 
     def _find(self, until: float, examples: int) -> tuple[Case, Law, str] | None:
-        smallest: list[tuple[Case, Law, str]] = []  # each smaller than the one before, or as it was
+        smallest: list[tuple[Case, Law, str]] = []  # each at most as large as the one before
 
         def is_broken(case: Case) -> bool:
             if case not in self._known and (self._seconds() > until or self._hung):
@@ -152,11 +152,11 @@ class Checker:
         return st.builds(Case, world_size=st.integers(1, 5), model=model.map(_with_a_use))
 
     def _try(self, case: Case) -> tuple[Law, str] | None:
-        """The first law that breaks, and how."""
+        """The first law that the case breaks, with the observation; None if it breaks none. Results are cached."""
         if case not in self._known:
             try:
                 group = self._group(case.world_size)
-                # Drawn when all ranks have been forked, and never used again: no rank inherits another one's.
+                # Drawn after all ranks were forked, and for this case only, so that no rank inherits another's seed.
                 seeds = [secrets.randbits(63) for _ in range(case.world_size)]
                 outcomes = group.ask(case.model, seeds, thorough=True)
                 before, again, after = carried(), group.ask(case.model, seeds, thorough=False), carried()
@@ -185,11 +185,13 @@ class Checker:
                         world_size, self._submission.load, self._submission.file, _free_port()
                     )
         if world_size not in self._groups:
-            raise JoinError(f"{world_size} ranks did not form a group in {FORMING_ATTEMPTS} attempts.")
+            raise JoinError(
+                f"{world_size} ranks did not form a group in {FORMING_ATTEMPTS} attempts. Repeat the check when the machine is less busy."
+            )
         return self._groups[world_size]
 
     def _end_groups(self) -> None:
-        """With all that they have left: messages under way, or processes, would disturb the next case."""
+        """End all groups and any leftover processes. Their messages in flight would disturb the next case."""
         for group in self._groups.values():
             group.close()
         self._groups.clear()
@@ -208,14 +210,14 @@ class Checker:
 
 
 def _size(case: Case) -> tuple[int, ...]:
-    """What makes a case a small one, the most important first."""
+    """A sort key for cases: ranks, parameters, special properties, elements and dimensions, in this order."""
     shapes = [each.shape for each in case.model.parameters]
     odd = sum(each.frozen + each.transposed + each.unused for each in case.model.parameters)
     return case.world_size, len(shapes), odd, sum(int(np.prod(shape)) for shape in shapes), sum(map(len, shapes))
 
 
 def _simpler(case: Case) -> Iterator[Case]:
-    """What is a step simpler: fewer parameters, fewer ranks, a plainer or smaller parameter."""
+    """Cases that are one step simpler: one parameter fewer, a plainer or smaller parameter, or fewer ranks."""
     model = case.model
     for at, parameter in enumerate(model.parameters):
         others = (*model.parameters[:at], *model.parameters[at + 1 :])
@@ -240,7 +242,7 @@ def _simpler(case: Case) -> Iterator[Case]:
 
 
 def _with_a_use(model: Model) -> Model:
-    """A model whose output depends on no parameter has no backward at all."""
+    """Let the output depend on a parameter, because a model without one has no backward pass."""
     if all(each.unused for each in model.parameters):
         return replace(model, parameters=tuple(replace(each, unused=False) for each in model.parameters))
     return model

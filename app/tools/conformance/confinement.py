@@ -1,4 +1,4 @@
-"""What a process that runs a stranger's code may use, and how the checker keeps out of its reach."""
+"""Limits on processes that run untrusted code, and the protection of the checker from them."""
 
 import ctypes
 import os
@@ -12,11 +12,11 @@ import psutil
 from app.machine.interfaces import LOOPBACK
 
 MEGABYTE = 1 << 20
-MOST_MEMORY = 512 * MEGABYTE  # of a rank, beside what it has from the start
+MOST_MEMORY = 512 * MEGABYTE  # of a rank, in addition to its memory at the start
 MOST_FILES = 256
 MOST_PRINTED = MEGABYTE
 
-NOT_DUMPABLE = (4, 0)  # of prctl: no process of the same user may look into this one or write to its files
+NOT_DUMPABLE = (4, 0)  # for prctl: processes of the same user cannot inspect this one or write to its files
 
 LIMITS = {
     resource.RLIMIT_NOFILE: MOST_FILES,
@@ -26,7 +26,7 @@ LIMITS = {
 
 
 def confine() -> None:
-    """Limit this process, and let the kernel end it before others where memory runs out."""
+    """Limit this process, and let the kernel kill it before others if memory runs out."""
     limits = LIMITS | {resource.RLIMIT_DATA: _memory() + MOST_MEMORY}
     for kind, most in limits.items():
         _, hard = resource.getrlimit(kind)
@@ -37,29 +37,29 @@ def confine() -> None:
 
 
 def _memory() -> int:
-    """Bytes that this process may write to, used or not."""
+    """Bytes of this process's writable memory, including unused pages."""
     words = Path("/proc/self/statm").read_text().split()
     return int(words[5]) * resource.getpagesize()
 
 
 def keep_out_of_reach() -> None:
-    """For the checker: what runs as the same user can neither trace it, write into its output nor interrupt it."""
+    """Protect the checker: processes of the same user can neither trace it, write to its output nor interrupt it."""
     ctypes.CDLL(None).prctl(*NOT_DUMPABLE)
     if os.getpid() == 1:
-        # The kernel spares a container's first process all signals from inside for which it has no handler. Ranks must
-        # go on ignoring SIGXFSZ and SIGPIPE: an error says more than the end of the process.
+        # The kernel discards signals from inside a container to its first process unless that has a handler for them.
+        # Ranks must still ignore SIGXFSZ and SIGPIPE, because an error explains more than a killed process does.
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
 
 
 def carried() -> int | None:
-    """Bytes that the loopback device has carried; only in a container of its own, where nobody else uses it."""
+    """Bytes that the loopback device has carried; None outside the checker's container, where others use it too."""
     return psutil.net_io_counters(pernic=True)[LOOPBACK].bytes_sent if os.getpid() == 1 else None
 
 
 def end_all_others() -> None:
-    """Whatever a submission has left behind; only in a container of its own, where this is the first process."""
+    """Kill all processes that a submission left behind, but only if this is the first process of a container."""
     if os.getpid() != 1:
         return
     with suppress(ProcessLookupError):

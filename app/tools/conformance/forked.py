@@ -1,4 +1,4 @@
-"""What a rank of a trial does in its process: join the others, confine itself, try what it is asked to, and answer."""
+"""The process of a rank in a trial: it confines itself, joins the others, tries cases and reports the outcomes."""
 
 import errno
 import faulthandler
@@ -38,7 +38,7 @@ Load = Callable[[], type[GradientSync]]
 
 @dataclass(frozen=True)
 class Request:
-    """What a rank is to try."""
+    """The checker's request to one rank to try a case."""
 
     model: Model
     seed: int
@@ -47,7 +47,7 @@ class Request:
 
 
 def form(rank: int, world_size: int, port: int) -> Cluster:
-    """Join the others over the loopback device."""
+    """Join the other ranks over the loopback device, and limit this one to a single compute thread."""
     settings = Settings.of(
         rank=rank,
         world_size=world_size,
@@ -62,14 +62,14 @@ def form(rank: int, world_size: int, port: int) -> Cluster:
 
 
 def framed(kind: bytes, payload: bytes) -> bytes:
-    """A message between a rank and the checker."""
+    """A message between a rank and the checker: its kind, the length of the payload, and the payload."""
     return FRAME.pack(kind, len(payload)) + payload
 
 
 def be_rank(
     channel: socket.socket, output: int, number: int, world_size: int, load: Load, file: str, port: int
 ) -> NoReturn:
-    """The rank's process, from the fork to its end."""
+    """Run a rank in the forked process, which always exits here and never returns into the checker's code."""
     try:
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -112,7 +112,9 @@ def _serve(channel: socket.socket, number: int, world_size: int, load: Load, fil
     except Exception as error:
         was_left = isinstance(error, PeerLostError)
         tell(FAILURE, json.dumps({"words": _words(error, file), "was_left": was_left}).encode())
-        time.sleep(CASE_SECONDS)  # for its end by the checker: it is not to be taken for the cause of another's
+        time.sleep(
+            CASE_SECONDS
+        )  # until the checker kills it: an earlier exit could be mistaken for the cause of others
 
 
 def _payload(channel: socket.socket) -> bytes:
@@ -129,7 +131,7 @@ def _payload(channel: socket.socket) -> bytes:
 
 
 def _words(error: BaseException, file: str) -> str:
-    """An error in a sentence, with the line of the submission that it has passed through last."""
+    """An error as one line, with the innermost line of the submission in its stack trace."""
     said = (str(error).strip() or "no message").partition("\n")[0]
     cause: BaseException | None = error
     while cause:

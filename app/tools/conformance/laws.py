@@ -1,4 +1,4 @@
-"""The laws, by the class of what a mode promises: each has a name, a sentence, and a check that answers in words."""
+"""The laws for modes, by the class of their guarantee. Each law has a name, a sentence and a check."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -14,47 +14,49 @@ from app.tools.conformance.cases import Case, Gradients, Model, values
 from app.tools.conformance.outcomes import TrialOutcome
 from app.tools.conformance.trial import DRAWS, FED, STEPS, steps_of_many
 
-# What is sent in half precision is rounded up to N times, each time by half of what separates 1 from the next number.
+# In half precision, a number is rounded up to N times, each time by at most half of the machine epsilon.
 TOLERANCES: dict[WirePrecision, float] = {"bf16": 4 * 2**-7, "fp16": 4 * 2**-10}
-STANDARD_ERRORS = 5  # of an average, from which on there are more draws
+STANDARD_ERRORS = 5  # deviation of an average from which more draws are taken
 MORE_DRAWS = 8 * DRAWS
-MOST_MISSING = 0.5  # of the sum, in the end: a bounded rest may always be on its way
-BYTES_TOLERANCE = 1e-6  # of sums of fractions: the payload itself is exact
-HEADERS = 1.1  # bytes on the loopback device for each byte of payload, at most, in long messages
-SMALL_MESSAGES = 1 << 20  # bytes of everything else that the ranks exchange in a trial, at most
+MOST_MISSING = 0.5  # of the final sum: a bounded residual may always remain
+BYTES_TOLERANCE = 1e-6  # for sums of fractions: the payload itself is exact
+HEADERS = 1.1  # most bytes on the loopback device per byte of payload, in long messages
+SMALL_MESSAGES = 1 << 20  # most bytes of all other messages between the ranks in a trial
 
 Array = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was given to the ranks of a case, and what they reported."""
+    """The gradients that the ranks of a case were given, and the outcomes that they reported."""
 
     case: Case
     seeds: Sequence[int]  # by rank
     outcomes: Sequence[TrialOutcome]
-    again: Sequence[TrialOutcome] | None = None  # the same trial once more
-    named: str | None = None  # the class that the mode has named in earlier cases
-    carried: int | None = None  # bytes that the kernel counted meanwhile; None: others use the loopback device as well
+    again: Sequence[TrialOutcome] | None = None  # a repetition of the same trial
+    named: str | None = None  # the mode's `law` in earlier cases
+    carried: int | None = (
+        None  # bytes that the kernel counted meanwhile; None if others use the loopback device as well
+    )
     draws: int = DRAWS  # of an unbiased mode
 
     def given(self, step: int) -> list[list[Array]]:
-        """Each rank's gradients of a step before the mode had them, by parameter."""
+        """Each rank's gradients of a step before the averaging, by parameter."""
         return [values(self.case.model, seed, step) for seed in self.seeds]
 
     @property
     def mean(self) -> Array:
-        """Of all ranks' gradients of the first step, in one vector."""
+        """The mean of all ranks' gradients of the first step, as one vector."""
         return np.asarray(np.mean([_joined(own, self.case.model) for own in self.given(0)], axis=0))
 
     @property
     def largest(self) -> float:
-        """The largest value of any rank in the first step, by magnitude."""
+        """The largest magnitude of any rank's gradients in the first step."""
         return max(float(np.abs(_joined(own, self.case.model)).max()) for own in self.given(0))
 
     @property
     def payload(self) -> float:
-        """Bytes of one rank's gradients: the least that it sends for the exact mean; 0 for a single rank."""
+        """Bytes of one rank's gradients, the minimum that it must send for the exact mean; 0 for a single rank."""
         model = self.case.model
         width = np.dtype(model.precision).itemsize if model.wire_precision == "fp32" else 2
         elements = sum(int(np.prod(model.parameters[at].shape)) for at in model.learned)
@@ -62,7 +64,7 @@ class Evidence:
 
     @property
     def tolerance(self) -> float:
-        """Of the mean, relative and absolute."""
+        """The tolerance for the mean, both relative and absolute."""
         model = self.case.model
         return TOLERANCES.get(model.wire_precision, 1e-12 if model.precision is np.float64 else 1e-5)
 
@@ -73,18 +75,18 @@ def _joined(gradients: Sequence[Array], model: Model) -> Array:
 
 @dataclass(frozen=True)
 class Law:
-    """What a mode promises, and how to see that it does not."""
+    """One guarantee of a mode, and the check for a violation of it."""
 
     name: str
     sentence: str
-    broken_by: Callable[[Evidence], str | None]  # what was seen, in words
+    broken_by: Callable[[Evidence], str | None]  # returns the observation in words, or None
 
 
 def first_broken(evidence: Evidence) -> tuple[Law, str] | None:
-    """The first law, in the order of the table, that a mode of this class breaks here."""
+    """The first law that the mode breaks, in the order of `LAWS`, with the observation; None if it breaks none."""
     classes = {outcome.law for outcome in (*evidence.outcomes, *(evidence.again or ()))}
     classes |= {evidence.named} if evidence.named else set()
-    laws = LAWS.get(min(classes))  # type: ignore[call-overload]  # a stranger's word
+    laws = LAWS.get(min(classes))  # type: ignore[call-overload]  # declared by untrusted code
     if len(classes) > 1 or laws is None:
         return ENDS, f"`law` is {', '.join(sorted(classes))}. Set it to one of {', '.join(LAWS)}, always the same"
     if silent := [rank for rank in range(evidence.case.world_size) if not _reports_all(evidence, rank)]:
@@ -94,7 +96,7 @@ def first_broken(evidence: Evidence) -> tuple[Law, str] | None:
 
 
 def _reports_all(evidence: Evidence, rank: int) -> bool:
-    """Whether it reports as many steps as its class is judged by: a submission can answer in the mode's place."""
+    """Whether a rank reports as many steps as its class requires, because a submission can forge the outcome."""
     outcome, model = evidence.outcomes[rank], evidence.case.model
     steps = steps_of_many(outcome.law, model, evidence.draws)
     expected = [(steps, *model.parameters[at].shape) for at in model.learned]
@@ -218,7 +220,7 @@ def _bytes(evidence: Evidence) -> str | None:
     for rank, outcome in enumerate(evidence.outcomes):
         if outcome.formula is None:
             return "the mode defines no `cost`. Define the bytes a rank sends, such as cost = STAR, ALL_REDUCE or RING"
-        # Whoever keeps all gradients in one buffer sends the places of those that are missing as well; others do not.
+        # A mode with one buffer for all gradients also sends the slots of missing ones, unlike other modes.
         unused = any(each.unused for each in evidence.case.model.parameters)
         if not unused and not abs(outcome.sent - outcome.formula) <= BYTES_TOLERANCE:
             return f"rank {rank} sent {outcome.sent:g} bytes in a step, but `cost` predicts {outcome.formula:g}"
@@ -235,7 +237,7 @@ def _bytes(evidence: Evidence) -> str | None:
 
 
 def _uncounted(evidence: Evidence) -> str | None:
-    """What the ranks have counted, compared with the kernel's count. Small messages hide among headers."""
+    """Compare the ranks' counts with the kernel's. Small messages cannot be distinguished from headers."""
     if evidence.carried is None or not evidence.again:
         return None
     counted = sum(outcome.sent_in_all for outcome in evidence.again)
@@ -262,9 +264,9 @@ def _unbiased(evidence: Evidence) -> str | None:
 
 
 def is_in_doubt(evidence: Evidence) -> bool:
-    """Whether an average is off by so much that more draws are worth their time.
+    """Whether an average deviates enough to justify more draws.
 
-    This alone proves no bias: with rare values, the estimated standard error is too small.
+    The deviation alone does not prove a bias, because the estimated standard error is too small if values are rare.
     """
     for draws in (_drawn(each) for each in evidence.outcomes if each.law == "unbiased" and each.many):
         errors = draws.std(axis=0) / math.sqrt(len(draws))
@@ -274,7 +276,7 @@ def is_in_doubt(evidence: Evidence) -> bool:
 
 
 def _drawn(outcome: TrialOutcome) -> Array:
-    """Draws in rows, elements in columns."""
+    """The draws as a matrix, with one row per draw and one column per element."""
     return np.concatenate([each.reshape(len(each), -1) for each in outcome.many or ()], axis=1).astype(np.float64)
 
 
@@ -285,8 +287,9 @@ def _kept(evidence: Evidence) -> str | None:
             total = np.asarray(np.sum(applied, axis=0, dtype=np.float64))
             if not np.linalg.norm(total - wanted) <= MOST_MISSING * np.linalg.norm(wanted):
                 return (
-                    f"rank {rank}, parameter {at}, {FED} steps and then zeros: the sum of the outputs is not that of "
-                    f"the means: {_shown(wanted, total)}. Check that each step adds the residual of the one before"
+                    f"rank {rank}, parameter {at}, after {FED} steps and then zero gradients: the sum of the outputs "
+                    f"is not the sum of the means: {_shown(wanted, total)}. Check that each step adds the previous "
+                    "step's residual"
                 )
     return None
 
@@ -316,7 +319,7 @@ def _difference(one: Gradients, other: Gradients) -> str | None:
 
 
 def _shown(expected: Array, got: Array) -> str:
-    """The place where they are furthest apart."""
+    """The expected and the actual value at the element where they differ most."""
     if expected.shape != got.shape:
         return f"expected the shape {expected.shape}, got {got.shape}"
     apart = np.abs(np.nan_to_num(got.astype(np.float64), nan=np.inf) - expected).ravel()
@@ -325,7 +328,7 @@ def _shown(expected: Array, got: Array) -> str:
 
 
 def _guess(given: Sequence[Array], got: Array, rank: int) -> str:
-    """What students do, if what came out looks like it."""
+    """The likely mistake, if the result matches that of a common one."""
     ranks, total = len(given), np.sum(given, axis=0)
     suspects: Iterator[tuple[Array, str]] = iter(
         [
@@ -369,7 +372,7 @@ UNBIASED = Law(
 KEPT = Law("kept", "The residual of a step is applied later: nothing is lost.", _kept)
 VOTE = Law("vote", "Every element has the sign of the majority of ranks.", _vote)
 
-# What holds whatever becomes of the gradients. The checks of a class's own promise stand before it, as for `exact`.
+# Laws that hold for every class. The laws of a class's own guarantee come before them, as for `exact`.
 COMMON = (REPLICAS, REPEAT, RESUME, RECEIVED, BYTES)
 LAWS: dict[LawClass, tuple[Law, ...]] = {
     "exact": (FORM, REST, RANDOM, ALONE, ZERO, MEAN, LATER, *COMMON),

@@ -1,4 +1,4 @@
-"""What a rank reports of a trial, and the bytes in which it travels: nothing in them can run code when it is read."""
+"""A rank's outcome of a trial, and its encoding as bytes, which cannot execute code when they are decoded."""
 
 import json
 import struct
@@ -13,28 +13,28 @@ LENGTH = struct.Struct("!Q")
 
 @dataclass(frozen=True)
 class TrialOutcome:
-    """What one rank had in the end."""
+    """The results of one rank in a trial."""
 
-    gradients: list[Gradients]  # of each step, of the parameters that have one then
-    places: list[list[int]]  # of each step: which parameters those are
-    sent: float  # counted, in the last step
-    sent_in_all: float  # counted, in all steps
+    gradients: list[Gradients]  # by step, of the parameters that have one afterwards
+    places: list[list[int]]  # by step, the indices of these parameters
+    sent: float  # payload that the communicator counted in the last step, in bytes
+    sent_in_all: float  # the same for all steps
     received: float
-    formula: float | None  # None: the mode states no cost
+    formula: float | None  # None if the mode defines no cost
     seconds: float
-    law: str  # the class of what the mode promises
-    moved: list[int] = field(default_factory=list)  # parameters whose values have changed
-    touched: list[str] = field(default_factory=list)  # global random generators
-    resumed: Gradients | None = None  # the last step's, by a fresh mode that was given the state before it
-    zeros: Gradients | None = None  # what became of zero gradients
-    many: Gradients | None = None  # what came out of many steps, for a law about many; steps come first
+    law: str  # the class of the mode's guarantee
+    moved: list[int] = field(default_factory=list)  # parameters whose values changed
+    touched: list[str] = field(default_factory=list)  # global random generators whose state changed
+    resumed: Gradients | None = None  # of the last step, by a new mode that loaded the state before it
+    zeros: Gradients | None = None  # the results for zero gradients
+    many: Gradients | None = None  # for laws about many steps; the first dimension is the step
 
 
 ARRAYS = ("resumed", "zeros", "many")
 
 
 def pack(outcome: TrialOutcome) -> bytes:
-    """A line of JSON about all but the arrays, and the arrays' bytes."""
+    """Encode an outcome as the length of a JSON header, the header, and the bytes of all arrays."""
     lists = [*outcome.gradients, *(getattr(outcome, name) for name in ARRAYS)]
     scalars = [each.name for each in fields(outcome) if each.name not in ("gradients", *ARRAYS)]
     told = {name: getattr(outcome, name) for name in scalars}
@@ -45,7 +45,7 @@ def pack(outcome: TrialOutcome) -> bytes:
 
 
 def unpack(content: bytes) -> TrialOutcome:
-    """The outcome again; a ValueError for whatever else a process may have sent."""
+    """Decode an outcome from an untrusted process; raises ValueError if the bytes are not one."""
     try:
         (length,) = LENGTH.unpack_from(content)
         start = LENGTH.size + length

@@ -1,4 +1,4 @@
-"""Ranks in processes of their own, forked for a submission that may hang, die, kill, print or fill memory."""
+"""Forked processes for the ranks, because a submission may hang, crash, kill processes, print or fill memory."""
 
 import json
 import os
@@ -30,15 +30,15 @@ from app.tools.conformance.forked import (
 from app.tools.conformance.outcomes import TrialOutcome, unpack
 from app.tools.conformance.trial import DRAWS
 
-GRACE_SECONDS = 0.3  # after the first trouble, for the rank that is its cause
+GRACE_SECONDS = 0.3  # after a failure, for the rank that caused it to report
 TRACE_SECONDS = 1.0
 MOST_BYTES = 256 << 20  # of an answer
-MOST_NOTES = 100_000  # in a trial, which has one for each step
-MOST_SAID = 400  # characters of what a rank says
+MOST_NOTES = 100_000  # in a trial, which sends one for each step
+MOST_SAID = 400  # characters of a rank's message
 
 
 class EndedError(Exception):
-    """A trial that has ended without an answer from every rank; says why."""
+    """A trial ended without an answer from every rank. The message is the cause."""
 
     def __init__(self, words: str, *, hung: bool = False) -> None:
         super().__init__(words)
@@ -46,10 +46,10 @@ class EndedError(Exception):
 
 
 class Ranks:
-    """A group that tries one case after another, until the first that ends in trouble; then it is of no more use."""
+    """A group of ranks that tries one case after another. It cannot be used after a failure."""
 
     def __init__(self, world_size: int, load: Load, file: str, port: int) -> None:
-        """`load` runs in the ranks alone, and `file` is what their errors are traced to."""
+        """`load` runs only in the ranks. `file` is the path of the submission in stack traces."""
         self.world_size = world_size
         self._ranks = [_Rank.start(rank, world_size, load, file, port) for rank in range(world_size)]
         try:
@@ -59,7 +59,7 @@ class Ranks:
             raise
 
     def ask(self, model: Model, seeds: Sequence[int], *, thorough: bool, draws: int = DRAWS) -> list[TrialOutcome]:
-        """Every rank's outcome."""
+        """Try a case, and return every rank's outcome; raises EndedError if one is missing or invalid."""
         for each, seed in zip(self._ranks, seeds, strict=True):
             each.ask(Request(model, seed, thorough, draws))
         outcomes = []
@@ -71,7 +71,7 @@ class Ranks:
         return outcomes
 
     def close(self) -> None:
-        """End all of them, with the processes that they have started, as far as these are known."""
+        """Kill all ranks, with the processes that they started and that are still in their process groups."""
         for rank in self._ranks:
             rank.end()
 
@@ -90,7 +90,7 @@ class Ranks:
         return [answers[rank] for rank in range(self.world_size)]
 
     def _trouble(self, troubles: list["_Rank"], where: str) -> str:
-        """The first one's; but a rank that was only left behind by another gives that one time to say why."""
+        """Describe the failure. If all failed ranks merely lost another one, wait for that one to report the cause."""
         deadline = time.monotonic() + GRACE_SECONDS
         while all(each.was_left for each in troubles) and (left := deadline - time.monotonic()) > 0:
             others = [each for each in self._ranks if each not in troubles]
@@ -105,7 +105,9 @@ class Ranks:
             each.ask_where()
         lines = {each.number: line for each in waiting if (line := each.line_of_code())}
         who = f"rank{'s' if len(waiting) > 1 else ''} {', '.join(str(each.number) for each in waiting)}"
-        behind = min(waiting, key=lambda each: (each.notes, each.number))  # the others may only wait for this one
+        behind = min(
+            waiting, key=lambda each: (each.notes, each.number)
+        )  # the others may merely be waiting for this one
         at = f", rank {behind.number} at line {lines[behind.number]}" if behind.number in lines else ""
         ranks = f"{self.world_size} rank{'s' if self.world_size > 1 else ''}"
         place = behind.place or where
@@ -114,19 +116,19 @@ class Ranks:
 
 @dataclass(eq=False)
 class _Rank:
-    """One process, as the checker sees it."""
+    """The process of one rank, and the messages that the checker has received from it."""
 
     number: int
     pid: int
     channel: socket.socket
-    output: int  # a file in memory that takes all it prints
+    output: int  # a file in memory that receives everything it prints
     file: str
-    place: str = ""  # where it said it was, last
-    notes: int = 0  # how often it said so since it was asked
+    place: str = ""  # the last position that it reported
+    notes: int = 0  # number of such reports since the last request
     answer: bytes | None = None
-    trouble: str = ""  # what it did
-    detail: str = ""  # and what it said
-    was_left: bool = False  # whether it only lost another
+    trouble: str = ""  # how it failed, as a predicate
+    detail: str = ""  # its error message
+    was_left: bool = False  # whether it failed only because it lost another rank
     _received: bytearray = field(default_factory=bytearray)
     _status: int | None = None
 
@@ -148,11 +150,11 @@ class _Rank:
 
     def ask(self, request: Request) -> None:
         self.answer, self.place, self.notes = None, "", 0
-        with suppress(OSError):  # its end is noticed when it does not answer
+        with suppress(OSError):  # if it has exited, its answer will be missing
             self.channel.sendall(framed(ANSWER, pickle.dumps(request)))
 
     def take(self) -> bool:
-        """Take what has come; whether it is in trouble."""
+        """Read the messages that have arrived, and return whether the rank has failed."""
         try:
             content = self.channel.recv(1 << 20)
         except BlockingIOError:
@@ -195,7 +197,7 @@ class _Rank:
             self.trouble, self.detail = "failed", f": {escaped(str(told['words'])[:MOST_SAID])}"
 
     def _end_in_words(self) -> str:
-        """How its process has ended."""
+        """How the process ended, as a predicate."""
         self._reap(os.WNOHANG)
         if self._status is None:
             return "closed its connection to the checker"
@@ -221,12 +223,12 @@ class _Rank:
                 time.sleep(0.01)
 
     def ask_where(self) -> None:
-        """Let it print where it stands."""
+        """Make the rank print the stack traces of all its threads."""
         with suppress(OSError):
             os.kill(self.pid, signal.SIGUSR1)
 
     def line_of_code(self) -> str | None:
-        """The line of the submission where it stands, once it has printed that."""
+        """The submission's line that the rank is executing; None if no stack trace names one within TRACE_SECONDS."""
         pattern = re.compile(rf'File "{re.escape(self.file)}", line (\d+) in (\w+)')
         deadline = time.monotonic() + TRACE_SECONDS
         while not (found := pattern.search(self._printed())) and time.monotonic() < deadline:
@@ -234,7 +236,7 @@ class _Rank:
         return f"{found[1]}, in {found[2]}" if found else None
 
     def printed(self) -> str:
-        """The last line that it printed, if any."""
+        """The last line that the rank printed before any stack trace, in brackets; empty if there is none."""
         lines = [line for line in self._printed().partition("Thread 0x")[0].splitlines() if line.strip()]
         lines = [line for line in lines if not line.startswith(("  File", "Current thread", "Fatal Python"))]
         return f" (it printed: {escaped(lines[-1][:120])})" if lines else ""

@@ -1,4 +1,4 @@
-"""One rank's part in a trial: a few steps of a mode on gradients that are known."""
+"""One rank's part in a trial: a few steps of a mode on known gradients."""
 
 import random
 from collections.abc import Callable
@@ -13,10 +13,10 @@ from app.sync.contract import GradientSync, size_of
 from app.tools.conformance.cases import Gradients, Model, Weighted, coefficients
 from app.tools.conformance.outcomes import TrialOutcome
 
-STEPS = 2  # so that what a mode keeps from one step to the next is used
+STEPS = 2  # more than one, so that a mode's state between steps is used
 DRAWS = 1000  # of an unbiased mode
-FED, DRAINED = 20, 200  # steps of a contraction with gradients, and with zeros after them
-MOST_ELEMENTS = {"unbiased": 40, "contraction": 2200}  # of the largest model that takes many steps
+FED, DRAINED = 20, 200  # steps of a contraction: with gradients, then with zeros
+MOST_ELEMENTS = {"unbiased": 40, "contraction": 2200}  # of the largest model that is tried for many steps
 
 Note = Callable[[str], object]
 
@@ -31,10 +31,10 @@ def synchronise(
     draws: int = DRAWS,
     note: Note = lambda _: None,
 ) -> TrialOutcome:
-    """A few steps of a mode on one rank; thorough: also on zeros, and once more from a state."""
+    """Run a few steps of a mode on one rank. A `thorough` trial adds zero gradients, resuming and many steps."""
     settings = AveragingSettings(bucket_bytes=model.bucket_bytes, wire_precision=model.wire_precision)
     communicator = Communicator(cluster)
-    law = mode.law  # once: a class can answer differently each time
+    law = mode.law  # read once, because a class can return a different value each time
     before = _generators()
     trial = _Trial(mode, communicator, settings, model, cluster.rank if seed is None else seed, note)
     steps: list[Gradients] = []
@@ -73,20 +73,20 @@ def synchronise(
 
 
 def steps_of_many(law: str, model: Model, draws: int) -> int:
-    """The number of steps that the law of a class needs; 0 if it needs no more than the usual ones."""
+    """The number of steps that the law of a class requires; 0 if the usual ones suffice, or for a large model."""
     if model.elements > MOST_ELEMENTS.get(law, 0):
         return 0
     return draws if law == "unbiased" else FED + DRAINED
 
 
 def states_cost(mode: type[GradientSync]) -> bool:
-    """Whether it, or a class that it stands on, says what a rank sends."""
+    """Whether the mode, or a base class other than GradientSync, defines a cost."""
     own = mode.__mro__[: mode.__mro__.index(GradientSync)]
     return any({"cost", "cost_of", "cost_for"} & vars(each).keys() for each in own)
 
 
 class _Trial:
-    """A fresh mode with a fresh model."""
+    """A new mode with a new model, without the state of earlier ones."""
 
     def __init__(
         self,
@@ -118,10 +118,10 @@ class _Trial:
         return self._step(0, [torch.zeros_like(each) for each in coefficients(self._model, self._seed, 0)])
 
     def many(self, law: str, draws: int) -> Gradients | None:
-        """What came out of many steps, for the laws of classes that a single step cannot show; steps come first.
+        """The results of many steps, for laws that a single step cannot test. The first dimension is the step.
 
-        unbiased: of the same gradients in each step. contraction: of other ones in each, and then of zeros, by which
-        whatever was left out must come out.
+        `unbiased` has the same gradients in every step. `contraction` has different ones in each step and then zeros,
+        so that the residuals have to be applied.
         """
         results = []
         for step in range(steps_of_many(law, self._model, draws)):
@@ -148,7 +148,7 @@ class _Trial:
 
 
 def _resume(trial: _Trial, remembered: dict[str, torch.Tensor]) -> Gradients:
-    """The last step as a run takes it that goes on there."""
+    """Take the last step as a resumed run does: after a warm-up step, if the mode requires one."""
     if trial.sync.settles:
         trial.step(STEPS - 2)
     trial.note("load_state")
@@ -157,7 +157,7 @@ def _resume(trial: _Trial, remembered: dict[str, torch.Tensor]) -> Gradients:
 
 
 def _generators() -> dict[str, bytes]:
-    """The state of each global random generator."""
+    """The state of each global random generator, as bytes to compare."""
     return {
         "torch": torch.get_rng_state().numpy().tobytes(),
         "numpy": b"".join(each.tobytes() for each in map(np.asarray, np.random.get_state())),

@@ -1,4 +1,4 @@
-"""Checks a built-in mode, or a file from standard input, and prints the verdict in words or as a CSV row."""
+"""Checks a built-in mode, or a file from standard input, and prints the verdict as text or as a CSV row."""
 
 import sys
 import tempfile
@@ -23,7 +23,7 @@ NAME = "submission"
 
 
 def check(name: str, called: str, own: Sequence[str], say: Say, *, table: bool = False) -> int:
-    """Return 0 if the mode conforms and 1 if it does not; raise a SettingError if the file defines no mode."""
+    """Return exit code 0 if the mode conforms, else 1; raises SettingError for an unknown or invalid mode."""
     keep_out_of_reach()
     called = called or name
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -46,12 +46,11 @@ def check(name: str, called: str, own: Sequence[str], say: Say, *, table: bool =
 
 
 def row(called: str, verdict: str, law: str, case: str, seconds: float) -> str:
-    """A line of the table."""
     return as_csv([(called, verdict, law, case, f"{seconds:.1f}")]).rstrip("\n")
 
 
 def words(called: str, verdict: ConformanceVerdict) -> list[str]:
-    """A verdict for people."""
+    """The verdict as lines of text, with the smallest case that breaks a law."""
     if verdict.left_out:
         return [
             f"{called} is too slow: {verdict.cases} cases pass after {verdict.seconds:.0f} s. Not tried:",
@@ -68,7 +67,7 @@ def words(called: str, verdict: ConformanceVerdict) -> list[str]:
 
 
 def conforms(verdict: ConformanceVerdict) -> str:
-    """With the class that the mode itself has named, where that is not held to the mean."""
+    """The verdict on a mode that breaks no law, with its class unless that is `exact`."""
     if verdict.left_out:
         return "too slow"
     return "conforms" if verdict.kind == "exact" else f"conforms as {verdict.kind}"
@@ -86,7 +85,7 @@ def _built_in(name: str, own: Sequence[str]) -> Submission:
 
 
 def _of_input(folder: Path, called: str) -> Submission:
-    """The file that is given on standard input. It is read here, and run in the ranks alone."""
+    """The file from standard input. It is parsed here, but executed only in the ranks."""
     path = folder / f"{NAME}.py"
     path.write_bytes(sys.stdin.buffer.read(reading.MOST_BYTES + 1))
     try:

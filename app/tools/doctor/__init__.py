@@ -1,1 +1,1 @@
-"""A check-up of the cluster: what each rank is, what the wire does, what to do about it."""
+"""Diagnosis of the cluster: the facts of each rank, the measured network, and advice."""

@@ -1,4 +1,4 @@
-"""The check-up, as every rank runs it: join, share facts, measure one pair after another, leave."""
+"""The diagnosis that every rank runs: join, exchange facts, compare clocks, measure pairs and collectives, leave."""
 
 import time
 from dataclasses import asdict
@@ -21,15 +21,15 @@ from app.tools.doctor.pairs import PairFigures, measure_pair
 from app.tools.doctor.programs import PROGRAMS, run_program
 
 PROGRESS_SECONDS = 5.0
-PATIENCE_SECONDS = 60.0  # unless PEER_TIMEOUT is given: unlike training, nothing here takes long
+PATIENCE_SECONDS = 60.0  # the default of PEER_TIMEOUT here: unlike in training, no operation takes long
 
 
 def check_up(settings: Settings, say: Say, clean_ups: CleanUps) -> int:
-    """Examine the cluster as one of its ranks; rank 0 prints the report. The exit code is 1 if there is a problem."""
+    """Diagnose the cluster as one of its ranks. Rank 0 prints the report. The exit code is 1 if there is a problem."""
     if "peer_timeout" not in settings.given:
         settings = settings.changed(peer_timeout=PATIENCE_SECONDS)
     cluster = join(settings, identify(settings.place), say, clean_ups)
-    torch.set_num_threads(1)  # THREADS_PER_RANK is judged here, not tried
+    torch.set_num_threads(1)  # THREADS_PER_RANK is checked, but not used
     speak = say if cluster.rank == 0 else _keep_silent
     with cluster.until_the_end():
         examination = examine(cluster, Communicator(cluster, "in the check-up"), speak)
@@ -39,7 +39,7 @@ def check_up(settings: Settings, say: Say, clean_ups: CleanUps) -> int:
 
 
 def examine(cluster: Cluster, communicator: Communicator, say: Say) -> Examination:
-    """Collect everything; all ranks end with the same facts."""
+    """Examine the cluster together with all other ranks, which receive the same result."""
     own = asdict(facts.look(cluster.me.interface))
     everyones = [Facts(**each) for each in cluster.exchange("doctor/facts", own)]
     if cluster.world_size == 1:
@@ -60,7 +60,7 @@ def _compare_clocks(cluster: Cluster, communicator: Communicator) -> list[ClockO
 
 
 def _measure_pairs(cluster: Cluster, communicator: Communicator, say: Say) -> dict[Pair, PairFigures]:
-    """Measure every rank to every other one, while the rest are silent."""
+    """Measure one ordered pair of ranks after another, while all other ranks are silent."""
     pairs = list(permutations(range(cluster.world_size), 2))
     say(f"measuring {len(pairs)} pairs, one after the other")
     said = time.monotonic()
@@ -80,4 +80,4 @@ def _measure_pairs(cluster: Cluster, communicator: Communicator, say: Say) -> di
 
 
 def _keep_silent(_: str) -> None:
-    """Print nothing: rank 0 speaks for all."""
+    """Print nothing, because only rank 0 prints."""

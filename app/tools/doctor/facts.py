@@ -1,4 +1,4 @@
-"""What a rank can find out about itself without communicating."""
+"""The facts that a rank determines about itself without communication."""
 
 import os
 from collections.abc import Callable
@@ -13,26 +13,26 @@ from app.machine.cpus import CGROUP, memory_limit_bytes
 from app.machine.interfaces import mtu_bytes
 from app.machine.source import source_sha256
 
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # looked at, never written
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # only inspected, never written
 
 
 @dataclass(frozen=True)
 class Facts:
-    """One rank's facts, besides those known from the join; None where one could not be read."""
+    """One rank's facts, in addition to those that the join exchanges; None for a fact that could not be read."""
 
     mtu_bytes: int | None  # the largest packet that the interface sends
     shared_memory_bytes: int | None
     shared_memory_free_bytes: int | None
-    memory_limit_bytes: int | None  # None: no limit
+    memory_limit_bytes: int | None  # None also without a limit
     memory_free_bytes: int  # of the whole host
     torch_version: str
     lockstep_version: str
     source_sha256: str
-    unread: dict[str, str]  # what could not be read, and why
+    unread: dict[str, str]  # the reason for each fact that could not be read
 
 
 def look(interface: str) -> Facts:
-    """Read everything; what cannot be read is None, with the reason in `unread`."""
+    """Read all facts. A fact that cannot be read is None, with the reason in `unread`."""
     unread: dict[str, str] = {}
 
     def attempt[Value](what: str, read: Callable[[], Value]) -> Value | None:

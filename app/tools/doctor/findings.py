@@ -1,4 +1,4 @@
-"""What the facts and the measurements mean: each finding says what was found, what is expected, and what to do next."""
+"""Findings from the facts and measurements, each with the observation, the expectation and the remedy."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from app.tools.doctor.facts import Facts
 from app.tools.doctor.pairs import PairFigures
 from app.tools.doctor.programs import ProgramOutcome
 
-SHARED_MEMORY_WANTED_BYTES = 64 * 2**20  # what Docker gives by default
-MEMORY_WANTED_BYTES = 2**30  # VGG-11 at 64 images per rank peaks at 0.8 GB, its data set included
+SHARED_MEMORY_WANTED_BYTES = 64 * 2**20  # Docker's default
+MEMORY_WANTED_BYTES = 2**30  # VGG-11 at 64 images per rank peaks at 0.8 GB, including its data set
 CLOCK_TOLERANCE_SECONDS = 0.05
-SLOW_BANDWIDTH_PART = 3  # slow means below the usual divided by this
+SLOW_BANDWIDTH_PART = 3  # slow: below the typical bandwidth divided by this
 SLOW_LATENCY_TIMES = 10
-LATENCY_THAT_MATTERS_SECONDS = 0.001  # below, a busy host explains it
+LATENCY_THAT_MATTERS_SECONDS = 0.001  # a busy host explains a shorter latency
 
-Pair = tuple[int, int]  # who sends, who receives
+Pair = tuple[int, int]  # (sender, receiver)
 
 
 @dataclass(frozen=True)
 class Examination:
-    """Everything known about the cluster; the lists are by rank."""
+    """The facts and measurements of the cluster. Members, facts and clocks are by rank."""
 
     members: Sequence[Member]
     facts: Sequence[Facts]
@@ -34,14 +34,14 @@ class Examination:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something to know: a warning can be lived with, a problem cannot."""
+    """One entry of the report. Only a problem makes the doctor exit with code 1."""
 
     severity: Literal["ok", "warning", "problem"]
     text: str
 
 
 def find(examination: Examination) -> list[Finding]:
-    """All findings, problems first; none if all is well."""
+    """All findings, sorted by severity: problems first, then warnings."""
     facts, members = examination.facts, examination.members
     found = [
         *_differing_images(facts),
@@ -60,7 +60,7 @@ def find(examination: Examination) -> list[Finding]:
 
 
 def verdict(findings: Sequence[Finding]) -> str:
-    """The last line of the report."""
+    """The last line of the report: the numbers of problems and warnings."""
     counts = {
         severity: sum(finding.severity == severity for finding in findings) for severity in ("problem", "warning")
     }
@@ -86,7 +86,7 @@ def _differing_mtu(facts: Sequence[Facts]) -> Iterator[Finding]:
 
 
 def _differing(what: str, values: Sequence[object], remedy: str) -> Iterator[Finding]:
-    """A problem if the ranks' values differ; `_unread` reports what could not be read."""
+    """A problem if the ranks' values differ. Facts that could not be read are left to `_unread`."""
     groups = _by_value(values)
     groups.pop(None, None)
     if len(groups) > 1:
@@ -95,7 +95,7 @@ def _differing(what: str, values: Sequence[object], remedy: str) -> Iterator[Fin
 
 
 def _wrong_numbers(examination: Examination) -> Iterator[Finding]:
-    remedy = "Data is corrupted in transit. Check that machine's memory and network adapter, or replace the machine."
+    remedy = "Data is corrupted in transit. Check the memory and network adapters of these machines, or replace them."
     for (sender, receiver), figures in examination.pairs.items():
         if figures.wrong_elements:
             yield Finding(
@@ -115,7 +115,7 @@ def _wrong_numbers(examination: Examination) -> Iterator[Finding]:
 def _slow_links(pairs: Mapping[Pair, PairFigures], world_size: int) -> Iterator[Finding]:
     if not pairs:
         return
-    # The usual value comes from the faster half, because a single slow rank of three makes most pairs slow.
+    # The typical value comes from the faster half, because a single slow rank of three makes most pairs slow.
     speed = _usual(pairs, lambda figures: -figures.bytes_per_second)
     slow = {
         pair: each
@@ -150,7 +150,7 @@ def _usual(pairs: Mapping[Pair, PairFigures], badness: Callable[[PairFigures], f
 def _places(
     pairs: Mapping[Pair, PairFigures], world_size: int, badness: Callable[[PairFigures], float]
 ) -> Iterator[tuple[str, PairFigures]]:
-    """Name these pairs: by rank if they are all of that rank's pairs, else one by one; with the worst figures there."""
+    """Group these pairs: by rank, with its worst figures, if all of the rank's pairs are included, else one by one."""
     rest = dict(pairs)
     for rank in range(world_size):
         own = {pair: each for pair, each in pairs.items() if rank in pair}
@@ -220,8 +220,8 @@ def _clocks(clocks: Sequence[ClockOffset | None]) -> Iterator[Finding]:
             yield Finding(
                 "warning",
                 f"rank {rank}: clock is {abs(clock.ahead_seconds) * 1e3:.0f} ms "
-                f"{'ahead of' if clock.ahead_seconds > 0 else 'behind'} rank 0's, within "
-                f"{clock.uncertainty_seconds * 1e3:.1f}. Expected: at most {CLOCK_TOLERANCE_SECONDS * 1e3:.0f} ms, or "
+                f"{'ahead of' if clock.ahead_seconds > 0 else 'behind'} rank 0's (± "
+                f"{clock.uncertainty_seconds * 1e3:.1f}). Expected: at most {CLOCK_TOLERANCE_SECONDS * 1e3:.0f} ms, or "
                 "timestamps of different ranks cannot be compared. Run chrony or another NTP client on each host.",
             )
 
@@ -249,7 +249,7 @@ def _by_value[Value](values: Sequence[Value]) -> dict[Value, list[int]]:
 
 
 def _groups[Value](ranks_and_values: Iterable[tuple[int, Value]]) -> dict[Value, list[int]]:
-    """The ranks that share a value."""
+    """The ranks that share each value, by value."""
     groups: dict[Value, list[int]] = {}
     for rank, value in ranks_and_values:
         groups.setdefault(value, []).append(rank)

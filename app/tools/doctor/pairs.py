@@ -1,4 +1,4 @@
-"""Two ranks at a time: send and receive with a check, latency and bandwidth."""
+"""Measures latency and bandwidth between two ranks, and verifies the numbers that arrive."""
 
 import statistics
 import time
@@ -13,7 +13,7 @@ from app.tools.doctor.programs import numbers
 PINGS = 20
 WARM_UP_PINGS = 3  # the first ones wake the other rank up
 TRANSFERS = 5  # the fastest counts: other work on the host can only slow one down
-TRANSFER_SECONDS = 0.05  # what a bandwidth message should take
+TRANSFER_SECONDS = 0.05  # the intended duration of a bandwidth message
 ELEMENT_BYTES = 8
 FEWEST_ELEMENTS = 2**16 // ELEMENT_BYTES  # 64 KiB
 MOST_ELEMENTS = 2**23 // ELEMENT_BYTES  # 8 MiB
@@ -21,23 +21,23 @@ MOST_ELEMENTS = 2**23 // ELEMENT_BYTES  # 8 MiB
 
 @dataclass(frozen=True)
 class PairFigures:
-    """One rank's measurements of its way to another."""
+    """The measurements of one direction between two ranks."""
 
     latency_seconds: float  # one way: half the median round trip of 8 bytes
-    quickest_latency_seconds: float  # closest to what the link itself takes
+    quickest_latency_seconds: float  # half the fastest round trip: closest to the link's own latency
     bytes_per_second: float
-    wrong_elements: int  # that arrived other than they were sent
+    wrong_elements: int  # numbers that arrived corrupted
 
 
 def measure_pair(communicator: Communicator, sender: int, receiver: int) -> PairFigures | None:
-    """Every rank calls this; those outside the pair wait, and only the sender has figures."""
+    """Measure one direction between two ranks. Every rank must call this, but only the sender receives figures."""
     figures = None
     if communicator.rank == sender:
         round_trips = [ping(communicator, receiver) for _ in range(WARM_UP_PINGS + PINGS)][WARM_UP_PINGS:]
         one_way = min(round_trips) / 2
         speed, wrong = 0.0, 0
         for _ in range(TRANSFERS):
-            # The first message is small; each later one fits the speed that the link has shown so far.
+            # The first message is small. Later ones are sized by the highest speed so far.
             elements = int(min(max(speed * TRANSFER_SECONDS / ELEMENT_BYTES, FEWEST_ELEMENTS), MOST_ELEMENTS))
             reached, damaged = _send(communicator, receiver, elements, one_way)
             speed, wrong = max(speed, reached), wrong + damaged
@@ -51,7 +51,7 @@ def measure_pair(communicator: Communicator, sender: int, receiver: int) -> Pair
 
 
 def _send(communicator: Communicator, receiver: int, elements: int, one_way: float) -> tuple[float, int]:
-    """Bytes per second until the receiver says that all has arrived, and how many elements it found wrong."""
+    """Bytes per second until the receiver's confirmation, and the number of elements that arrived corrupted."""
     message = numbers(communicator.rank, elements)
     give(communicator, receiver, elements)
     take(communicator, receiver)  # its buffer is ready
@@ -59,7 +59,7 @@ def _send(communicator: Communicator, receiver: int, elements: int, one_way: flo
     communicator.start_send(message, receiver).wait()
     take(communicator, receiver)
     seconds = time.perf_counter() - began
-    # The receiver's answer takes time as well, at most half of the total.
+    # Subtract the latency of the confirmation, but at most half of the total.
     return message.nbytes / max(seconds - one_way, seconds / 2), int(take(communicator, receiver))
 
 

@@ -1,4 +1,4 @@
-"""The collective programs of the course, each with a check: the numbers that arrive must be those that were sent."""
+"""The course's collective programs. Each verifies that the numbers that arrive are those that were sent."""
 
 import statistics
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from app.cluster.wire.communicator import Communicator
 ELEMENTS = 8192  # 64 KiB from each rank
 REPETITIONS = 5
 
-Program = Callable[[Communicator, int], list[int]]  # returns the ranks whose numbers arrived wrong here
+Program = Callable[[Communicator, int], list[int]]  # returns the ranks whose numbers arrived corrupted here
 
 
 @dataclass(frozen=True)
@@ -21,23 +21,21 @@ class ProgramOutcome:
     """The outcome of one program, over all ranks."""
 
     program: str
-    seconds: float  # on the wire: the slowest rank's median
-    wrong: dict[int, list[int]]  # rank whose numbers arrived wrong -> ranks where they did
+    seconds: float  # communication time: the slowest rank's median
+    wrong: dict[int, list[int]]  # by rank whose numbers arrived corrupted: the ranks at which they did
 
 
 def numbers(rank: int, elements: int) -> torch.Tensor:
-    """The numbers that a rank sends: no two of all ranks' numbers are the same, so a mix-up is noticed too."""
+    """The numbers that a rank sends. All ranks' numbers are distinct, so that a mix-up of ranks is detected as well."""
     return torch.arange(1, elements + 1, dtype=torch.float64) + rank * elements
 
 
 def gather(communicator: Communicator, elements: int) -> list[int]:
-    """Rank 0 receives every rank's numbers."""
     everyones = communicator.gather(numbers(communicator.rank, elements))
     return [rank for rank, came in enumerate(everyones) if not torch.equal(came, numbers(rank, elements))]
 
 
 def scatter(communicator: Communicator, elements: int) -> list[int]:
-    """Rank 0 sends each rank its own numbers."""
     central = communicator.rank == CENTRE
     parts = [numbers(rank, elements) for rank in range(communicator.world_size)] if central else []
     mine = torch.zeros(elements, dtype=torch.float64)
@@ -46,10 +44,7 @@ def scatter(communicator: Communicator, elements: int) -> list[int]:
 
 
 def all_reduce(communicator: Communicator, elements: int) -> list[int]:
-    """All ranks receive the sum.
-
-    Each rank adds its numbers in its own stretch, and zeros elsewhere: a wrong sum shows whose part is wrong.
-    """
+    """Each rank adds its numbers to its own slice, and zeros elsewhere, so that a wrong sum identifies its rank."""
     world_size = communicator.world_size
     sums = torch.zeros(world_size, elements // world_size, dtype=torch.float64)
     sums[communicator.rank] = numbers(communicator.rank, elements // world_size)
@@ -61,7 +56,7 @@ PROGRAMS: dict[str, Program] = {"gather": gather, "scatter": scatter, "all-reduc
 
 
 def run_program(name: str, cluster: Cluster, communicator: Communicator) -> ProgramOutcome:
-    """Run one program a few times on every rank; all ranks get the outcome."""
+    """Run one program several times together with all other ranks, which receive the same outcome."""
     elements = max(ELEMENTS, communicator.world_size)
     seconds, wrong = [], set()
     for _ in range(REPETITIONS):

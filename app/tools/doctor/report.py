@@ -1,4 +1,4 @@
-"""The report of a check-up, as plain text: tables, matrices, findings, and the verdict last."""
+"""The doctor's report as plain text: tables, matrices, findings, and the verdict in the last line."""
 
 import io
 import textwrap
@@ -11,7 +11,7 @@ from app.cluster.wire.clock import ClockOffset
 from app.tools.doctor.findings import Examination, Finding, verdict
 from app.tools.doctor.pairs import PairFigures
 
-UNWRAPPED_COLUMNS = 10_000  # tables take the width that they need; wrapped numbers cannot be read
+UNWRAPPED_COLUMNS = 10_000  # so that no table wraps: wrapped numbers are unreadable
 FINDING_COLUMNS = 110
 MIB = 2**20
 

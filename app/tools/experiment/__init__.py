@@ -1,1 +1,1 @@
-"""Grids of runs, each cell repeated, and the page that lays them beside published figures."""
+"""Grids of runs, each cell repeated, and the page that compares them with published figures."""

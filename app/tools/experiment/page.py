@@ -122,7 +122,7 @@ def _warnings(results: Results) -> Iterator[str]:
     """What readers of the comparisons must know, and what the runs themselves warn of."""
     manifests = [run.manifest for run in results.all_runs]
     if len({tuple(sorted({rank.host_boot_id for rank in each.ranks})) for each in manifests}) > 1:
-        yield "The runs were made on different machines, or with a restart of the machine between them: ratios may lie."
+        yield "These runs come from different machines, or from before and after a reboot: ratios may be misleading."
     if len({each.image.source_sha256 for each in manifests}) > 1:
         yield "The runs were made by different versions of the program: what differs may be the program."
     told = Counter(warning for run in results.all_runs for warning in run.summary.warnings)

@@ -1,1 +1,1 @@
-"""Faults injected into real runs: what to break and when, and whether the run ended as promised."""
+"""Fault injection into real runs: planning faults, injecting them, and judging how each run ended."""

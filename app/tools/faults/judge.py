@@ -1,4 +1,4 @@
-"""The law of every trial: who must end, within which time, with which exit code, and whom it must name."""
+"""The expectations of a trial: which ranks must exit, by when, with which exit code, and which ranks they must name."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,14 +13,13 @@ STOPPED = 143  # by SIGTERM
 
 @dataclass(frozen=True)
 class FaultVerdict:
-    """How a trial went."""
+    """The verdict on one trial, with its violations."""
 
     word: str
-    reasons: tuple[str, ...] = ()  # what was wrong
+    reasons: tuple[str, ...] = ()  # the violated expectations
 
 
 def judge(trial: FaultTrial, seen: Observations) -> FaultVerdict:
-    """The verdict on what was seen of a trial."""
     wrong = [*_in_any_case(trial, seen)]
     if seen.fault_at is None:
         wrong.append("the run never reached the moment of the fault")
@@ -48,7 +47,7 @@ def _in_any_case(trial: FaultTrial, seen: Observations) -> Iterator[str]:
 
 
 def _unharmed(trial: FaultTrial, seen: Observations, fault_at: float) -> Iterator[str]:
-    """The run had to continue to its end, or until SIGTERM."""
+    """The violations in a run that had to continue to its end, or until SIGTERM."""
     yield from (f"fault not injected: {each}" for each in seen.missed if not seen.over)
     if seen.stuck:
         yield "the run took no further steps"
@@ -62,14 +61,14 @@ def _unharmed(trial: FaultTrial, seen: Observations, fault_at: float) -> Iterato
             reported = sayings.in_short(each.log)
             yield f"rank {each.rank} exited before SIGTERM, with code {each.exit_code}: {reported}"
         elif each.ended_at > (limit := seen.stopped_at + trial.peer_timeout + OVER_SECONDS):
-            yield f"rank {each.rank} exited {each.ended_at - limit:.1f} s too late after SIGTERM"
+            yield f"rank {each.rank} exceeded its limit after SIGTERM by {each.ended_at - limit:.1f} s"
         else:
             yield from _stopped(each)
     yield from _report(trial, seen)
 
 
 def _stopped(each: RankSeen) -> Iterator[str]:
-    """A rank stops on SIGTERM, unless it had noticed before that another one stopped."""
+    """A rank must stop on SIGTERM, unless it had already noticed that another rank stopped."""
     stopped = sayings.STOPPED in each.log
     if each.exit_code not in ((STOPPED,) if stopped else (STOPPED, 0, 1)):
         yield f"rank {each.rank} was sent SIGTERM and exited with code {each.exit_code}"
@@ -87,7 +86,7 @@ def _harm(seen: Observations) -> Iterator[str]:
 
 
 def _ended(trial: FaultTrial, seen: Observations, each: RankSeen, fault_at: float) -> Iterator[str]:
-    """The end of one rank of a run that lost some."""
+    """The violations by one rank of a run that lost ranks."""
     limit = _limit(trial, seen, each.rank, fault_at)
     allowed = f"after the fault (limit: {limit - fault_at:.1f} s)"
     if each.ended_at is None:
@@ -96,7 +95,7 @@ def _ended(trial: FaultTrial, seen: Observations, each: RankSeen, fault_at: floa
     if each.ended_at > limit:
         yield f"rank {each.rank} exited {each.ended_at - fault_at:.1f} s {allowed}"
     if seen.all_finished and each.exit_code == 0:
-        return  # all had done their work before the fault struck
+        return  # all had finished their work before the fault struck
     if each.rank in trial.victims:
         yield from _victim(trial, seen, each)
     else:
@@ -104,7 +103,7 @@ def _ended(trial: FaultTrial, seen: Observations, each: RankSeen, fault_at: floa
 
 
 def _limit(trial: FaultTrial, seen: Observations, rank: int, fault_at: float) -> float:
-    """The last moment at which a rank may end."""
+    """The latest time at which a rank may exit, in seconds since 1970."""
     peer, join = trial.peer_timeout + OVER_SECONDS, trial.join_timeout + OVER_SECONDS
     paused = any(fault.kind == "pause" and fault.rank == rank for fault in trial.faults)
     in_join = trial.moment.phase == "join"
@@ -146,7 +145,7 @@ def _survivor(trial: FaultTrial, seen: Observations, each: RankSeen) -> Iterator
 
 
 def _rank_0_had_ended(trial: FaultTrial, seen: Observations, each: RankSeen) -> bool:
-    """Whether a worker is right that rank 0 is gone: it is a victim, or had already given up."""
+    """Whether a worker correctly reports that rank 0 is gone: it is a victim, or had already exited."""
     if 0 in trial.victims:
         return True
     ended_at = next((other.ended_at for other in seen.ranks if other.rank == 0), None)
@@ -154,7 +153,7 @@ def _rank_0_had_ended(trial: FaultTrial, seen: Observations, each: RankSeen) -> 
 
 
 def _report(trial: FaultTrial, seen: Observations) -> Iterator[str]:
-    """Rank 0, where it survives, leaves a report that is marked."""
+    """If rank 0 survives, it must leave a report that is not marked as complete unless all ranks finished."""
     if 0 in trial.victims or not seen.left.begun:
         return
     if not seen.left.report or seen.left.complete is None:

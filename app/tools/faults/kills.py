@@ -1,4 +1,4 @@
-"""Kills that runs must recover from: which ranks, in which runs, and when. All of it follows from a seed."""
+"""The plan of kills from which runs must recover: ranks, runs and times, all determined by a seed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from app.records.places import ATTEMPTS, COMMIT, FINISHED, STATE, STATES
 from app.settings import environment
 from app.tools.faults.plan import MOST_TRIALS, modes_in_turn
 
-# Small runs with several epochs and states. What the user gives comes first.
+# Small runs with several epochs and checkpoints. The user's settings take precedence.
 DEFAULTS = {
     "MODEL": "lenet5",
     "EPOCHS": "15",
@@ -21,11 +21,16 @@ DEFAULTS = {
     "MAX_RESTARTS": "5",
     "WORKERS": "3",
 }
-PATIENCE_SECONDS = 600  # for one run, whatever struck it
-MOST_STATES = 3  # of a run that are waited for
-MOST_EPOCHS = 10  # the same
-MOST_TRIES = 4  # for a kill that comes when its rank has ended
-LONGEST_START, LONGEST_EVALUATION, LONGEST_SAVE, LONGEST_FAREWELL = 5.0, 0.03, 0.06, 0.2  # in which a moment is drawn
+PATIENCE_SECONDS = 600  # for one run, including its recovery
+MOST_STATES = 3  # the last checkpoint for which a kill may wait
+MOST_EPOCHS = 10  # the last epoch for which a kill may wait
+MOST_TRIES = 4  # attempts at a kill that comes after its ranks have exited
+LONGEST_START, LONGEST_EVALUATION, LONGEST_SAVE, LONGEST_FAREWELL = (
+    5.0,
+    0.03,
+    0.06,
+    0.2,
+)  # bounds of random delays, in seconds
 JOIN, LINKS, TRAIN, EVALUATION, SAVE, FAREWELL = "join", "links", "train", "evaluation", "save", "farewell"
 MOMENTS = (JOIN, LINKS, TRAIN, EVALUATION, SAVE, FAREWELL)
 WORDS = {
@@ -40,55 +45,57 @@ WORDS = {
 
 @dataclass(frozen=True)
 class KillMoment:
-    """When a kill strikes: so long after a file of the run is there or, without one, after the ranks were started."""
+    """The time of a kill: a delay after a file of the run exists or, without a file, after the start of the ranks."""
 
     name: str
     file: str
     seconds: float
-    epochs: int = 0  # whose steps the file has to tell of
+    epochs: int = 0  # the file must contain the steps of this many epochs
 
     def sooner(self, tries: int) -> float:
-        """The seconds, after so many kills that came too late."""
+        """The delay after this many kills that came too late: half as long after each, and 0 in the last attempt."""
         return 0.0 if tries + 1 >= MOST_TRIES else round(self.seconds / 2**tries, 3)
 
 
 @dataclass(frozen=True)
 class Kill:
-    """One run, and which of its ranks are killed at once."""
+    """One run, and its ranks that are killed at the same time."""
 
-    number: int  # from 1
+    number: int  # from 1; 0 for an undisturbed run
     victims: tuple[int, ...]
     moment: KillMoment
     settings: Mapping[str, str]
 
     @property
     def name(self) -> str:
-        """Also of the run."""
+        """The name of the trial and of its run."""
         return f"kill-{self.number:03}" if self.victims else self.undisturbed
 
     @property
     def undisturbed(self) -> str:
-        """The run with which this one is compared."""
+        """The name of the run with which this one is compared."""
         return undisturbed(self.settings["SYNC_MODE"])
 
     @property
     def words(self) -> str:
-        """For a table."""
         ranks = ", ".join(map(str, self.victims))
         return f"rank{'s' if len(self.victims) > 1 else ''} {ranks} {WORDS[self.moment.name]}" if ranks else "none"
 
 
 def undisturbed(mode: str) -> str:
-    """The run with which the others of this mode are compared."""
+    """The name of the run with which the others of this mode are compared."""
     return f"undisturbed-{mode}"
 
 
 def make(seed: int, number: int, modes: Sequence[str] | None, given: Mapping[str, str]) -> list[Kill]:
-    """The kills, moments and modes in turn and everything else at random; before a mode's first its undisturbed run."""
+    """Plan the kills: moments in random rounds, modes in turn, everything else at random.
+
+    An undisturbed run of each mode precedes its first kill.
+    """
     settings = DEFAULTS | dict(given)
     _check(number, settings)
     turns = modes_in_turn(modes, settings)
-    order = Random(f"{seed}")  # noqa: S311  # a plan, no secret
+    order = Random(f"{seed}")  # noqa: S311  # a plan, not a secret
     moments = [moment for _ in range(-(-number // len(MOMENTS))) for moment in order.sample(MOMENTS, len(MOMENTS))]
     plan: list[Kill] = []
     for index in range(number):
@@ -125,7 +132,7 @@ def _moment(chance: Random, name: str, every: int) -> KillMoment:
 
 def _check(number: int, settings: Mapping[str, str]) -> None:
     if not 1 <= number <= MOST_TRIALS:
-        raise SettingError(f"invalid --kills {number}. Give 1 to {MOST_TRIALS}.", "invalid-argument")
+        raise SettingError(f"invalid --kills '{number}'. Give 1 to {MOST_TRIALS}.", "invalid-argument")
     for name in ("RUN_NAME", "RESUME"):
         if name in settings:
             raise SettingError(f"{name} is set, but each trial starts its own run. Unset it.", "conflicting-settings")

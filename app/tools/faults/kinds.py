@@ -1,4 +1,4 @@
-"""The kinds of faults: what each does to a rank, and how that rank has to end."""
+"""The kinds of faults: the effect of each on a rank, and the expected end of that rank."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,10 @@ KILLED = 137  # the exit code of a container whose process was killed
 
 @dataclass(frozen=True)
 class FaultKind:
-    """One way to break something."""
+    """One kind of fault, and the end that it must cause."""
 
     what: str
-    loses: bool  # whether the other ranks must lose this rank; if not, the run must go on
+    loses: bool  # whether the other ranks must lose this rank; otherwise the run must continue
     exit_code: int | None = None  # of the rank that it strikes
     says: str | None = None  # words that this rank must print
 
@@ -26,7 +26,7 @@ KINDS = {
     "disk": FaultKind("the rank's files can grow no more, as on a full disk", True, 1, sayings.FULL),
     "stranger": FaultKind("a stranger sends rubbish to rank 0's port, and holds connections open", False),
 }
-TWO = "two"  # two of those below, at once
+TWO = "two"  # two faults of AT_ONCE at the same time
 AT_ONCE = ("kill", "pause", "disconnect")
 
 NAMES = (*KINDS, TWO)

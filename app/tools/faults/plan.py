@@ -1,4 +1,4 @@
-"""Which faults strike which runs, and when: all of it follows from a seed."""
+"""The plan of a fault sweep: faults, runs and times, all determined by a seed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from app.tools.faults import kinds
 from app.tools.faults.kinds import KINDS, FaultKind
 from app.tools.faults.stranger import RUBBISH
 
-# Small runs without an end, and limits that are soon reached. What the user gives comes first.
+# Small runs without an end, with short time limits. The user's settings take precedence.
 DEFAULTS = {
     "MODEL": "lenet5",
     "EVALUATE": "never",
@@ -22,14 +22,14 @@ DEFAULTS = {
     "WORKERS": "3",
 }
 LEAST_PEER_TIMEOUT, MOST_PEER_TIMEOUT = 5, 10
-OVER_SECONDS = 10.0  # beyond its limit, in which a process must have ended
+OVER_SECONDS = 10.0  # beyond its limit, within which a process must have exited
 MOST_TRIALS = 10_000
 
-JOIN_SECONDS = 6.0  # a start takes about as long, so that a fault strikes before, in or just after the join
+JOIN_SECONDS = 6.0  # about as long as a start, so that a fault strikes before, during or just after the join
 PHASES = ("train", "train", "join", "end")  # training is the longest part of a run
 MOST_STEPS_BEFORE, STEPS_OF_A_SHORT_RUN = 30, 40
-LAST_STEPS, LAST_SECONDS = 10, 0.3  # injecting takes some tenths of a second, in which small runs make several steps
-LEAST_BLINK, MOST_BLINK = 0.1, 0.45  # of PEER_TIMEOUT
+LAST_STEPS, LAST_SECONDS = 10, 0.3  # injection takes tenths of a second, in which small runs take several steps
+LEAST_BLINK, MOST_BLINK = 0.1, 0.45  # as shares of PEER_TIMEOUT
 
 
 @dataclass(frozen=True)
@@ -38,32 +38,29 @@ class Fault:
 
     kind: str
     rank: int
-    seconds: float = 0.0  # how long it lasts, where it ends
-    rubbish: str = ""  # what a stranger sends
+    seconds: float = 0.0  # its duration; 0 for a fault without an end
+    rubbish: str = ""  # the kind of garbage that an untrusted peer sends
 
     @property
     def of(self) -> FaultKind:
-        """What this kind does."""
         return KINDS[self.kind]
 
     @property
     def words(self) -> str:
-        """For a table."""
         lasts = f" for {self.seconds:.1f} s" if self.seconds else ""
         return f"stranger ({self.rubbish})" if self.rubbish else f"{self.kind} rank {self.rank}{lasts}"
 
 
 @dataclass(frozen=True)
 class FaultMoment:
-    """When the faults strike."""
+    """The time at which the faults of a trial strike."""
 
     phase: str  # join, train or end
-    step: int  # rank 0 has recorded this many
-    seconds: float  # after that, or, in the join, after the ranks have started
+    step: int  # the number of steps that rank 0 must have recorded
+    seconds: float  # after these steps, or during the join after the ranks have started
 
     @property
     def words(self) -> str:
-        """For a table."""
         match self.phase:
             case "join":
                 return f"{self.seconds:.1f} s after the start"
@@ -75,7 +72,7 @@ class FaultMoment:
 
 @dataclass(frozen=True)
 class FaultTrial:
-    """One run, and what strikes it."""
+    """One run, and the faults that are injected into it."""
 
     number: int  # from 1
     faults: tuple[Fault, ...]
@@ -84,37 +81,36 @@ class FaultTrial:
 
     @property
     def name(self) -> str:
-        """Also of the run."""
+        """The name of the trial and of its run."""
         return f"trial-{self.number:03}"
 
     @property
     def victims(self) -> frozenset[int]:
-        """The ranks that the others must lose."""
+        """The ranks that all other ranks must report as lost."""
         return frozenset(fault.rank for fault in self.faults if fault.of.loses)
 
     @property
     def words(self) -> str:
-        """What happens, for a table."""
         return " and ".join(fault.words for fault in self.faults)
 
     @property
     def peer_timeout(self) -> float:
-        """In seconds."""
+        """The run's PEER_TIMEOUT in seconds."""
         return float(self.settings["PEER_TIMEOUT"])
 
     @property
     def join_timeout(self) -> float:
-        """In seconds."""
+        """The run's JOIN_TIMEOUT in seconds."""
         return float(self.settings["JOIN_TIMEOUT"])
 
     @property
     def port(self) -> int:
-        """Where rank 0 listens for the join."""
+        """The port on which rank 0 listens for the join."""
         return environment.of({name: value for name, value in self.settings.items() if value}).place.master_port
 
     @property
     def patience(self) -> float:
-        """How long to wait for ranks that must end: longer than the longest limit, so that the limit is seen."""
+        """Seconds to wait for ranks that must exit: longer than the longest limit, so that a late exit is observed."""
         longest = max(self.peer_timeout, self.join_timeout) if self.moment.phase == "join" else self.peer_timeout
         return longest + 2 * OVER_SECONDS
 
@@ -122,7 +118,7 @@ class FaultTrial:
 def make(
     seed: int, number: int, named: Sequence[str] | None, modes: Sequence[str] | None, given: Mapping[str, str]
 ) -> list[FaultTrial]:
-    """The trials: kinds in random rounds, modes in turn, everything else at random."""
+    """Plan the trials: kinds in random rounds, modes in turn, everything else at random."""
     settings = DEFAULTS | dict(given)
     _check(number, settings)
     ranks = int(settings["WORKERS"]) + 1
@@ -131,7 +127,7 @@ def make(
     if kinds.TWO in chosen and kinds.TWO not in possible:
         raise SettingError(f"--faults two needs WORKERS=2 or more, not WORKERS={ranks - 1}.", "conflicting-arguments")
     turns = modes_in_turn(modes, settings)
-    order = Random(f"{seed}")  # noqa: S311  # a plan, no secret
+    order = Random(f"{seed}")  # noqa: S311  # a plan, not a secret
     rounds = [order.sample(chosen, len(chosen)) for _ in range(-(-number // len(chosen)))]
     return [
         _trial(seed, index + 1, kind, ranks, settings | {"SYNC_MODE": turns[index % len(turns)]})
@@ -140,7 +136,7 @@ def make(
 
 
 def modes_in_turn(named: Sequence[str] | None, settings: Mapping[str, str]) -> list[str]:
-    """The modes of a sweep: those that were named, or the one that is set, or all."""
+    """The modes of a sweep: those named with --modes, else the SYNC_MODE that is set, else all."""
     own = [settings["SYNC_MODE"]] if "SYNC_MODE" in settings else list(MODES)
     return _known("--modes", named, tuple(MODES)) or own
 
@@ -184,7 +180,7 @@ def _faults(chance: Random, kind: str, ranks: int, peer_timeout: float) -> tuple
 
 def _check(number: int, settings: Mapping[str, str]) -> None:
     if not 1 <= number <= MOST_TRIALS:
-        raise SettingError(f"invalid --trials {number}. Give 1 to {MOST_TRIALS}.", "invalid-argument")
+        raise SettingError(f"invalid --trials '{number}'. Give 1 to {MOST_TRIALS}.", "invalid-argument")
     if "RUN_NAME" in settings:
         raise SettingError("RUN_NAME is set, but each trial names its own run. Unset it.", "conflicting-settings")
     if problems := environment.problems(settings):

@@ -1,4 +1,4 @@
-"""Whether a run recovered from a kill: it came to its end, with the bits of the undisturbed run of its mode."""
+"""Judges whether a run recovered from a kill: it must finish with the same bits as its mode's undisturbed run."""
 
 import statistics
 from collections import Counter
@@ -29,20 +29,20 @@ HEADINGS = {
 
 @dataclass(frozen=True)
 class RecoveryRow:
-    """One kill in words and numbers."""
+    """The row of one kill in the table."""
 
     trial: str
     mode: str
     killed: str
     attempts: int
-    recovery_seconds: float | None  # the longest; None where no step had been taken, or nothing was to recover
+    recovery_seconds: float | None  # the longest recovery; None if no steps preceded one, or none was needed
     steps_repeated: int
     verdict: str
     reasons: tuple[str, ...] = ()
 
 
 def judge(kill: Kill, seen: Observations, run_folder: Path) -> RecoveryRow:
-    """What became of a kill."""
+    """Compare a killed run with the undisturbed one, and summarise its recovery."""
     wrong = [*_at_the_end(seen)]
     attempts, repeated, waits = 1, 0, list[float]()
     if seen.left.complete:
@@ -97,7 +97,7 @@ def _ends(rank: RankRecords) -> tuple[object, object, object]:
 
 
 def _waits(run_folder: Path) -> Iterator[float]:
-    """For each attempt but the first, the time from the last step before to its first, on rank 0."""
+    """Seconds of recovery for each attempt but the first: from the end of the last step to the next one, on rank 0."""
     steps = [record for record in journal.read(run_folder, 0) if isinstance(record, Step)]
     for before, after in pairwise(steps):
         if before.attempt != after.attempt:
@@ -105,14 +105,14 @@ def _waits(run_folder: Path) -> Iterator[float]:
 
 
 def progress(row: RecoveryRow, number: int, runs: int) -> str:
-    """One line, as the run ends, and a line for each thing that was wrong."""
+    """The line printed when a run has ended, and one for each violation."""
     took = "" if row.recovery_seconds is None else f", recovered in {row.recovery_seconds} s"
     line = f"[{number}/{runs}] {row.mode}, killed: {row.killed}{took}: {row.verdict}"
     return "\n".join([line, *(f"    {reason}" for reason in row.reasons)])
 
 
 def tally(rows: Sequence[RecoveryRow]) -> str:
-    """How many went how, and what recovery cost."""
+    """The number of kills by verdict, and the cost of recovery in seconds and repeated steps."""
     kills = [row for row in rows if row.killed != "none"]
     counted = Counter(row.verdict for row in kills)
     verdicts = ", ".join(f"{counted[word]} {word}" for word in (OK, NO_EFFECT, WRONG) if counted[word])

@@ -1,4 +1,4 @@
-"""What was seen of a trial: when each rank ended and how, what it printed, and what the run left behind."""
+"""The observations of a trial: when and how each rank exited, its output, and the state of the run's folder."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,59 +12,59 @@ from app.records import manifest
 from app.records.summary import FILE as SUMMARY
 from app.records.summary import is_complete
 
-FACTS = "seen"  # the host's notes: a word and what belongs to it on each line
+FACTS = "seen"  # the host's notes: on each line a keyword and its values
 
 
 @dataclass(frozen=True)
 class RankSeen:
-    """One rank's end."""
+    """The observed end of one rank."""
 
     rank: int
     exit_code: int
-    started_at: float  # all moments are the engine's, in seconds
-    ended_at: float | None  # None: it was still there when the patience was over
+    started_at: float  # times are the engine's, in seconds since 1970
+    ended_at: float | None  # None if it was still running at the end of the wait
     log: str
     out_of_memory: bool = False
-    restarts: int = 0  # how often Docker has started it again
+    restarts: int = 0  # number of restarts by Docker
 
 
 @dataclass(frozen=True)
 class Left:
-    """What the run left in its folder."""
+    """The state of the run's folder after a trial."""
 
-    begun: bool = False  # whether it got as far as its manifest
-    unreadable: str = ""  # why its records cannot be read, if so
-    complete: bool | None = None  # what its summary says; None where there is none
+    begun: bool = False  # whether the manifest was written
+    unreadable: str = ""  # why the records cannot be read; empty if they can
+    complete: bool | None = None  # as recorded in the summary; None without one
     report: bool = False
     finished: frozenset[int] = frozenset()  # the ranks that recorded their end
 
 
 @dataclass(frozen=True)
 class Observations:
-    """Everything that the judge needs."""
+    """All observations of a trial on which the verdict depends."""
 
     ranks: tuple[RankSeen, ...]
     left: Left = field(default_factory=Left)
-    fault_at: float | None = None  # None: its moment did not come
-    woken_at: float | None = None  # when paused ranks went on
-    stopped_at: float | None = None  # when a run that had gone on was told to stop
+    fault_at: float | None = None  # None if the run never reached the moment of the fault
+    woken_at: float | None = None  # when paused ranks resumed
+    stopped_at: float | None = None  # when a run that had continued was sent SIGTERM
     missed: tuple[str, ...] = ()  # faults that could not be injected
-    stuck: bool = False  # the run did not go on
+    stuck: bool = False  # whether the run took no further steps
 
     @property
     def all_finished(self) -> bool:
-        """Whether every rank recorded its end: the run was over."""
+        """Whether every rank recorded that it finished."""
         return bool(self.ranks) and self.left.finished == {each.rank for each in self.ranks}
 
     @property
     def over(self) -> bool:
-        """Whether the run ended as if nothing had happened."""
+        """Whether the run finished on every rank with exit code 0, as without a fault."""
         ended = all(each.exit_code == 0 and each.ended_at is not None for each in self.ranks)
         return ended and self.all_finished and self.left.complete is True
 
 
 def read(notes: Path, run_folder: Path) -> Observations:
-    """Read the notes and logs that the host has made of a trial, and the run itself."""
+    """Read the host's notes and logs of a trial, and the run's folder."""
     facts: dict[str, list[list[str]]] = {}
     for line in (notes / FACTS).read_text().splitlines():
         word, *rest = line.split()
@@ -96,7 +96,7 @@ def _ranks(states: Sequence[Sequence[str]], left: set[int], notes: Path) -> Iter
 
 
 def _moment(facts: Mapping[str, Sequence[Sequence[str]]], word: str) -> float | None:
-    """Seconds since 1970, as the shell writes them: with a comma where the language has one."""
+    """Seconds since 1970. In some locales the shell writes a decimal comma."""
     return float(facts[word][0][0].replace(",", ".")) if word in facts else None
 
 
@@ -106,7 +106,7 @@ def _left(run_folder: Path) -> Left:
     try:
         run = Run(run_folder)
         finished = frozenset(each.rank for each in run.ranks if each.finished)
-        run.summary  # noqa: B018  # made from the records when it is first asked for
+        run.summary  # noqa: B018  # computed from the records on first access
     except (LockstepError, OSError, ValueError) as error:
         return Left(begun=True, unreadable=str(error))
     told = is_complete(run_folder) if (run_folder / SUMMARY).is_file() else None

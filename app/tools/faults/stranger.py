@@ -1,4 +1,4 @@
-"""A stranger on the ranks' network, who sends rubbish to rank 0's port and holds connections open."""
+"""An untrusted peer on the ranks' network, which sends garbage to rank 0's port and holds connections open."""
 
 import json
 import socket
@@ -9,12 +9,12 @@ from contextlib import suppress
 from random import Random
 
 CONNECTIONS = 4
-MOST_SECONDS = 600.0  # then it leaves by itself
+MOST_SECONDS = 600.0  # after which it exits by itself
 KNOCK_SECONDS = 0.2
 CHUNK_BYTES = 65_536
 LONGEST_LINE_BYTES = 1 << 28
 
-# What each connection begins with; `line` has no end.
+# The first bytes of each connection, by kind. `line` continues without an end.
 RUBBISH: dict[str, Callable[[Random], bytes]] = {
     "nul": lambda chance: b"\0",
     "length": lambda chance: bytes([chance.randrange(16)]) + struct.pack("<Q", 8 << 30),
@@ -25,8 +25,8 @@ RUBBISH: dict[str, Callable[[Random], bytes]] = {
 
 
 def visit(host: str, port: int, rubbish: str, seed: int) -> None:
-    """Send rubbish on several connections, and hold them until someone ends this process."""
-    chance = Random(seed)  # noqa: S311  # the same rubbish again
+    """Send garbage on several connections, and hold them until this process is killed, for MOST_SECONDS at most."""
+    chance = Random(seed)  # noqa: S311  # the same garbage for the same seed
     until = time.monotonic() + MOST_SECONDS
     held: list[socket.socket] = []
     while len(held) < CONNECTIONS and time.monotonic() < until:
@@ -43,7 +43,7 @@ def visit(host: str, port: int, rubbish: str, seed: int) -> None:
 
 
 def _go_on(held: list[socket.socket], until: float) -> None:
-    """A line without an end, on the first connection, until the other side refuses or a limit is reached."""
+    """Send an endless line on the first connection, until the peer closes it or a limit is reached."""
     sent = 0
     with suppress(OSError):
         while sent < LONGEST_LINE_BYTES and time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""The part of a sweep of faults that runs in the image; the host only makes the trials and watches them."""
+"""The part of a fault sweep that runs in the image. The host only executes the trials and observes them."""
 
 import json
 import shutil
@@ -35,7 +35,7 @@ def make_plan(
     given: Sequence[str],
     dry_run: bool,
 ) -> None:
-    """Plan the trials and write the plan; a dry run prints it."""
+    """Plan the trials, and write the plan, or only print it in a dry run."""
     chosen = SystemRandom().randint(1, MOST_SEED) if seed is None else seed
     made = plan.make(chosen, trials, _listed(kinds), _listed(modes), by_name(given))
     say(f"Seed {chosen}: {trials} trial{'s' if trials != 1 else ''}, each a run with its own settings.")
@@ -50,7 +50,7 @@ def make_plan(
 def make_plan_of_kills(
     sweep: str, say: Say, *, number: int, seed: int | None, modes: str | None, given: Sequence[str], dry_run: bool
 ) -> None:
-    """Plan kills that runs must recover from; a dry run prints them."""
+    """Plan kills from which runs must recover, and write the plan, or only print it in a dry run."""
     chosen = SystemRandom().randint(1, MOST_SEED) if seed is None else seed
     made = kills.make(chosen, number, _listed(modes), by_name(given))
     say(f"Seed {chosen}: {number} kill{'s' if number != 1 else ''}, each in its own run, and a reference run per mode")
@@ -67,7 +67,7 @@ def _write(sweep: str, name: str, trials: Sequence[FaultTrial | Kill]) -> None:
 
 
 def next_trial(sweep: str, say: Say) -> None:
-    """What the host has to do for the next trial, a line each; nothing after the last one."""
+    """Print the host's instructions for the next trial, one per line, and nothing after the last trial."""
     folder = SWEEPS / sweep
     trial = next((each for each in _planned(folder) if not (_notes(folder, each) / VERDICT).is_file()), None)
     if trial is None:
@@ -78,7 +78,7 @@ def next_trial(sweep: str, say: Say) -> None:
     if isinstance(trial, Kill):
         moment = trial.moment
         seconds = moment.sooner(_tries(notes))
-        # The undisturbed run shows the length of an epoch.
+        # The undisturbed run's manifest has the length of an epoch.
         steps = moment.epochs * _steps_of_an_epoch(folder / trial.undisturbed) if moment.epochs else 0
         say(f"recover {kills.PATIENCE_SECONDS}")
         for rank in trial.victims:
@@ -96,7 +96,7 @@ def next_trial(sweep: str, say: Say) -> None:
 
 
 def judge_trial(sweep: str, name: str, say: Say) -> None:
-    """Judge a trial by what the host has noted and the run has left."""
+    """Judge a trial from the host's notes and the run's folder. A kill that came too late is prepared for a retry."""
     folder = SWEEPS / sweep
     planned = _planned(folder)
     number, trial = next((number, each) for number, each in enumerate(planned, 1) if each.name == name)
@@ -120,7 +120,7 @@ def judge_trial(sweep: str, name: str, say: Say) -> None:
 
 
 def make_table(sweep: str, say: Say) -> int:
-    """Print the table of all trials; the exit code says whether all was right."""
+    """Print the table of all trials; the exit code is 1 if any trial is wrong."""
     folder = SWEEPS / sweep
     found = [_notes(folder, trial) / VERDICT for trial in _planned(folder)]
     verdicts = [path.read_text() for path in found if path.is_file()]
@@ -145,7 +145,7 @@ def _steps_of_an_epoch(run_folder: Path) -> int:
 
 
 def _tries(notes: Path) -> int:
-    """How many kills of a trial came too late so far."""
+    """The number of kills of this trial that have come too late so far."""
     return int((notes / TRIES).read_text()) if (notes / TRIES).is_file() else 0
 
 
@@ -154,14 +154,16 @@ def _planned(folder: Path) -> Sequence[FaultTrial | Kill]:
     try:
         written = path.read_text()
     except OSError as error:
-        raise LockstepError(f"cannot read {path}: {error.strerror}.", "missing-file") from None
+        raise LockstepError(
+            f"cannot read {path}: {error.strerror}. Run scripts/faults again.", "missing-file"
+        ) from None
     if path.name == KILLS:
         return TypeAdapter(list[Kill]).validate_json(written)
     return TypeAdapter(list[FaultTrial]).validate_json(written)
 
 
 def _notes(folder: Path, trial: FaultTrial | Kill) -> Path:
-    """Where the host writes what it sees; the run's own folder is made by `prepare`."""
+    """The folder of the host's notes. It is not the run's own folder, which `prepare` creates."""
     return folder / f"{trial.name}-seen"
 
 

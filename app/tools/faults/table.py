@@ -1,4 +1,4 @@
-"""The table of a sweep: a row for each trial, and below it what was wrong."""
+"""The table of a sweep, with one row per trial, and the lines that are printed when a trial has ended."""
 
 import io
 from collections import Counter
@@ -13,12 +13,12 @@ from app.tools.faults.judge import FaultVerdict
 from app.tools.faults.plan import FaultTrial
 from app.tools.faults.seen import Observations, RankSeen
 
-WIDEST = 10_000  # a table takes the width that it needs
+WIDEST = 10_000  # so that no table wraps
 
 
 @dataclass(frozen=True)
 class FaultRow:
-    """One trial in words; the headings are the fields' names."""
+    """The row of one trial in the table. HEADINGS has the heading of each field."""
 
     trial: str
     mode: str
@@ -44,7 +44,6 @@ HEADINGS = {
 
 
 def row(trial: FaultTrial, seen: Observations, verdict: FaultVerdict) -> FaultRow:
-    """What a trial's row says."""
     said: dict[str, list[str]] = {}
     for each in seen.ranks:
         said.setdefault(sayings.in_short(each.log), []).append(str(each.rank))
@@ -68,13 +67,13 @@ def _after(each: RankSeen, fault_at: float | None) -> str:
 
 
 def progress(made: FaultRow, number: int, trials: int) -> str:
-    """One line, as the trial ends, and a line for each thing that was wrong."""
+    """The line printed when a trial has ended, and one for each violation."""
     line = f"[{number}/{trials}] {made.mode}, {made.fault}, {made.moment}: {made.verdict}"
     return "\n".join([line, *(f"    {reason}" for reason in made.reasons)])
 
 
 def text(rows: Sequence[object], headings: Mapping[str, str] = HEADINGS) -> str:
-    """All rows; `headings` are by the names of their fields."""
+    """The table as text. `headings` maps the names of the rows' fields to their headings."""
     grid = Table(box=None, pad_edge=False, header_style="")
     for heading in headings.values():
         grid.add_column(heading, no_wrap=True)
@@ -86,6 +85,6 @@ def text(rows: Sequence[object], headings: Mapping[str, str] = HEADINGS) -> str:
 
 
 def tally(rows: Sequence[FaultRow]) -> str:
-    """How many went how."""
+    """The number of trials by verdict."""
     counted = Counter(each.verdict for each in rows)
     return ", ".join(f"{counted[word]} {word}" for word in (judge.OK, judge.NO_EFFECT, judge.WRONG) if counted[word])

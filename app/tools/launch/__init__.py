@@ -1,1 +1,1 @@
-"""Starts the ranks through mpirun, which reaches the workers by SSH with a key that is made for one start."""
+"""Starts the ranks with mpirun, which reaches the workers over SSH with a key made for a single start."""

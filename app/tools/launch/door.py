@@ -1,15 +1,15 @@
-"""The worker's SSH server: rank 0 alone may come, with the key of this start, and start mpirun's daemon."""
+"""A worker's SSH server: it accepts only rank 0, with this start's key, so that mpirun can start its daemon."""
 
 import asyncio
 
 import asyncssh
 
-PORT = 2222  # no privilege is needed for it; only rank 0 connects
+PORT = 2222  # above 1023, so it needs no privilege
 LOGIN_SECONDS = 20
 
 
 class _Server(asyncssh.SSHServer):
-    """Admits rank 0's address only."""
+    """Closes every connection from an address other than rank 0's, before any authentication."""
 
     def __init__(self, rank0: str) -> None:
         self._rank0 = rank0
@@ -21,7 +21,7 @@ class _Server(asyncssh.SSHServer):
 
 
 async def open_door(address: str, rank0: str, key: asyncssh.SSHKey) -> asyncssh.SSHAcceptor:
-    """Serve on the ranks' network. It needs no account and no privilege, whoever runs it."""
+    """Start the server at an address on the ranks' network. It needs neither an account nor a privilege."""
     return await asyncssh.listen(
         address,
         PORT,
@@ -36,7 +36,6 @@ async def open_door(address: str, rank0: str, key: asyncssh.SSHKey) -> asyncssh.
 
 
 async def is_open(address: str) -> bool:
-    """Whether a worker's server listens."""
     try:
         _, writer = await asyncio.open_connection(address, PORT)
     except OSError:
@@ -46,7 +45,7 @@ async def is_open(address: str) -> bool:
 
 
 async def _obey(process: asyncssh.SSHServerProcess[str]) -> None:
-    """Run the command to its end; mpirun's daemon leaves the session and stays."""
+    """Run the command, and return its output and exit code. mpirun's daemon detaches itself and keeps running."""
     shell = await asyncio.create_subprocess_shell(
         process.command or "",
         stdin=asyncio.subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""The program as this container's rank, once mpirun has given it a place in MPI."""
+"""Runs the program as this container's rank, with the environment variables that MPI needs."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ SOCKET = Path(tempfile.gettempdir()) / "place_in_mpi.socket"  # the same path in
 
 
 class Program:
-    """Waits for the stand-in that mpirun starts here, and then runs the program in its place."""
+    """Waits for the stand-in process that mpirun starts here, then runs the program with its MPI variables."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
@@ -27,7 +27,7 @@ class Program:
         self._ended = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        """Let the stand-in come; nobody else in this container is this user."""
+        """Listen for the stand-in, without authentication: nobody else in this container runs as this user."""
         SOCKET.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._take_place, SOCKET)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -39,14 +39,14 @@ class Program:
         self._server.close()
 
     async def has_place(self, deadline: float) -> bool:
-        """Whether the stand-in has come by the deadline."""
+        """Wait for the stand-in's variables, and return whether they arrived by the deadline on the loop's clock."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await asyncio.shield(self._place)
         return self._place.done()
 
     async def run(self) -> int:
-        """Run the program to its end; its exit code, as a shell gives it."""
+        """Run the program and return its exit code in the shell's convention: 128 + N after signal N."""
         others = {name: value for name, value in os.environ.items() if not name.startswith(PREFIXES)}
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "app", *self._command, env=others | self._place.result()
@@ -56,7 +56,7 @@ class Program:
         return code if code >= 0 else 128 - code
 
     def _stop(self, number: signal.Signals) -> None:
-        """The program ends by itself, with its clean-ups; before it has begun, the start ends."""
+        """Pass the signal to the program, which cleans up and exits. Before the program starts, cancel the start."""
         if self._process is None:
             if self._start:
                 self._start.cancel(number.name)

@@ -1,4 +1,4 @@
-"""What mpirun takes for ssh: python3 -m app.tools.launch.reach ADDRESS COMMAND..., which runs a command on a worker."""
+"""The SSH client of mpirun, which runs a command on a worker: python3 -m app.tools.launch.reach ADDRESS COMMAND..."""
 
 import asyncio
 import sys
@@ -10,7 +10,7 @@ from app.tools.launch.door import LOGIN_SECONDS, PORT
 
 
 async def reach(address: str, command: str) -> int:
-    """Run the command there; its exit code."""
+    """Run a command on a worker; returns its exit code, or 1 if the worker reports none."""
     own = key.read()
     async with asyncssh.connect(
         address,

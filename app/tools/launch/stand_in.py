@@ -1,9 +1,8 @@
-"""What mpirun starts as a rank: python3 -m app.tools.launch.stand_in SOCKET.
+"""The process that mpirun starts for a rank: python3 -m app.tools.launch.stand_in SOCKET.
 
-It brings the rank's place in MPI to the rank.
-
-The container's first process starts the program itself. So output and exit code are the container's, a signal reaches
-the program, and mpirun, which ends all its processes when one fails, does not end a rank before it has said why.
+It passes its MPI variables to the container's first process, which runs the program itself. The program's output and
+exit code are therefore the container's, and signals reach the program. mpirun kills all its processes when one fails,
+but it cannot kill a rank that has not reported its error yet.
 """
 
 import json
@@ -12,11 +11,11 @@ import socket
 import sys
 
 PREFIXES = ("PMIX_", "PRTE_", "OMPI_")
-OF_OTHERS = "OMPI_COMM_WORLD_"  # the rank follows from the container, as without mpirun
+OF_OTHERS = "OMPI_COMM_WORLD_"  # not passed on: the container determines the rank, as without mpirun
 
 
 def place() -> dict[str, str]:
-    """The variables by which MPI finds this rank's place."""
+    """The environment variables by which MPI recognises a process as part of the job."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -28,5 +27,5 @@ if __name__ == "__main__":
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(sys.argv[1])
         connection.sendall(json.dumps(place()).encode() + b"\n")
-        while connection.recv(1):  # until the rank has ended
+        while connection.recv(1):  # until the program has exited
             pass

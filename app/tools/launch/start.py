@@ -1,4 +1,4 @@
-"""`python -m app mpi COMMAND`: the command on every rank of Compose, as a job of mpirun."""
+"""`python -m app mpi COMMAND`: runs the command on every rank in Compose, as one mpirun job."""
 
 import asyncio
 import os
@@ -18,18 +18,18 @@ from app.tools.launch.door import PORT, is_open, open_door
 from app.tools.launch.program import SOCKET, Program
 
 LOOK_SECONDS = 0.1
-FAREWELL_SECONDS = 5.0  # for mpirun to end after its ranks
+FAREWELL_SECONDS = 5.0  # for mpirun to exit after its ranks
 LONGEST_COMPLAINT = 2000  # characters of mpirun's output in an error
 
-# Whoever owns results/ need not have an account in the image, where mpirun and SSH would look for name and shell.
+# The owner of results/ may have no account in the image, where mpirun and SSH look up the user's name and shell.
 NO_ACCOUNT = {"LOGNAME": "rank", "SHELL": "/bin/sh"}
 
-# A lost rank is an error in the operations of the others, and not the end of the whole job.
+# A lost rank causes errors in the other ranks' operations instead of terminating the whole job.
 TOLERANT = ("--with-ft", "ulfm", "--initial-errhandler", "mpi_errors_return")
 
 
 def start(place: PlaceSettings, command: Sequence[str]) -> int:
-    """Run a command as this container's rank; its exit code. Rank 0 calls mpirun, and the workers wait for it."""
+    """Run a command as this container's rank and return its exit code. Rank 0 calls mpirun, and workers wait for it."""
     identity = identify(place)
     own = key.read()
     work = _start_all(identity, place, command) if identity.rank == 0 else _wait(identity, place, command, own)
@@ -47,7 +47,7 @@ async def _wait(identity: Identity, place: PlaceSettings, command: Sequence[str]
         if not await program.has_place(_on_the_loop(identity.deadline)):
             raise JoinError(
                 f"{identity.name}: rank 0 did not start this rank through mpirun within "
-                f"JOIN_TIMEOUT={place.join_timeout:g} s. Read rank 0's output."
+                f"JOIN_TIMEOUT={place.join_timeout:g} s. See rank 0's output."
             )
         door.close()
         return await program.run()
@@ -62,7 +62,7 @@ async def _start_all(identity: Identity, place: PlaceSettings, command: Sequence
 
 
 async def _run_job(identity: Identity, place: PlaceSettings, program: Program) -> int:
-    if identity.absent:  # Docker restarts no rank of an MPI job
+    if identity.absent:  # Docker does not restart the ranks of an MPI job
         raise missing_error(identity, identity.absent)
     await _insist_on_doors(identity, place)
     mpirun = await asyncio.create_subprocess_exec(
@@ -82,7 +82,7 @@ async def _run_job(identity: Identity, place: PlaceSettings, program: Program) -
 
 
 async def _insist_on_doors(identity: Identity, place: PlaceSettings) -> None:
-    """Wait until every worker's SSH server listens."""
+    """Wait until every worker's SSH server listens; raises JoinError at the join's deadline."""
     missing = list(range(1, len(identity.addresses)))
     while missing:
         opened = await asyncio.gather(*(is_open(identity.addresses[rank]) for rank in missing))
@@ -91,14 +91,14 @@ async def _insist_on_doors(identity: Identity, place: PlaceSettings) -> None:
             names = ", ".join(f"rank {rank} ({identity.addresses[rank]})" for rank in missing)
             raise JoinError(
                 f"mpirun cannot reach {names}: no SSH server listened on port {PORT} within "
-                f"JOIN_TIMEOUT={place.join_timeout:g} s. Read the output of the missing ranks."
+                f"JOIN_TIMEOUT={place.join_timeout:g} s. See the output of the missing ranks."
             )
         if missing:
             await asyncio.sleep(LOOK_SECONDS)
 
 
 def _mpirun(identity: Identity) -> list[str]:
-    """The command line. One process a container, in the order of the ranks."""
+    """The command line of mpirun, with one process per container, in rank order."""
     runtime = {
         "plm_ssh_agent": f"{sys.executable} -m app.tools.launch.reach",
         "plm_ssh_no_tree_spawn": "1",
@@ -128,12 +128,12 @@ async def _complaint(
 
 
 async def _end(mpirun: asyncio.subprocess.Process, output: "asyncio.Future[tuple[bytes, bytes]]") -> None:
-    """Its ranks end by themselves, and have reported lost ones better than mpirun does."""
+    """Wait for mpirun to exit, then kill it. The ranks exit by themselves and report lost ranks better than it does."""
     await asyncio.wait([output], timeout=FAREWELL_SECONDS)
     if mpirun.returncode is None:
         mpirun.kill()
 
 
 def _on_the_loop(deadline: float) -> float:
-    """A moment of `time.monotonic` on the event loop's clock."""
+    """Convert a time of `time.monotonic` to the event loop's clock."""
     return asyncio.get_running_loop().time() + deadline - time.monotonic()

@@ -1,1 +1,1 @@
-"""What a step would take elsewhere: measured costs, put through the same schedules that the program runs."""
+"""Predicted step times: measured costs, applied to the same schedules that the program runs."""

@@ -50,7 +50,7 @@ def asked(words: Sequence[str]) -> PredictionRequest:
     names = [word for word in words if "=" not in word]
     for name in lists:
         if name not in known():
-            raise SettingError(f"{shown(name)} is not a setting here. {hint(name, known())}", "unknown-setting")
+            raise SettingError(f"{shown(name)} cannot be set in a prediction. {hint(name, known())}", "unknown-setting")
     values = {name: [value] if name == WITH_COMMAS else value.split(",") for name, value in lists.items()}
     if len(names) > 1:
         message = f"{len(names)} grids given. Give one, and lists of values such as WORKERS=1,3,7."

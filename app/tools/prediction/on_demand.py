@@ -73,7 +73,10 @@ def add_model(name: str, model: str, say: Say) -> int:
     settings = {trial.name: trial.settings for trial in plan.trials}
     runs = [Observed.of(run, settings[run.folder.name]) for run in results.all_runs]
     if len(runs) < len(plan.trials):
-        raise LockstepError(f"MODEL={model} not added: {len(runs)} of {len(plan.trials)} runs finished.", "run-failed")
+        raise LockstepError(
+            f"MODEL={model} not added: {len(runs)} of {len(plan.trials)} runs finished. Repeat the command.",
+            "run-failed",
+        )
     made = fitting.with_model(calibration.parse((folders.RESULTS / calibration.FILE).read_bytes()), runs)
     made.write(folders.RESULTS)
     say(f"Added MODEL={model} to calibration '{name}': {made.computing[model].in_words}.")
@@ -165,7 +168,9 @@ def verify(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str
     results = Results(verification.interleaved(read), plan)
     checked = verification.checked(forecasts, results, used)
     if not checked:
-        raise LockstepError("no cell ran between two reference runs, so nothing can be verified.", "run-failed")
+        raise LockstepError(
+            "no cell ran between two reference runs, so nothing can be verified. Repeat the command.", "run-failed"
+        )
     table, score = tables.verified(checked), verification.score(checked)
     say(on_terminal(table))
     compared = rivals.rated(checked)

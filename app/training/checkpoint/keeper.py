@@ -88,7 +88,7 @@ class Keeper:
         )
         for step in set(self._steps()).difference(whole):
             if reason := damaged.get(step) or (UNCOMMITTED if str(step) in own else None):
-                warn(f"rank {self._cluster.rank}: set aside its checkpoint of step {step}: {reason}")
+                warn(f"rank {self._cluster.rank}: unusable checkpoint of step {step}, moved to {SET_ASIDE}/: {reason}")
                 part.move(self._of(step), self._cluster.rank, self._folder / SET_ASIDE)
             self._remove(step)
         self._committed = whole

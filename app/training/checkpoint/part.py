@@ -95,12 +95,12 @@ def read(folder: Path, rank: int) -> State:
 
 
 def exists(folder: Path, rank: int) -> bool:
-    """Whether either of its files exists."""
+    """Whether at least one of the part's two files exists."""
     return any(_path(folder, rank, ending).exists() for ending in (TENSORS, NUMBERS))
 
 
 def move(folder: Path, rank: int, to: Path) -> None:
-    """Move its files, replacing those of an earlier part."""
+    """Move the part's files, replacing those of an earlier part."""
     to.mkdir(parents=True, exist_ok=True)
     remove(to, rank)
     for ending in (TENSORS, NUMBERS):
@@ -109,7 +109,7 @@ def move(folder: Path, rank: int, to: Path) -> None:
 
 
 def remove(folder: Path, rank: int) -> None:
-    """Remove its files, including partially written ones."""
+    """Remove the part's files, including partially written ones."""
     for ending in (TENSORS, NUMBERS):
         path = _path(folder, rank, ending)
         path.unlink(missing_ok=True)

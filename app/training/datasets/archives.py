@@ -37,7 +37,7 @@ class Archive:
     name: str
     md5: str
     urls: tuple[str, ...]
-    place: str = "."  # where its reader expects the content
+    place: str = "."  # the folder in which its reader expects the content
 
     @property
     def bytes(self) -> int | None:
@@ -59,7 +59,7 @@ def obtain(archive: Archive, say: Say, clean_ups: CleanUps) -> Path:
         return own
     if reason := why_not_writable(DATA):
         raise SettingError(
-            f"cannot write {archive.name}, which is missing, to {DATA}/: {reason}. "
+            f"{archive.name} is not in {DATA}/ and cannot be downloaded, because {DATA}/ is not writable: {reason}. "
             f"Make {DATA}/ writable for the owner of results/ (user ID {os.geteuid()}). {archive.remedy}",
             "cannot-write",
         )

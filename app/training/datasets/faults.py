@@ -35,8 +35,8 @@ def why_unreadable(path: Path) -> str | None:
             path.open("rb").close()
     except PermissionError as error:
         return (
-            f"cannot read {path}: {error.strerror}. Let the owner of results/ (user ID {os.geteuid()}) read it, "
-            "and enter the folders that lead to it."
+            f"cannot read {path}: {error.strerror}. Make it readable, and its parent folders accessible, for the "
+            f"owner of results/ (user ID {os.geteuid()})."
         )
     except OSError as error:
         if not path.is_symlink():

@@ -16,7 +16,7 @@ MOST_ENTRIES = 10_000
 def find(name: str, say: Say) -> Path | None:
     """The least deeply nested path of this name below data/, of any kind, even a link.
 
-    Without a match, it reports what was ignored: links to folders that are not mounted, and entries beyond the limit.
+    Without a match, it reports the ignored paths: links to folders that are not mounted, and entries beyond the limit.
     """
     _check_entered(name)
     folders = [DATA]
@@ -62,7 +62,7 @@ def _entries(folders: list[Path]) -> Iterator[os.DirEntry[str]]:
 
 def _locked(error: OSError) -> SettingError:
     return SettingError(
-        f"cannot read {DATA}/: {error.strerror}. Let the owner of results/ (user ID {os.geteuid()}) read and enter it. "
+        f"cannot read {DATA}/: {error.strerror}. Make it accessible to the owner of results/ (user ID {os.geteuid()}). "
         "If DATA_FOLDER is set, data/ means that folder.",
         "no-permission",
     )

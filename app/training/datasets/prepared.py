@@ -175,7 +175,7 @@ def load_for(training: TrainingSettings) -> DataSet:
 
 def _first(part: Split, name: str, samples: int | None) -> Split:
     if samples is not None and samples > len(part):
-        raise SettingError(f"invalid {name} '{samples}'. Choose 1 to {len(part)} for this data set.")
+        raise SettingError(f"invalid {name} '{samples}'. Give 1 to {len(part)} for this data set.")
     return Split(part.images[:samples], part.labels[:samples])
 
 

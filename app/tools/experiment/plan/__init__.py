@@ -1,1 +1,1 @@
-"""From a grid file to the runs that are still to be made."""
+"""From a grid file to the runs still to be made."""

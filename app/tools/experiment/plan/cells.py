@@ -71,5 +71,5 @@ def problems(given: Mapping[str, str]) -> dict[str, str]:
         ("TEST_SAMPLES", settings.training.test_samples, source.test_samples),
     ):
         if asked is not None and asked > there:
-            found[name] = f"invalid {name} '{asked}'. Give 1 to {there} with this data set."
+            found[name] = f"invalid {name} '{asked}'. Give 1 to {there} for this data set."
     return found

@@ -73,7 +73,7 @@ class _Cells:
         self._check_given()
         number = sum(math.prod(len(each) for _, each in values.values()) for *_, values in self._blocks)
         if not number:
-            raise self._lines.refusal(("grid",), "the quick version has no cells.")
+            raise self._lines.refusal(("grid",), "the quick version has no cells. Omit quick = false in a [[grid]].")
         if number > MOST_CELLS:
             raise self._lines.refusal(("grid",), f"the grid has {number} cells (limit: {MOST_CELLS}).")
         made = list(self._made())
@@ -95,7 +95,7 @@ class _Cells:
     def _check_given(self) -> None:
         for name, value in self._given.items():
             if name not in known():
-                raise SettingError(f"{name} is not a setting for experiments. {hint(name, known())}", "unknown-setting")
+                raise SettingError(f"{name} cannot be set in an experiment. {hint(name, known())}", "unknown-setting")
             if name in self._varied:
                 message = f"{name}={value}: experiment '{self._name}' varies {name}. Omit it."
                 raise SettingError(message, "conflicting-settings")
@@ -148,8 +148,8 @@ class _Cells:
         except ValueError:
             raise self._lines.refusal(
                 (*place, "label"),
-                f'invalid label "{shown(template)}". Use in braces: {", ".join(chosen)}, '
-                "the block's settings, or ranks.",
+                f'invalid label "{shown(template)}". In braces, use ranks or one of this block\'s settings: '
+                f"{', '.join(chosen)}.",
             ) from None
 
 

@@ -48,13 +48,13 @@ class Block(BaseModel):
 
     label: str | None = Field(
         None,
-        description='what its cells are called, with settings in braces: "{SYNC_MODE}, {LINK_RATE}" '
+        description='name of the block\'s cells, with settings in braces: "{SYNC_MODE}, {LINK_RATE}" '
         "[the values of its lists]",
     )
     may_fail: str | None = Field(
-        None, description="why a run of this block that fails is no failure of the experiment [it is one]"
+        None, description="reason why a failed run of this block does not fail the experiment [it does]"
     )
-    quick: bool = Field(True, strict=True, description="false: not with --quick [true]")
+    quick: bool = Field(True, strict=True, description="false omits this block with --quick [true]")
 
     @property
     def settings(self) -> dict[str, Choices]:
@@ -70,9 +70,8 @@ class Quick(BaseModel):
     repeats: int | None = Field(None, strict=True, ge=1, le=MOST_REPEATS, description="rounds")
     settings: dict[str, Chosen] = Field(
         {},
-        description="a table of settings: each takes the place of those of its name, in [settings] and in the blocks "
-        "(of a block's single value only where it is a single value itself); one that stands in no block is for all "
-        "cells",
+        description="a table of settings: each replaces the setting of that name in [settings] and in the blocks (a "
+        "block's single value only if no block lists values for it); a setting that no block has applies to all cells",
     )
 
 
@@ -94,12 +93,11 @@ class GridFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    title: str = Field(min_length=1, description="what the page is called")
-    question: str = Field(min_length=1, description="what the experiment answers, in one sentence or two")
+    title: str = Field(min_length=1, description="title of the page")
+    question: str = Field(min_length=1, description="the question that the experiment answers, in one or two sentences")
     notes: list[str] = Field(
         [],
-        description="a list of remarks for the page: what the documents claim, and why our figures may be others "
-        "[none]",
+        description="remarks for the page, such as what the documents claim and why our figures may differ [none]",
     )
     repeats: int = Field(
         1,
@@ -109,7 +107,7 @@ class GridFile(BaseModel):
         description="rounds; each runs every cell once, with SEED one higher than in the round before [1]",
     )
     settings: dict[str, Chosen] = Field({}, description="a table of settings for all cells")
-    grid: list[Block] = Field(min_length=1, description="[[grid]], once or several times: a block of cells")
+    grid: list[Block] = Field(min_length=1, description="one or more [[grid]] tables, each a block of cells")
     quick: Quick = Field(Quick(), description="a table of what --quick changes")
     show: list[Show] = Field([], description="[[show]], once for each part of the page: a view, and its options")
 
@@ -149,7 +147,7 @@ def read(path: Path, shown_as: Path) -> tuple[GridFile, LineNumbers]:
 def _wrong_name(name: str) -> tuple[str, str] | None:
     """The message and the name of the error for a setting's name that a grid cannot have."""
     if name in NOT_IN_A_GRID:
-        return f"{name} is set by the experiment or the machine, not by a grid.", "invalid-grid"
+        return f"{name} is set by the experiment or the machine. Remove it from the grid.", "invalid-grid"
     return None if name in known() else (f"unknown setting {name}. {hint(name, known())}", "unknown-setting")
 
 
@@ -164,7 +162,7 @@ def _explain(detail: ErrorDetails) -> tuple[str, str]:
         return _wrong_name(name) or (explanation, "invalid-setting")
     words = allowed(table.model_fields[name])
     if detail["type"] == "missing" or isinstance(detail["input"], dict | list) or detail["input"] == "":
-        return f"'{name}' is missing or is not {words}.", "invalid-grid"
+        return f"missing or invalid '{name}'. Give {words}.", "invalid-grid"
     return f"invalid {name} = {_written(detail)}. Give {words}.", "invalid-grid"
 
 

@@ -1,4 +1,4 @@
-"""What a page can show: one file per view."""
+"""The parts of an experiment's page: one file per view."""
 
 from app.tools.experiment.views.accuracy import Accuracy
 from app.tools.experiment.views.break_even import BreakEven

@@ -1,1 +1,1 @@
-"""What predictions and verifications look like: their figures, what is said of them, and the page of each."""
+"""The pages of predictions and verifications: figures, findings and tables."""
