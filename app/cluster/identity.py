@@ -218,6 +218,7 @@ def _own_address(master: str, port: int) -> str:
             probe.connect((master, port))  # only looks up the route and sends nothing
         except OSError as error:
             raise JoinError(
-                f"no route to rank 0 at MASTER_ADDR={master}: {error.strerror}. Correct MASTER_ADDR, or connect this machine to rank 0's network."
+                f"no route to rank 0 at MASTER_ADDR={master}: {error.strerror}. "
+                "Correct MASTER_ADDR, or connect this machine to rank 0's network."
             ) from None
         return str(probe.getsockname()[0])

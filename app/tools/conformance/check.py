@@ -186,7 +186,8 @@ class Checker:
                     )
         if world_size not in self._groups:
             raise JoinError(
-                f"{world_size} ranks did not form a group in {FORMING_ATTEMPTS} attempts. Repeat the check when the machine is less busy."
+                f"{world_size} ranks did not form a group in {FORMING_ATTEMPTS} attempts. "
+                "Repeat the check when the machine is less busy."
             )
         return self._groups[world_size]
 
