@@ -37,7 +37,9 @@ def allowed_values(field: FieldInfo) -> str:
 
 def remedy(field: FieldInfo) -> str:
     """The sentence that ends the refusal of a value."""
-    return f"{'Choose from:' if _choices(field) else 'Give'} {allowed_values(field)}."
+    pattern = rule_of(field, Pattern)
+    is_list = _choices(field) or (pattern and WORDS.fullmatch(pattern.pattern))
+    return f"{'Choose from:' if is_list else 'Give'} {allowed_values(field)}."
 
 
 def rule_of[Rule](field: FieldInfo, kind: type[Rule]) -> Rule | None:
@@ -95,8 +97,6 @@ def _choices(field: FieldInfo) -> list[str]:
     """The allowed words; none if a setting is a number or free text."""
     if one_of := rule_of(field, OneOf):
         return list(one_of.choices)
-    if (pattern := rule_of(field, Pattern)) and WORDS.fullmatch(pattern.pattern):
-        return pattern.pattern.split("|")
     options = [field.annotation, *get_args(field.annotation)]
     return [word for option in options for word in get_args(option) if isinstance(word, str)]
 

@@ -136,11 +136,11 @@ def test_a_file_or_folder_that_may_not_be_read_says_who_must_read_it(monkeypatch
     OWN.chmod(0)
     with as_a_stranger():
         message = refusal()
-        assert f"{OWN}: Permission denied. Let the owner of results/ (user ID {os.geteuid()})" in message
+        assert re.search(rf"{OWN}: Permission denied\..*owner of results/ \(user ID {os.geteuid()}\)", message)
     for mode in (0, stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH):
         DATA.chmod(mode)
         with as_a_stranger():
-            assert f"{DATA}/: Permission denied. Let the owner of results/" in refusal()
+            assert re.search(rf"{DATA}/: Permission denied\..*owner of results/", refusal())
     DATA.chmod(0o777)
 
 
@@ -155,7 +155,7 @@ def test_a_folder_that_may_only_be_read_and_holds_nothing_names_both_remedies() 
     DATA.chmod(0o555)
     with as_a_stranger():
         message = refusal()
-    assert re.search(rf"cifar-10-python\.tar\.gz.* {DATA}/: Permission denied\.", message)
+    assert re.search(rf"cifar-10-python\.tar\.gz.* {DATA}/.*: Permission denied\.", message)
     for fact in (f"download it from {CIFAR10.url}", "into data/", "DATA_FOLDER"):
         assert fact in message
 

@@ -149,7 +149,7 @@ WRONG = [
     ("repeats = 2", 'repeats = "2"', "repeats = 2"),
     ("repeats = 2", "rounds = 2", "'rounds'.* repeats, settings"),
     ("question = ", "purpose = ", "'purpose'.* title, question, notes, repeats,"),
-    ('question = "Which is the fastest?"', "", "'question'.* missing"),
+    ('question = "Which is the fastest?"', "", "missing .*'question'"),
     ('title = "Modes"', 'title = ""', "'title'.* text"),
     ("repeats = 3", "repeats = 3\nnotes = [1]", "notes = 1.* list of texts"),
     ("MAX_STEPS = 20", "MAX_STEP = true", r"MAX_STEP\b.* MAX_STEPS"),

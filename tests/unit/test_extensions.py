@@ -63,15 +63,15 @@ def test_other_names_are_refused_in_words(folder: Path, name: str, value: str, w
         ("class My(:\n", "line 1"),
         ("\0", "null bytes"),
         ("(" * 10_000, "parse"),
-        ("", "line 1: no subclass of GradientSync"),
-        (MODE + "class My:\n    pass\n", "no subclass of GradientSync"),
+        ("", "line 1: found no subclass of GradientSync"),
+        (MODE + "class My:\n    pass\n", "found no subclass of GradientSync"),
         (MODE + "class A(GradientSync): ...\nclass B(GradientSync): ...\n", "2 modes: A (line 2), B (line 3)"),
         ("x = 0\n" * 200_000, "1,000,000 bytes"),
     ],
     ids=["no class", "no text", "too deep", "empty", "no base", "two modes", "too long"],
 )
 def test_what_is_no_mode_is_refused_with_file_and_line_and_is_not_run(folder: Path, text: str, words: str) -> None:
-    (folder / "my_mode.py").write_text(text + BOMB if words.startswith("no subclass") else text)
+    (folder / "my_mode.py").write_text(text + BOMB if words.startswith("found no subclass") else text)
     with pytest.raises(SettingError, match=r"extensions/my_mode\.py") as caught:
         reading.check_mode("my_mode")
     assert words in str(caught.value)
@@ -120,7 +120,7 @@ def test_a_loaded_file_has_one_mode_that_is_whole(folder: Path) -> None:
     (folder / "whole.py").write_text(SCHEDULED)
     assert mode_class("whole").__name__ == "Chain"
     (folder / "part.py").write_text(MODE + "class Part(GradientSync): ...\n")
-    with pytest.raises(ExtensionError, match=r"extensions/part\.py: Part does not define synchronise"):
+    with pytest.raises(ExtensionError, match=r"extensions/part\.py: Part .*synchronise"):
         mode_class("part")
 
 

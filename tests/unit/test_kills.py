@@ -50,7 +50,7 @@ def test_every_moment_mode_and_rank_comes_up_and_each_mode_has_an_undisturbed_ru
 @pytest.mark.parametrize(
     ("number", "given", "told"),
     [
-        (0, {}, "--kills 0.* 1 to 10000"),
+        (0, {}, "--kills '0'.* 1 to 10000"),
         (1, {"CHECKPOINT_EVERY": "0"}, "CHECKPOINT_EVERY=0.* 1 "),
         (1, {"MAX_RESTARTS": "0"}, "MAX_RESTARTS=0.* 1 "),
         (1, {"RUN_NAME": "mine"}, "RUN_NAME"),

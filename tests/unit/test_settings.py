@@ -111,24 +111,23 @@ def test_what_does_not_print_is_shown_in_escapes_and_what_is_long_is_cut_off(
     [
         (
             {"LEARNING_RATE": "1e30", "LEARNING_RATE_SCALING": "linear", "GLOBAL_BATCH_SIZE": "512"},
-            "LEARNING_RATE=1e+30 with LEARNING_RATE_SCALING=linear is 2e+30 for a global batch of 512 and "
-            "BASE_BATCH_SIZE=256",
+            r"LEARNING_RATE=1e\+30 .*\b2e\+30 .*\b512\b.*BASE_BATCH_SIZE=256",
         ),
-        ({"LEARNING_RATE": "1e-30", "LEARNING_RATE_SCALING": "linear", "GLOBAL_BATCH_SIZE": "128"}, "is 5e-31 for"),
+        ({"LEARNING_RATE": "1e-30", "LEARNING_RATE_SCALING": "linear", "GLOBAL_BATCH_SIZE": "128"}, r"\b5e-31\b"),
         ({"LEARNING_RATE": "1e30", "LEARNING_RATE_SCALING": "linear"}, None),
         ({"LEARNING_RATE": "1e30", "GLOBAL_BATCH_SIZE": "512"}, None),
     ],
 )
 def test_a_learning_rate_stays_within_its_bounds_when_it_is_scaled(given: dict[str, str], told: str | None) -> None:
     found = environment.problems(given)
-    assert told in found["LEARNING_RATE"] if told else not found
+    assert re.search(told, found["LEARNING_RATE"]) if told else not found
 
 
 def test_a_batch_that_grows_with_the_ranks_is_scaled_when_they_are_counted() -> None:
     given = {"LEARNING_RATE": "1e30", "LEARNING_RATE_SCALING": "linear", "BATCH_SIZE_PER_RANK": "128"}
     settings = environment.of(given)
     settings.check_ranks(2)
-    with pytest.raises(SettingError, match=r"is 1.5e\+30 for a global batch of 384"):
+    with pytest.raises(SettingError, match=r"1\.5e\+30 .*\b384\b"):
         settings.check_ranks(3)
     assert environment.problems({**given, "WORLD_SIZE": "3"})
 
