@@ -21,7 +21,7 @@ CORES = os.cpu_count() or 1
 def test_any_number_of_workers_and_cores_that_too_many_share_are_said(clone: Clone, workers: int) -> None:
     output = clone.up(WORKERS=str(workers), THREADS_PER_RANK=str(CORES))
     run = clone.summary()
-    shared = f"{workers + 1} ranks want {(workers + 1) * CORES} CPUs and share"
+    shared = f"{workers + 1} ranks use {(workers + 1) * CORES} CPUs but share"
     assert (f"warning: {shared}" in output) is any(shared in each for each in run["warnings"]) is (workers > 0)
     assert run["world_size"] == workers + 1
     assert run["complete"]

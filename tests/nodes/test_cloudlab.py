@@ -310,7 +310,7 @@ def test_a_run_outlives_the_connection_to_its_first_node(user: Clone, rig: Rig, 
     training = begin("RUN_NAME=asleep", ssh=True)
     rig.link(rig.nodes[0], "ctl", "down")
     try:
-        until(lambda: " is lost, and the ranks go on without it" in training.output, "the silence to be noticed")
+        until(lambda: "Lost the connection to " in training.output, "the silence to be noticed")
     finally:
         rig.link(rig.nodes[0], "ctl", "up")
     until(lambda: f"Reconnected to {rig.full_name(rig.nodes[0])}" in training.output, "another connection")

@@ -284,7 +284,7 @@ def test_what_cannot_go_on_is_refused_or_begins_anew(undisturbed: Path, tmp_path
     code, output = prepare(RESUME="never")
     assert (code, "[run-exists] RUN_NAME=it: results/it " in output) == (2, True), output
     code, output = prepare(RESUME="that")
-    assert (code, "RESUME=that with RUN_NAME=it" in output) == (2, True), output
+    assert (code, "[conflicting-settings] RESUME=that and RUN_NAME=it " in output) == (2, True), output
     code, output = prepare(RESUME="never", RUN_NAME="")
     assert (code, "resumes" in output) == (0, False), output
     written = manifest.read_text()

@@ -50,7 +50,7 @@ def test_a_rank_with_too_many_threads_is_a_warning_and_no_failure(tmp_path: Path
     ranks.start(1, THREADS_PER_RANK=256)
     outcomes = ranks.wait()
     assert [code for code, _ in outcomes.values()] == [0, 0]
-    assert re.search(r"^warning: 2 ranks want \d+ CPUs", outcomes[0][1], re.MULTILINE)
+    assert re.search(r"^warning: 2 ranks \w+ \d+ CPUs", outcomes[0][1], re.MULTILINE)
 
 
 def test_ranks_of_different_sources_are_a_problem_and_exit_1_everywhere(tmp_path: Path) -> None:

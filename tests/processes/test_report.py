@@ -658,7 +658,7 @@ def test_runs_are_compared_with_a_baseline_part_by_part(place: Path, browser: Br
     code, output = group.wait(group.start("compare pair --baseline alone", place))
     assert code == 0, output
     assert said in output
-    assert "One run each does not show the noise from run to run" in output
+    assert "run-to-run variance" in output
 
 
 def by_speed(place: Path) -> list[str]:
