@@ -56,8 +56,8 @@ def main() -> int:
         return stopped.exit_code
     except LockstepError as error:
         ignore_further_signals()
-        told = "\n".join([error.line, *getattr(error, "__notes__", [])])
-        print(for_terminal(told), file=sys.stderr, flush=True)
+        lines = "\n".join([error.line, *getattr(error, "__notes__", [])])
+        print(for_terminal(lines), file=sys.stderr, flush=True)
         return error.exit_code
     except OSError as error:
         ignore_further_signals()
@@ -84,8 +84,10 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
 if __name__ == "__main__":
     try:
         code = main()
-    except Exception:
+    except Exception as error:
         traceback.print_exc()
+        report = f"internal error, please report it with the lines above: {type(error).__name__}."
+        print(LockstepError(report, "internal-error").line, file=sys.stderr, flush=True)
         code = 1
     with suppress(OSError):  # because of a closed terminal or a full disk
         sys.stdout.flush()

@@ -61,3 +61,15 @@ def test_an_invalid_argument_is_refused_in_a_line_with_a_name(words: str) -> Non
     )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert done.stderr.startswith("error: [invalid-argument] ")
+
+
+def test_a_defect_of_the_program_is_an_error_with_a_name() -> None:
+    broken = (
+        "import runpy, sys; from app.settings import environment; environment.load = lambda: 1 / 0; "
+        "sys.argv = ['app', 'check-settings']; runpy.run_module('app', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", broken], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: [internal-error] ")
+    assert "ZeroDivisionError" in done.stderr.splitlines()[-1]

@@ -88,7 +88,7 @@ def rows(outcome: dict[str, Any]) -> str:
     """The table of the README, in Markdown: our set-ups, phases in seconds."""
     found = _by_pair(outcome)
     lines = [
-        "| set-up | s/step | course script's | ratio | / floor | forward | backward | wait | sync | hidden "
+        "| configuration | s/step | course script | ratio | / none | forward | backward | wait | sync | hidden "
         "| MB sent per step by rank | replicas |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]

@@ -24,7 +24,7 @@ KINDS = {
     "blink": FaultKind("the rank is paused for less than half of PEER_TIMEOUT", False),
     "disconnect": FaultKind("the rank loses its network", True, 1, sayings.CUT_OFF),
     "disk": FaultKind("the rank's files can grow no more, as on a full disk", True, 1, sayings.FULL),
-    "stranger": FaultKind("a stranger sends rubbish to rank 0's port, and holds connections open", False),
+    "stranger": FaultKind("an untrusted peer sends garbage to rank 0's port, and holds connections open", False),
 }
 TWO = "two"  # two faults of AT_ONCE at the same time
 AT_ONCE = ("kill", "pause", "disconnect")

@@ -98,7 +98,7 @@ def _accepted(words: Sequence[str]) -> bool:
 def after_verification(name: str, *, quick: bool, missing: int, holds: bool) -> NextCommand:
     """What makes it whole, or its predictions better, or use of them."""
     if missing:
-        return NextCommand(f"{missing} runs are not finished. The same command goes on.", _verify(name, quick=quick))
+        return NextCommand(f"{missing} runs are not finished. The same command resumes.", _verify(name, quick=quick))
     if quick:
         return NextCommand("This is the quick version: few cells, one run of each.", _verify(name, quick=False))
     if not holds:
