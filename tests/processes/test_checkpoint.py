@@ -296,8 +296,6 @@ def test_what_cannot_go_on_is_refused_or_begins_anew(undisturbed: Path, tmp_path
         assert f" was {old}, now " in output
         code, output = prepare(RUN_NAME="", RESUME="it")
         assert (code, "resumes at step 20" in output) == (0, True), output
-    code, output = prepare(CHECKPOINT_EVERY=7, JOIN_TIMEOUT=61, PEER_TIMEOUT=61)
-    assert (code, "resumes at step 20" in output) == (0, True), output
     manifest.write_text(written)
     manifest.write_text(re.sub('"source_sha256": ".*"', '"source_sha256": "another"', manifest.read_text()))
     code, output = prepare(RESUME="it")

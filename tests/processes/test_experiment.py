@@ -326,4 +326,4 @@ def test_runs_of_another_version_or_machine_are_warned_of(copy: Path) -> None:
     assert step(copy, "page", "rings").returncode == 0
     page = (page_of(copy) / "report.html").read_text()
     assert "made by different versions of the program" in page
-    assert "made on different machines, or with a restart" in page
+    assert "from different machines, or from before and after a reboot" in page
