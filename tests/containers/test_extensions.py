@@ -122,6 +122,6 @@ def test_a_folder_of_submissions_becomes_a_table_whatever_they_do(used_clone: Cl
     ]
     assert "more than 1 MiB" in rows[2][3]
     assert "the kernel" in rows[3][3]
-    assert "TODO 1: sum up this gradient" in rows[4][3]
+    assert "TODO 1: " in rows[4][3]
     assert used_clone.run("scripts/conformance", "--all", "nowhere")[0] == 2
     assert "lockstep-conformance" not in used_clone.run("docker", "ps", "--all", "--format", "{{.Names}}")[1]
