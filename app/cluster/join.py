@@ -181,7 +181,7 @@ def _check_nobody_left(registrar: Registrar, identity: Identity) -> None:
         everyone = ", ".join(f"rank {rank} ({name})" for rank, name in sorted(names.items()))
         raise JoinError(
             f"{everyone} exited during the join, after registration. "
-            f"See the last lines of that rank's output{where_to_read(names[min(names)])}"
+            f"See the last lines of rank {min(names)}'s output{where_to_read(names[min(names)])}"
         )
 
 

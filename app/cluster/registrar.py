@@ -105,9 +105,8 @@ class Registrar:
         unregistered = self._unregistered[address]
         unregistered.append(writer)
         if len(unregistered) > SPARE_CONNECTIONS:
-            unregistered.pop(
-                0
-            ).transport.abort()  # the oldest, because the newest may be a rank, which registers at once
+            # The oldest, because the newest may be a rank, which registers at once.
+            unregistered.pop(0).transport.abort()
         try:
             await self._attend_to(address, reader, writer)
         except (OSError, InvalidMessageError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):

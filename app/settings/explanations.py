@@ -11,9 +11,8 @@ from pydantic_core import ErrorDetails
 
 from app.extensions.files import FOLDER
 from app.machine.say import LONGEST_SHOWN, shown
-from app.settings.kinds import Form, OneOf, OneOfOrOwn, Pattern, types_of
+from app.settings.kinds import Form, OneOf, OneOfOrOwn, types_of
 
-WORDS = re.compile(r"[a-z]+(?:\|[a-z]+)*")  # a pattern that is a list of words
 LEAST_LIKENESS = 0.5  # from which a known word is suggested for an unknown one
 SHORTEST_PART = 3  # letters; a shorter word does not count as part of another
 
@@ -25,7 +24,7 @@ def default_text(field: FieldInfo) -> str:
 
 def allowed_values(field: FieldInfo) -> str:
     """The allowed values in words, derived from the definition of the setting."""
-    if words := _choices(field):
+    if words := choices(field):
         own = f", or the name of a file in {FOLDER}/" if rule_of(field, OneOfOrOwn) else ""
         return ", ".join(words) + own
     if form := rule_of(field, Form):
@@ -37,9 +36,7 @@ def allowed_values(field: FieldInfo) -> str:
 
 def remedy(field: FieldInfo) -> str:
     """The sentence that ends the refusal of a value."""
-    pattern = rule_of(field, Pattern)
-    is_list = _choices(field) or (pattern and WORDS.fullmatch(pattern.pattern))
-    return f"{'Choose from:' if is_list else 'Give'} {allowed_values(field)}."
+    return f"{'Choose from:' if choices(field) else 'Give'} {allowed_values(field)}."
 
 
 def rule_of[Rule](field: FieldInfo, kind: type[Rule]) -> Rule | None:
@@ -63,7 +60,7 @@ def explain(detail: ErrorDetails, fields: Mapping[str, FieldInfo]) -> str:
     name, got = str(detail["loc"][0]), str(detail["input"])
     field = fields[name]
     message = f"invalid {name.upper()} '{shown(got)}'. {remedy(field)}"
-    near = nearest(got, list(one_of.known) if (one_of := rule_of(field, OneOf)) else _choices(field))
+    near = nearest(got, list(one_of.known) if (one_of := rule_of(field, OneOf)) else choices(field))
     return f"{message} Did you mean {near}?" if near else message
 
 
@@ -93,7 +90,7 @@ def _letters(word: str) -> str:
     return re.sub(r"[\W_]", "", word.lower())
 
 
-def _choices(field: FieldInfo) -> list[str]:
+def choices(field: FieldInfo) -> list[str]:
     """The allowed words; none if a setting is a number or free text."""
     if one_of := rule_of(field, OneOf):
         return list(one_of.choices)

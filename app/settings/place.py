@@ -13,6 +13,7 @@ from app.settings.kinds import Form, Memory, Pattern
 from app.settings.links import no_such_rank
 
 BackendName = Literal["gloo", "mpi"]
+NetworkName = Literal["host", "overlay"]
 
 MOST_WORKERS = 100
 MOST_CPUS = 1024
@@ -44,7 +45,6 @@ DATA_FOLDER = Pattern(
     "the path of a folder that exists, beginning with /, ./, ../ or ~/",
     "(~|[.][.]?)?/[^[:cntrl:]]+",
 )
-NETWORK = Pattern.of("host|overlay", "host, overlay")
 EXPERIMENT_NETWORK = Pattern.of(
     f"({BYTE}[.]){{3}}{BYTE}/([89]|[12][0-9]|30)", "an IPv4 network with its length, 8 to 30, such as 10.10.1.0/24"
 )
@@ -112,7 +112,7 @@ class PlaceSettings(Concern):
     node: Annotated[
         str | None, AfterValidator(MASTER_ADDR), Mark.GIVEN_BY_LAUNCHER, Mark.RANKS_MAY_DIFFER, Mark.OF_ONE_START
     ] = Field(None, description="this node, as NODES names it [the one of NODES with an address of this machine]")
-    network: Annotated[str, AfterValidator(NETWORK), Mark.READ_BY_CLOUDLAB] = Field(
+    network: Annotated[NetworkName, Mark.READ_BY_CLOUDLAB] = Field(
         "host",
         description="network of ranks on several machines: host uses the machines' own; overlay uses Docker's tunnel "
         "through it, to measure the tunnel's cost",

@@ -7,7 +7,7 @@ from app.errors import SettingError
 from app.machine.say import shown
 from app.settings.averaging import OF_AVERAGING
 from app.settings.concern import HelpGroup, Mark
-from app.settings.explanations import allowed_values, bounds_of, default_text, hint, remedy, rule_of
+from app.settings.explanations import allowed_values, bounds_of, choices, default_text, hint, remedy, rule_of
 from app.settings.kinds import DECIMAL, WHOLE, Memory, Pattern, types_of
 from app.settings.names import names
 from app.settings.settings import CONCERNS, FIELDS, marked
@@ -87,6 +87,8 @@ def _row(name: str) -> list[str]:
         pattern, least, most = memory.pattern, f"{memory.least}", f"{memory.most}"
     elif rule := rule_of(field, Pattern):
         pattern = rule.pattern
+    elif words := choices(field):
+        pattern = "|".join(words)
     else:
         pattern = (WHOLE if int in types_of(field) else DECIMAL).pattern
         least, most = (f"{bounds_of(field)[bound]}" for bound in ("ge", "le"))

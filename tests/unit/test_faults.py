@@ -157,6 +157,7 @@ IN_JOIN = trial(("kill", 2), moment=JOIN)
 INCOMPLETE = (
     "the group is not complete after JOIN_TIMEOUT=30 s. Joined: rank 0. Missing: rank 2 (p-worker-2). The output"
 )
+APP = Path(__file__).parents[2] / "app"
 SEATS = ("p-rank0-1", "p-worker-1", "p-worker-2", "p-worker-3")
 RANK_0 = Identity(0, SEATS, SEATS[0], SEATS[0], "10.0.0.2", "rank0", "10.0.0.2", 0.0)
 UNCOUNTED = str(missing_error(RANK_0, SEATS[2:3]))
@@ -303,3 +304,27 @@ def test_the_same_seed_sends_the_same_rubbish() -> None:
     for make in RUBBISH.values():
         first, second = (make(Random(1)) for _ in range(2))  # noqa: S311
         assert first == second != b""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "the group is not complete after JOIN_TIMEOUT=",
+        "exited during the join",
+        "could not connect to all others",
+        "no UDP datagram has arrived from",
+        "ranks were requested, but",
+        "did not answer at",
+        "disconnected during the join",
+        "assigned no ranks within",
+        "cannot resolve MASTER_ADDR=",
+        sayings.LATE,
+        sayings.CUT_OFF,
+    ],
+)
+def test_the_judge_recognises_the_messages_of_the_program(words: str) -> None:
+    """If only the message or only the pattern were reworded, each such trial would be judged as wrong."""
+    sources = (path.read_text() for room in ("cluster", "machine") for path in (APP / room).glob("*.py"))
+    assert any(words in text for text in sources)
+    patterns = (*sayings.INCOMPLETE, sayings.AT_ONCE, sayings.WITHOUT_RANK_0)
+    assert any(words in each for each in (*(each.pattern for each in patterns), *sayings.SHORT.values()))

@@ -2,14 +2,19 @@
 
 from dataclasses import replace
 from itertools import chain
+from typing import cast
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cluster.link import shaping
+from app.cluster.link import flows, measurement, shaping
+from app.cluster.link.flows import Pieces
 from app.cluster.link.measured import Flow, Star, deviations, links_of, payload_rate
-from app.cluster.link.measurement import describe
+from app.cluster.link.measurement import TIMES, describe
+from app.cluster.members import Cluster
+from app.cluster.wire.communicator import Communicator
 from app.errors import SettingError
 from app.records.manifest import Link
 from app.settings import environment, link_rates
@@ -257,3 +262,65 @@ def test_the_line_on_all_links_says_what_was_asked() -> None:
 def test_undoing_removes_every_device_that_was_made() -> None:
     undone = list(chain.from_iterable(shaping.undoing("lo")))
     assert {"root", "ingress", "ifb0"} <= set(undone)
+
+
+@pytest.mark.parametrize("megabits", [(400, 400, 4, 400), (4, 4, 4, 4), (100, 1, 1, 1), (1000, 1000, 10), (8, None, 1)])
+def test_exchanges_with_all_ranks_end_together_however_much_links_differ(megabits: tuple[float | None, ...]) -> None:
+    requested = [RequestedLink(rate and rate * 1e6) for rate in megabits]
+    for centre, own in enumerate(requested):
+        shares = {rank: each.number * each.size for rank, each in flows._star_pieces(centre, requested).items()}
+        if own.bits_per_second is None:
+            assert shares == {}
+            continue
+        rates = {
+            rank: min(own.bits_per_second, requested[rank].bits_per_second or own.bits_per_second) for rank in shares
+        }
+        seconds = [bytes_ * 8 / rates[rank] for rank, bytes_ in shares.items()]
+        assert max(seconds) <= 1.1 * min(seconds)
+        # No shorter than its share of the link's time, and more than bursts, which pass at any rate.
+        least = min(own.bits_per_second, sum(rates.values())) / 8 * flows.STAR_SECONDS
+        assert sum(shares.values()) >= 0.9 * max(least, 3 * shaping.LEAST_BURST_BYTES)
+
+
+class Pair:
+    """A communicator of two ranks, of which this one has measured as much as the other."""
+
+    rank, world_size, bytes_in_order = 0, 2, None
+
+    def all_gather(self, value: torch.Tensor) -> list[torch.Tensor]:
+        return [value, value]
+
+
+@pytest.mark.parametrize("requested", [RequestedLink(4e6), RequestedLink()])
+def test_a_repeated_measurement_moves_more(monkeypatch: pytest.MonkeyPatch, requested: RequestedLink) -> None:
+    moved: list[int] = []
+
+    def move(_: object, to: int, given: Pieces, source: int, wanted: Pieces, at_once: bool) -> float:
+        moved.append(wanted.number * wanted.size)
+        return 50e6
+
+    monkeypatch.setattr(flows, "_pass", move)
+    last = []
+    for times in (4, 8):
+        flows.flow_rates(cast("Communicator", Pair()), [1], [requested] * 2, times)
+        last.append(moved[-1])
+    assert last[1] == pytest.approx(2 * last[0], rel=0.1)
+
+
+def test_figures_that_miss_the_request_are_measured_again_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    results: list[list[str]] = []
+
+    def measure(*arguments: object) -> list[str]:
+        asked.append(cast("int", arguments[-1]))
+        return results.pop(0)
+
+    monkeypatch.setattr(measurement, "_measure", measure)
+    monkeypatch.setattr(measurement, "deviations", lambda links: links)
+    settings = LinkSettings(link_rate="4mbit")
+    for missed, measured in ((0, 1), (1, 2), (9, len(TIMES))):
+        asked.clear()
+        results[:] = [["a link"]] * missed + [[]]
+        measurement.measure_links(settings, cast("Cluster", None), cast("Communicator", Pair()))
+        assert len(asked) == measured
+        assert asked == sorted(set(asked))

@@ -11,9 +11,8 @@ from app.records.manifest import Direction, Link, RoundTrip
 from app.settings.links import RequestedLink
 
 TOLERANCE = 0.10
-EXCESS = (
-    1.5  # allowed in a short measurement with all others, in which an unshaped direction has at least twice the rate
-)
+# Allowed in a short measurement with all others, in which an unshaped direction has at least twice the rate.
+EXCESS = 1.5
 # A round trip wakes two processes. Below this time, their wake-up may dominate.
 HOST_SECONDS = 0.0005
 CROSSINGS = 4  # of shaped devices in a round trip: out of one rank, into the other, and back

@@ -109,7 +109,8 @@ class Child:
             elif readable:
                 raise LockstepError(f"{self._title} {self._how_it_ended()}. Its last lines:\n{self._last_lines()}")
         raise LockstepError(
-            f"{self._title} did not answer within {self._patience:g} s. Its last lines:\n{self._last_lines()}"
+            f"{self._title} did not answer within PEER_TIMEOUT={self._patience:g} s. If it is only slow, raise it. "
+            f"Its last lines:\n{self._last_lines()}"
         )
 
     @property

@@ -24,7 +24,6 @@ from app.tools.benchmark.ratios import Middle
 from app.training.numerics import memory_format_of
 
 WARM_UP = 2  # turns
-PATIENCE_SECONDS = 300.0
 PARTS_OF_A_BATCH = 4  # as many ranks share the batch, unless BATCH_SIZE_PER_RANK is given
 OURS = "as it is"
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -113,7 +112,7 @@ def _children(
                 "app.tools.benchmark.compute_step",
                 [variant.change, str(_images(settings.training))],
                 folder / f"{number}.log",
-                PATIENCE_SECONDS,
+                settings.place.peer_timeout,
                 {**os.environ, **own, **given, **variant.environment},
             )
             clean_ups.append(child.end)

@@ -1,4 +1,4 @@
-"""The course's collective programs. Each verifies that the numbers that arrive are those that were sent."""
+"""The course's collective programs. Each verifies the numbers that it receives."""
 
 import statistics
 from collections.abc import Callable

@@ -15,7 +15,7 @@ OF_OTHERS = "OMPI_COMM_WORLD_"  # not passed on: the container determines the ra
 
 
 def place() -> dict[str, str]:
-    """The environment variables by which MPI recognises a process as part of the job."""
+    """The environment variables that identify this process to MPI as part of the job."""
     return {
         name: value
         for name, value in os.environ.items()
