@@ -1,13 +1,13 @@
 """Runs that never were: whole manifests and summaries, for laws about what is read off them."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from app.analysis.figures import Figures
+from app.analysis.summary import Summary, Verdict
 from app.records.manifest import Manifest
-from app.records.summary import Figures, GroupFigures, RankFigures, Summary
 
 MANIFEST: dict[str, Any] = {
     "run": "example",
@@ -24,11 +24,7 @@ MANIFEST: dict[str, Any] = {
     "versions": dict.fromkeys(("lockstep", "python", "torch", "numpy", "kernel"), "1"),
     "image": {"git_revision": None, "source_sha256": "abc", "system": None},
 }
-UNMEASURED: dict[str, Any] = {field.name: None for field in fields(Figures)} | {
-    "formula_bytes_sent_per_step": 100.0,
-    "training_samples": 0,
-    "epochs": [],
-}
+UNMEASURED: dict[str, Any] = {"formula_bytes_sent_per_step": 100.0, "training_samples": 0}
 
 
 def spread(value: float) -> dict[str, float]:
@@ -67,37 +63,27 @@ def manifest(**changes: Any) -> Manifest:
     return TypeAdapter(Manifest).validate_python(MANIFEST | changes)
 
 
-def rank_figures(rank: int, **changes: Any) -> RankFigures:
+def flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Figures by their full names."""
+    leaves: dict[str, Any] = {}
+    for name, value in tree.items():
+        leaves |= flat(value, f"{above}{name}.") if isinstance(value, Mapping) else {f"{above}{name}": value}
+    return leaves
+
+
+def rank_figures(rank: int, **changes: Any) -> Figures:
     """A rank that finished, with some of its figures otherwise."""
-    state = {
-        "rank": rank,
-        "steps": 3,
-        "finished": True,
-        "parameters_sha256": None,
-        "first_step": None,
-        "work_seconds": None,
-        "peak_memory_bytes": None,
-        "usage": None,
-        "link": {"sent_utilisation": None, "received_utilisation": None},
-    }
-    return TypeAdapter(RankFigures).validate_python(UNMEASURED | state | changes)
+    return Figures(UNMEASURED | {"rank": rank, "steps": 3, "finished": True} | flat(changes))
 
 
-def group_figures(**changes: Any) -> GroupFigures:
+def group_figures(**changes: Any) -> Figures:
     """All ranks together, with some of their figures otherwise."""
-    whole = {
-        "straggler": None,
-        "straggler_undecided": False,
-        "clock_uncertainty_seconds": None,
-        "bandwidth": None,
-        "buckets_per_step": None,
-    }
-    return TypeAdapter(GroupFigures).validate_python(UNMEASURED | whole | changes)
+    return Figures(UNMEASURED | {"straggler_undecided": False} | flat(changes))
 
 
-def summary(run: GroupFigures, ranks: list[RankFigures], changes: Mapping[str, Any] | None = None) -> Summary:
+def summary(run: Figures, ranks: list[Figures], changes: Mapping[str, Any] | None = None) -> Summary:
     """A summary of them, with some of it otherwise."""
-    whole = {
+    whole: dict[str, Any] = {
         "run_name": "example",
         "sync_mode": "all_reduce",
         "model": "lenet5",
@@ -110,10 +96,10 @@ def summary(run: GroupFigures, ranks: list[RankFigures], changes: Mapping[str, A
         "attempts": 1,
         "repeated_steps": 0,
         "replicas_identical": None,
-        "run": asdict(run),
-        "ranks": [asdict(rank) for rank in ranks],
+        "run": run,
+        "ranks": ranks,
         "losses": [],
         "warnings": [],
-        "verdict": {"bound": None, "sentences": [], "advice": None},
+        "verdict": Verdict(None, [], None),
     }
-    return TypeAdapter(Summary).validate_python(whole | dict(changes or {}))
+    return Summary(**whole | dict(changes or {}))

@@ -4,9 +4,10 @@ import shlex
 from collections.abc import Callable, Mapping
 
 from app.analysis.bound import HARDLY_USED, MIXED, MUCH, Parts, utilisation
+from app.analysis.measures import BUCKETS, SHARES, STRAGGLER
+from app.analysis.summary import Advice, Summary
 from app.analysis.words import duration, percent
 from app.records.manifest import Manifest, Setting
-from app.records.summary import Advice, Summary
 from app.settings.averaging import OF_AVERAGING
 from app.settings.link_rates import read_rate_by_rank
 from app.settings.settings import FIELDS
@@ -84,16 +85,16 @@ def faster_mode(summary: Summary, manifest: Manifest) -> tuple[str, float, float
 
 
 def _spare_the_slow_rank(summary: Summary, manifest: Manifest) -> Advice | None:
-    straggler, parts = summary.run.straggler, Parts.of(summary.run)
+    straggler, parts = summary.run[STRAGGLER], Parts.of(summary.run)
     if straggler is None or parts is None or parts.waiting < WORTH:
         return None
-    if manifest.settings.get("slow_rank") == straggler.rank:
+    if manifest.settings.get("slow_rank") == straggler:
         return Advice(
-            f"SLOW_RANK={straggler.rank} slows this rank down. Without it, no rank waits.",
+            f"SLOW_RANK={straggler} slows this rank down. Without it, no rank waits.",
             command(manifest, slow_rank=None, slow_factor=None),
         )
     look = "scripts/cloudlab --check HOST..." if _on_nodes(manifest) else "scripts/doctor"
-    return Advice(f"Compare rank {straggler.rank}'s host with the others.", look)
+    return Advice(f"Compare rank {straggler}'s host with the others.", look)
 
 
 def _larger_batch_for_few(summary: Summary, manifest: Manifest) -> Advice | None:
@@ -150,9 +151,9 @@ def _faster_mode(summary: Summary, manifest: Manifest) -> Advice | None:
 
 
 def _larger_buckets(summary: Summary, manifest: Manifest) -> Advice | None:
-    buckets, asked, shares = summary.run.buckets_per_step, manifest.settings.get("bucket_bytes"), summary.run.shares
+    buckets, asked, sync = summary.run[BUCKETS], manifest.settings.get("bucket_bytes"), summary.run[SHARES["sync"]]
     small = isinstance(asked, int) and asked < SMALL_BUCKET_BYTES
-    if not buckets or buckets <= 1 or not small or _uses_links(summary) or not shares or shares.of("sync") < WORTH:
+    if not buckets or buckets <= 1 or not small or _uses_links(summary) or (sync or 0.0) < WORTH:
         return None
     return Advice(
         f"The gradients are sent in {buckets:.0f} buckets per step, each with a fixed cost. Larger buckets reduce "
@@ -163,7 +164,7 @@ def _larger_buckets(summary: Summary, manifest: Manifest) -> Advice | None:
 
 def _smaller_buckets(summary: Summary, manifest: Manifest) -> Advice | None:
     """Only where the links, and not the messages, take the time."""
-    if summary.run.buckets_per_step != 1 or not _uses_links(summary):
+    if summary.run[BUCKETS] != 1 or not _uses_links(summary):
         return None
     return Advice(
         f"The model's {manifest.gradient_bytes / 1e6:.2f} MB of gradients fit in one bucket, so none can be sent "
@@ -186,10 +187,10 @@ def _fewer_messages(summary: Summary, manifest: Manifest) -> Advice | None:
 
 def _hide(summary: Summary, manifest: Manifest) -> Advice | None:
     """A mode that hides, where there is backward to hide behind and more than one bucket to send."""
-    hiding, shares = _hiding_mode(summary, manifest), summary.run.shares
-    if hiding is None or shares is None or manifest.gradient_bytes <= SMALL_BUCKET_BYTES:
+    hiding, backward = _hiding_mode(summary, manifest), summary.run[SHARES["backward"]]
+    if hiding is None or backward is None or manifest.gradient_bytes <= SMALL_BUCKET_BYTES:
         return None
-    gained = min(shares.of("sync"), shares.backward)
+    gained = min(summary.run[SHARES["sync"]] or 0.0, backward)
     if 1 - gained > WORTH_TRYING:
         return None
     return Advice(
@@ -199,8 +200,7 @@ def _hide(summary: Summary, manifest: Manifest) -> Advice | None:
 
 
 def _larger_batch_for_messages(summary: Summary, manifest: Manifest) -> Advice | None:
-    shares = summary.run.shares
-    times = MUCH_MORE if shares and shares.of("sync") > NEARLY_ALL else MORE
+    times = MUCH_MORE if (summary.run[SHARES["sync"]] or 0.0) > NEARLY_ALL else MORE
     why = "A larger batch synchronises less often for the same number of images."
     return _larger_batch(times, why, summary, manifest)
 

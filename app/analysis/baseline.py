@@ -8,12 +8,12 @@ from itertools import pairwise
 import numpy as np
 
 from app.analysis import throughput
-from app.analysis.averages import student
-from app.analysis.intervals import CONFIDENCE, Interval
+from app.analysis.measures import IMAGES_PER_SECOND
+from app.analysis.measures import TIMES as TIMINGS
 from app.analysis.run import Run
 from app.analysis.run_records import RankRecords, together
-from app.records.lines import Step
-from app.records.summary import PHASES
+from app.analysis.statistics import CONFIDENCE, Interval, student
+from app.records.lines import PHASES, Step
 
 TIMES = ("step", *PHASES, "hidden_sync")
 SPEED = "images_per_second"
@@ -125,20 +125,24 @@ def _estimates(run: Run) -> dict[str, StepEstimate | None]:
     figures = run.summary.run
     steps = together([rank.warm for rank in run.ranks])
     found = {}
+    means = {timing.name: figures[timing.mean] for timing in TIMINGS}
     for part in TIMES:
-        spread = figures.seconds if part == "step" else figures.seconds_of(part)
-        found[part] = estimate(spread.mean if spread else None, _batch_means(steps, part))
+        found[part] = estimate(means[_field(part)], _batch_means(steps, part))
     return found | {SPEED: _speed(run)}
 
 
 def _speed(run: Run) -> StepEstimate | None:
     steps = together([rank.warm for rank in run.ranks])
-    return estimate(run.summary.run.images_per_second, _batch_speeds(run.ranks, steps))
+    return estimate(run.summary.run[IMAGES_PER_SECOND], _batch_speeds(run.ranks, steps))
+
+
+def _field(part: str) -> str:
+    return "seconds" if part == "step" else f"{part}_seconds"
 
 
 def _batch_means(steps: Sequence[Sequence[Step]], part: str) -> list[float]:
     """Of each batch, the mean over its steps and all ranks."""
-    field = "seconds" if part == "step" else f"{part}_seconds"
+    field = _field(part)
     ranks = [[getattr(step, field) for step in each] for each in steps]
     means = [float(np.mean(each)) for each in ranks if None not in each]
     return [float(np.mean(means[batch])) for batch in batches(len(means))]

@@ -4,9 +4,20 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Self
 
-from app.records.summary import Figures, Summary
+from app.analysis.figures import Figures
+from app.analysis.measures import (
+    COMPUTING,
+    NO_CORE,
+    NO_CORE_SECONDS,
+    QUOTA,
+    QUOTA_SECONDS,
+    SHARES,
+    STEP,
+    USAGE,
+    UTILISATION,
+)
+from app.analysis.summary import Summary
 
-COMPUTING = ("forward", "backward", "optimiser")
 BOUNDS = ("compute", "cpu", "communication", "straggler", "data")
 MIXED = "mixed"  # no part outweighs all others together
 OUTWEIGHS = 0.5  # of the step
@@ -27,20 +38,19 @@ class Parts:
 
     @classmethod
     def of(cls, figures: Figures) -> Self | None:
-        """None where there is no step after the first."""
-        shares, processor = figures.shares, figures.processor
-        if shares is None:
+        """None if there is no step after the first."""
+        if figures[SHARES["forward"]] is None:
             return None
-        accounts = [] if processor is None else [processor.no_core_seconds, processor.quota_seconds]
-        step = figures.seconds.mean if figures.seconds else 1.0
+        step = figures[STEP.mean] or 1.0
 
         def on_a_core(*phases: str) -> float:
-            return shares.of(*phases) - sum(account.of(*phases) for account in accounts if account) / step
+            delayed = figures.sum(*(account[phase] for account in (NO_CORE_SECONDS, QUOTA_SECONDS) for phase in phases))
+            return figures.sum(*(SHARES[phase] for phase in phases)) - delayed / step
 
         return cls(
             computing=on_a_core(*COMPUTING),
-            no_core=(processor.no_core or 0.0) if processor else 0.0,
-            quota=(processor.quota or 0.0) if processor else 0.0,
+            no_core=figures[NO_CORE] or 0.0,
+            quota=figures[QUOTA] or 0.0,
             synchronising=on_a_core("sync"),
             waiting=on_a_core("wait"),
             data=on_a_core("data"),
@@ -85,16 +95,13 @@ def bound_of(summary: Summary) -> str | None:
 
 def held_back(summary: Summary) -> list[float]:
     """Seconds per second for which a quota throttled each rank, summed over CPUs."""
-    return [
-        rank.usage.throttled_seconds / rank.usage.seconds
-        for rank in summary.ranks
-        if rank.usage and rank.usage.throttled_seconds is not None
-    ]
+    throttled = [(rank[USAGE["throttled_seconds"]], rank[USAGE["seconds"]]) for rank in summary.ranks]
+    return [lost / seconds for lost, seconds in throttled if lost is not None and seconds]
 
 
 def utilisation(summary: Summary) -> float | None:
-    """The least time that the links allow, by the time taken."""
-    return summary.run.bandwidth.utilisation if summary.run.bandwidth else None
+    """The minimum time that the links allow, divided by the time taken."""
+    return summary.run[UTILISATION]
 
 
 def _lacks_cpu(summary: Summary) -> bool:

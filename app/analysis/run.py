@@ -1,18 +1,21 @@
 """A run as its readers see it: the report, the comparison, the views of an experiment."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from app.analysis import run_records
+from app.analysis import measures, neighbours, networks, run_records, scores, verdict, wall_clock
 from app.analysis.averaging import in_words
-from app.analysis.numbers import summarise
-from app.analysis.run_records import RankRecords, RunRecords
+from app.analysis.run_records import RankRecords, RunRecords, together
+from app.analysis.summary import Summary, Verdict
+from app.analysis.table import RunTable
+from app.analysis.words import duration
 from app.errors import SettingError
 from app.machine import folders
 from app.machine.say import shown
 from app.records import manifest
 from app.records.manifest import Manifest
-from app.records.summary import Summary
 
 
 class Run:
@@ -30,7 +33,12 @@ class Run:
     @cached_property
     def summary(self) -> Summary:
         """Its figures, made from its records: a run that died may have left no summary, or an old one."""
-        return summarise(self.records)
+        return summarise(self.records, self.table)
+
+    @cached_property
+    def table(self) -> RunTable:
+        """Its steps as rows."""
+        return RunTable(self.records)
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -90,3 +98,53 @@ def _has_manifest(folder: Path) -> bool:
         return (folder / manifest.FILE).is_file()
     except OSError:
         return False  # such as a name that is too long for a file
+
+
+def summarise(run: RunRecords, table: RunTable | None = None) -> Summary:
+    """The summary of a run, whether it finished or broke off."""
+    manifest, ranks = run.manifest, run.ranks
+    hashes = [rank.finished.parameters_sha256 if rank.finished else None for rank in ranks]
+    planned = manifest.plan.steps
+    every, each = measures.of_run(table or RunTable(run))
+    summary = Summary(
+        run_name=manifest.run,
+        sync_mode=str(manifest.settings["sync_mode"]),
+        model=str(manifest.settings["model"]),
+        dataset=str(manifest.settings["dataset"]),
+        world_size=manifest.world_size,
+        global_batch_size=manifest.plan.global_batch_size,
+        steps_planned=planned,
+        steps=len(together([rank.steps for rank in ranks])),
+        complete=all(rank.finished and rank.finished.steps == planned and not rank.faults for rank in ranks),
+        attempts=max(rank.attempts for rank in ranks),
+        repeated_steps=max(rank.repeated_steps for rank in ranks),
+        replicas_identical=None if None in hashes else len(set(hashes)) == 1,
+        run=every,
+        ranks=each,
+        losses=scores.losses(ranks),
+        warnings=manifest.warnings,
+        verdict=Verdict(None, [], None),
+        wall_clock=wall_clock.of(ranks),
+    )
+    return replace(
+        summary,
+        warnings=[
+            *manifest.warnings,
+            *(f"rank {rank.rank}: {fault}." for rank in ranks for fault in rank.faults),
+            *verdict.warnings(summary, manifest),
+            *_interruptions(summary),
+            *neighbours.warnings(run),
+            *networks.warnings(run),
+        ],
+        verdict=verdict.reach(summary, manifest),
+    )
+
+
+def _interruptions(summary: Summary) -> Iterator[str]:
+    if summary.attempts > 1:
+        lost = (summary.wall_clock or {}).get("lost_seconds") or 0.0
+        steps = f"{summary.repeated_steps} step{' was' if summary.repeated_steps == 1 else 's were'}"
+        yield (
+            f"The run took {summary.attempts} attempts: {steps} repeated, and {duration(lost)} were lost. "
+            "The step times include neither."
+        )

@@ -34,13 +34,17 @@ class RankRecords:
     faults: list[str] = field(default_factory=list)  # what is wrong with its file, in words
 
     @property
-    def warm(self) -> list[Step]:
-        """The steps that count for times: all but the first of each attempt, which also sets everything up."""
+    def warm_mask(self) -> list[bool]:
+        """Whether each step counts for times: all but the first of each attempt, which includes setup."""
         return [
-            step
+            step.step > 0 and (number == 0 or self.steps[number - 1].attempt == step.attempt)
             for number, step in enumerate(self.steps)
-            if step.step > 0 and (number == 0 or self.steps[number - 1].attempt == step.attempt)
         ]
+
+    @property
+    def warm(self) -> list[Step]:
+        """The steps that count for times."""
+        return [step for step, counts in zip(self.steps, self.warm_mask, strict=True) if counts]
 
     def on_common_clock(self, at_seconds: float) -> float:
         """Convert a moment of this rank's clock to rank 0's, as if it had drifted evenly between comparisons."""

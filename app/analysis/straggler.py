@@ -7,16 +7,28 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from app.analysis.averages import mean, student
 from app.analysis.run_records import RankRecords, together
+from app.analysis.statistics import mean, student
 from app.records.lines import Step
-from app.records.summary import Straggler
 
 WORTH_NAMING = 1.1  # times as much own work as the others
 FALSE_ALARMS = 0.005  # how often equal ranks have one of them named; noise that is not normal may double it
 BATCHES = 10  # neighbouring steps share what disturbs them, so that their means, and not they, count as independent
 
 Numbers = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """The rank that delays the others."""
+
+    rank: int
+    last_in: float  # share of the steps
+    work_ratio: float
+    work_ratio_low: float | None  # confidence interval of the ratio
+    work_ratio_high: float | None
+    wait_seconds: float | None
+    others_wait_seconds: float | None
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,37 @@
 from collections.abc import Iterator
 
 from app.analysis.advice import advise, faster_mode
-from app.analysis.bound import COMPUTING, HARDLY_USED, MUCH, OUTWEIGHS, Parts, bound_of, held_back, utilisation
-from app.analysis.words import duration, listed, percent
+from app.analysis.bound import HARDLY_USED, MUCH, OUTWEIGHS, Parts, bound_of, held_back, utilisation
+from app.analysis.measures import (
+    ACCURACY,
+    BUCKETS,
+    BYTES_SENT,
+    CLOCK_UNCERTAINTY,
+    COMPUTING,
+    EXPOSED_SYNC,
+    FINISHED,
+    FORMULA_BYTES_SENT,
+    HIDDEN_SYNC,
+    LEAST_TRANSFER,
+    RANK,
+    ROUNDING_ERROR,
+    SENT_EXCESS,
+    SHARES,
+    STRAGGLER,
+    STRAGGLER_LAST_IN,
+    STRAGGLER_OTHERS_WAIT,
+    STRAGGLER_RATIO,
+    STRAGGLER_RATIO_HIGH,
+    STRAGGLER_RATIO_LOW,
+    STRAGGLER_UNDECIDED,
+    STRAGGLER_WAIT,
+    TRANSFER,
+    USAGE,
+    WAIT,
+)
+from app.analysis.summary import Summary, Verdict
+from app.analysis.words import WORTH_LISTING, duration, percent
 from app.records.manifest import WAYS, Manifest
-from app.records.summary import Shares, Summary, Verdict
 
 WORTH_A_WORD = 0.05  # of the step
 UNEVEN_LINKS = 0.5  # of the median link; above that, unshaped links may differ by chance
@@ -27,7 +54,7 @@ def reach(summary: Summary, manifest: Manifest) -> Verdict:
 def warnings(summary: Summary, manifest: Manifest) -> Iterator[str]:
     """What readers of the figures must know and only the end of the run shows."""
     if not summary.complete:
-        unfinished = [rank.rank for rank in summary.ranks if not rank.finished]
+        unfinished = [rank[RANK] for rank in summary.ranks if not rank[FINISHED]]
         yield (
             f"the run is incomplete: all ranks recorded {summary.steps} of {summary.steps_planned} steps. "
             f"Unfinished ranks: {', '.join(map(str, unfinished)) or 'none'}."
@@ -36,58 +63,58 @@ def warnings(summary: Summary, manifest: Manifest) -> Iterator[str]:
         yield "the replicas differ: the ranks ended with different parameters."
     if manifest.settings.get("rank_cpus") is None:
         for rank in summary.ranks:
-            usage = rank.usage
-            if usage and usage.throttled_seconds:
+            throttled, seconds = rank[USAGE["throttled_seconds"]], rank[USAGE["seconds"]]
+            if throttled and seconds:
                 yield (
-                    f"rank {rank.rank} was throttled by a CPU quota that RANK_CPUS did not set: for "
-                    f"{duration(usage.throttled_seconds)} in {duration(usage.seconds)}, summed over CPUs."
+                    f"rank {rank[RANK]} was throttled by a CPU quota that RANK_CPUS did not set: for "
+                    f"{duration(throttled)} in {duration(seconds)}, summed over CPUs."
                 )
-    uncertain = summary.run.clock_uncertainty_seconds
+    uncertain = summary.run[CLOCK_UNCERTAINTY]
     if uncertain is not None and uncertain > CLOCK_TOLERANCE_SECONDS:
         yield (
             f"clock offsets between ranks are known only to within {uncertain * 1e3:.1f} ms. So is the "
             "split of exposed time into waiting and synchronisation."
         )
-    if (note := EMBEDDED.get(summary.dataset)) and summary.run.accuracy is not None:
+    if (note := EMBEDDED.get(summary.dataset)) and summary.run[ACCURACY] is not None:
         yield note
 
 
 def _sentences(bound: str | None, summary: Summary, manifest: Manifest) -> Iterator[str]:
-    shares, parts = summary.run.shares, Parts.of(summary.run)
-    if bound is None or shares is None or parts is None:
+    parts = Parts.of(summary.run)
+    if bound is None or parts is None:
         yield "No timings to analyse: the run has no step after the first, which includes the setup."
     else:
-        yield _headline(bound, summary, shares, parts)
-        yield from _about_ceiling(summary, shares)
-        yield from _about_straggler(summary, shares)
+        yield _headline(bound, summary, parts)
+        yield from _about_ceiling(summary)
+        yield from _about_straggler(summary)
         yield from _about_hiding(summary)
-        yield from _about_links(summary, shares, manifest)
-        yield from _about_other_modes(summary, shares, manifest)
+        yield from _about_links(summary, manifest)
+        yield from _about_other_modes(summary, manifest)
         yield from _about_bytes(summary)
         yield from _about_rounding(summary, manifest)
         yield from _about_quota(summary, manifest)
     yield from _about_learning(summary)
 
 
-def _headline(bound: str, summary: Summary, shares: Shares, parts: Parts) -> str:
-    sync, wait, computes = shares.of("sync"), shares.of("wait"), shares.of(*COMPUTING)
+def _headline(bound: str, summary: Summary, parts: Parts) -> str:
+    sync, wait, computes = _share(summary, "sync"), _share(summary, "wait"), _share(summary, *COMPUTING)
     match bound:
         case "communication":
             used = utilisation(summary)
             links = "" if used is None else f", at {percent(used)} link utilisation"
             return f"Communication-bound: {percent(sync)} of the step is exposed synchronisation{links}."
         case "straggler":
-            straggler = summary.run.straggler
-            whom = f"rank {straggler.rank}" if straggler else "the slowest rank"
+            straggler = summary.run[STRAGGLER]
+            whom = "the slowest rank" if straggler is None else f"rank {straggler}"
             return f"Straggler-bound: on average, a rank spends {percent(wait)} of the step waiting for {whom}."
         case "mixed":
-            return f"Mixed: no part dominates the step. {listed(parts)}."
+            return f"Mixed: no part dominates the step. {_listed(parts)}."
         case "data":
-            return f"Data-bound: {percent(shares.data)} of the step is batch preparation."
+            return f"Data-bound: {percent(_share(summary, 'data'))} of the step is batch preparation."
         case "cpu":
             return (
                 f"CPU-saturated: {percent(parts.no_core)} of the step is waiting for a free CPU core. "
-                f"{listed(parts, parts.no_core)}."
+                f"{_listed(parts, parts.no_core)}."
             )
         case "compute" if parts.wants_cpu <= OUTWEIGHS:
             return (
@@ -96,14 +123,15 @@ def _headline(bound: str, summary: Summary, shares: Shares, parts: Parts) -> str
                 f"Computation is {percent(computes)}."
             )
         case _:
-            return _computation(summary, shares, parts)
+            return _computation(summary, parts)
 
 
-def _computation(summary: Summary, shares: Shares, parts: Parts) -> str:
-    phases = ", ".join(f"{phase} {percent(shares.of(phase))}" for phase in COMPUTING)
-    rest = [f"{percent(shares.of(*COMPUTING))} of the step is computation ({phases})"]
-    if shares.sync is not None and summary.world_size > 1:
-        rest.append(f"{percent(shares.sync)} is exposed synchronisation and {percent(shares.of('wait'))} waiting")
+def _computation(summary: Summary, parts: Parts) -> str:
+    phases = ", ".join(f"{phase} {percent(_share(summary, phase))}" for phase in COMPUTING)
+    rest = [f"{percent(_share(summary, *COMPUTING))} of the step is computation ({phases})"]
+    sync = summary.run[SHARES["sync"]]
+    if sync is not None and summary.world_size > 1:
+        rest.append(f"{percent(sync)} is exposed synchronisation and {percent(_share(summary, 'wait'))} waiting")
     if parts.quota >= WORTH_A_WORD:
         rest.append(f"The CPU quota throttles the rank for {percent(parts.quota)} of the step")
     if parts.no_core >= WORTH_A_WORD:
@@ -111,35 +139,39 @@ def _computation(summary: Summary, shares: Shares, parts: Parts) -> str:
     return f"Compute-bound: {'. '.join(rest)}."
 
 
-def _about_ceiling(summary: Summary, shares: Shares) -> Iterator[str]:
+def _share(summary: Summary, *phases: str) -> float:
+    """The share of the step in these phases. A phase that was not measured counts as 0."""
+    return summary.run.sum(*(SHARES[phase] for phase in phases))
+
+
+def _about_ceiling(summary: Summary) -> Iterator[str]:
     """What the best of all modes could gain."""
-    if shares.sync is not None and summary.run.bytes_sent_per_step and shares.sync < 1:
-        yield f"With zero-cost synchronisation, steps would be at most {1 / (1 - shares.sync):.2f} times as fast."
+    sync = summary.run[SHARES["sync"]]
+    if sync is not None and sync < 1 and summary.run[BYTES_SENT]:
+        yield f"With zero-cost synchronisation, steps would be at most {1 / (1 - sync):.2f} times as fast."
 
 
-def _about_straggler(summary: Summary, shares: Shares) -> Iterator[str]:
-    straggler, wait = summary.run.straggler, shares.wait
-    if straggler:
-        interval = (
-            ""
-            if straggler.work_ratio_low is None or straggler.work_ratio_high is None
-            else f" ({straggler.work_ratio_low:.2f} to {straggler.work_ratio_high:.2f})"
-        )
+def _about_straggler(summary: Summary) -> Iterator[str]:
+    run = summary.run
+    straggler, ratio, wait = run[STRAGGLER], run[STRAGGLER_RATIO], run[SHARES["wait"]]
+    if straggler is not None and ratio is not None:
+        low, high, others = run[STRAGGLER_RATIO_LOW], run[STRAGGLER_RATIO_HIGH], run[STRAGGLER_OTHERS_WAIT]
+        own = run[STRAGGLER_WAIT]
+        interval = "" if low is None or high is None else f" ({low:.2f} to {high:.2f})"
         text = (
-            f"Rank {straggler.rank} is the straggler: its own work takes {straggler.work_ratio:.2f} times{interval} as "
-            f"long as the others', and it finishes last in {percent(straggler.last_in)} of steps"
+            f"Rank {straggler} is the straggler: its own work takes {ratio:.2f} times{interval} as "
+            f"long as the others', and it finishes last in {percent(run[STRAGGLER_LAST_IN] or 0.0)} of steps"
         )
-        if straggler.others_wait_seconds is None or straggler.wait_seconds is None:
+        if others is None or own is None:
             yield f"{text}. In this mode, no rank waits for another's gradients."
         else:
             yield (
-                f"{text}. The others wait {duration(straggler.others_wait_seconds)} per step for it, and it waits "
-                f"{duration(straggler.wait_seconds)} for them."
+                f"{text}. The others wait {duration(others)} per step for it, and it waits {duration(own)} for them."
             )
         return
     if wait is None or wait < WORTH_A_WORD:
         return
-    if summary.run.straggler_undecided:
+    if run[STRAGGLER_UNDECIDED]:
         yield (
             f"The ranks spend {percent(wait)} of the step waiting for each other. There are too few steps to "
             "identify a straggler."
@@ -151,31 +183,31 @@ def _about_straggler(summary: Summary, shares: Shares) -> Iterator[str]:
 def _about_hiding(summary: Summary) -> Iterator[str]:
     """Like for like: from a bucket's readiness to its end, with the wait for other ranks' buckets on both sides."""
     run = summary.run
-    hidden, exposed = run.hidden_sync_seconds, run.exposed_sync_seconds
-    if not run.bytes_sent_per_step or not hidden or not exposed or not hidden.mean + exposed.mean:
+    hidden, exposed, wait = run[HIDDEN_SYNC.mean], run[EXPOSED_SYNC.mean], run[WAIT.mean]
+    if not run[BYTES_SENT] or hidden is None or exposed is None or not hidden + exposed:
         return
-    part = hidden.mean / (hidden.mean + exposed.mean)
-    waiting = "" if run.wait_seconds is None else f", of which {duration(run.wait_seconds.mean)} is waiting"
+    part = hidden / (hidden + exposed)
+    waiting = "" if wait is None else f", of which {duration(wait)} is waiting"
     yield (
         f"{percent(part)} of the synchronisation, including waiting for other ranks, is hidden behind backward: "
-        f"{duration(hidden.mean)} per step. {duration(exposed.mean)} per step is exposed{waiting}."
+        f"{duration(hidden)} per step. {duration(exposed)} per step is exposed{waiting}."
     )
-    if run.buckets_per_step == 1:
+    if run[BUCKETS] == 1:
         yield "A single bucket cannot be hidden: it is ready only when backward ends."
 
 
-def _about_links(summary: Summary, shares: Shares, manifest: Manifest) -> Iterator[str]:
-    bandwidth, used = summary.run.bandwidth, utilisation(summary)
-    if not bandwidth:
+def _about_links(summary: Summary, manifest: Manifest) -> Iterator[str]:
+    taken, used = summary.run[TRANSFER], utilisation(summary)
+    if taken is None:
         return
-    if least := bandwidth.sync_seconds_at_least:
-        faster = bandwidth.sync_seconds < least
+    if least := summary.run[LEAST_TRANSFER]:
+        faster = taken < least
         yield (
             f"On the measured links, this mode needs at least {duration(least)} per step. It took "
-            f"{duration(bandwidth.sync_seconds)} (median)"
+            f"{duration(taken)} (median)"
             + (": the links were faster than in the measurement before the run." if faster else ".")
         )
-    if used is not None and used < HARDLY_USED and shares.of("sync") > MUCH:
+    if used is not None and used < HARDLY_USED and _share(summary, "sync") > MUCH:
         yield (
             f"The links are not the bottleneck: their utilisation is {percent(used)}. The time goes into message "
             "handling, and into waiting for a CPU if ranks share or lack one."
@@ -191,26 +223,22 @@ def _about_links(summary: Summary, shares: Shares, manifest: Manifest) -> Iterat
         yield f"Rank {rank} has the slowest link: {speed / 1e6:.1f} MB/s {way}."
 
 
-def _about_other_modes(summary: Summary, shares: Shares, manifest: Manifest) -> Iterator[str]:
+def _about_other_modes(summary: Summary, manifest: Manifest) -> Iterator[str]:
     """Only where they would change something."""
     better = faster_mode(summary, manifest)
-    if better and shares.of("sync") > WORTH_A_WORD:
+    if better and _share(summary, "sync") > WORTH_A_WORD:
         mode, least, own = better
         yield f"On these links, {mode} needs at least {duration(least)} per step, this mode {duration(own)}."
 
 
 def _about_bytes(summary: Summary) -> Iterator[str]:
-    counted = [(rank.bytes_sent_per_step, rank.formula_bytes_sent_per_step) for rank in summary.ranks]
+    counted = [(rank[BYTES_SENT], rank[FORMULA_BYTES_SENT] or 0.0) for rank in summary.ranks]
     if not any(formula for _, formula in counted):
         return
     if wrong := [rank for rank, (sent, formula) in enumerate(counted) if sent is not None and abs(sent - formula) > 1]:
         yield f"The bytes sent differ from the formula on rank(s) {', '.join(map(str, wrong))}."
         return
-    excess = [
-        rank.interface_bytes_sent_per_step / rank.bytes_sent_per_step - 1
-        for rank in summary.ranks
-        if rank.interface_bytes_sent_per_step is not None and rank.bytes_sent_per_step
-    ]
+    excess = [each for rank in summary.ranks if (each := rank[SENT_EXCESS]) is not None]
     amounts = sorted({formula for _, formula in counted})
     size = f"{amounts[0] / 1e6:.2f}" if len(amounts) == 1 else f"{amounts[0] / 1e6:.2f} to {amounts[-1] / 1e6:.2f}"
     kernel = f" The kernel counted at most {percent(max(excess), 1)} more." if excess else ""
@@ -218,7 +246,7 @@ def _about_bytes(summary: Summary) -> Iterator[str]:
 
 
 def _about_rounding(summary: Summary, manifest: Manifest) -> Iterator[str]:
-    error = summary.run.wire_rounding_error
+    error = summary.run[ROUNDING_ERROR]
     if error is not None:
         yield (
             f"WIRE_PRECISION={manifest.settings.get('wire_precision')} halves the bytes sent. The relative "
@@ -237,9 +265,15 @@ def _about_quota(summary: Summary, manifest: Manifest) -> Iterator[str]:
 
 
 def _about_learning(summary: Summary) -> Iterator[str]:
-    losses, accuracy = summary.losses, summary.run.accuracy
+    losses, accuracy = summary.losses, summary.run[ACCURACY]
     if losses:
         tested = "" if accuracy is None else f" Test accuracy is {percent(accuracy, 1)}."
         yield f"The loss went from {losses[0]:.3g} to {losses[-1]:.3g} in {len(losses)} steps.{tested}"
     if summary.replicas_identical and summary.world_size > 1:
         yield "At the end, all replicas are bitwise identical."
+
+
+def _listed(parts: Parts, but: float | None = None) -> str:
+    """All parts of the step, largest first, without the one named before."""
+    shown = [(part, name) for part, name in parts.largest_first() if part >= WORTH_LISTING and part != but]
+    return ", ".join(f"{percent(part)} {name}" for part, name in shown)

@@ -6,33 +6,33 @@ an attempt and the first step of the next one. What remains is the start, before
 last of all these ends; and the end. The measurement of the links is taken out of the start.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from app.analysis.run_records import RankRecords
 from app.analysis.words import WORTH_LISTING, duration, percent
 from app.records.lines import Checkpoint, Clock, Evaluation, Step, Usage
 from app.records.spans import covered
-from app.records.summary import WallClock
 
 TICKS = 1 << 20  # in a second: a float holds such fractions exactly, and their sums too
 
 PARTS = {
-    "start": "start_seconds",
-    "links": "links_seconds",
-    "training": "training_seconds",
-    "gaps between steps": "gaps_seconds",
-    "evaluation": "evaluation_seconds",
-    "saving": "saving_seconds",
-    "lost": "lost_seconds",
-    "end": "end_seconds",
+    "seconds": "the whole run",
+    "start_seconds": "start",
+    "links_seconds": "links",
+    "training_seconds": "training",
+    "gaps_seconds": "gaps between steps",
+    "evaluation_seconds": "evaluation",
+    "saving_seconds": "saving",
+    "lost_seconds": "lost",
+    "end_seconds": "end",
 }
 
 Span = tuple[int, int]  # in ticks, on the common clock
 
 
-def of(ranks: Sequence[RankRecords]) -> WallClock | None:
-    """The parts of a run, whether it finished or broke off; None where no rank left a record."""
+def of(ranks: Sequence[RankRecords]) -> dict[str, float | None] | None:
+    """The parts of a run, whether it finished or broke off. None if no rank left a record."""
     steps = [span for rank in ranks for span in _active(rank, rank.steps)]
     evaluated = steps + [span for rank in ranks for span in _active(rank, rank.evaluations)]
     active = evaluated + [span for rank in ranks for span in _active(rank, rank.checkpoints)]
@@ -47,27 +47,28 @@ def of(ranks: Sequence[RankRecords]) -> WallClock | None:
     accounted = covered(active + [span for rank in ranks for span in _lost(rank)])
     timed = all(each.at_seconds is not None for rank in ranks for each in rank.evaluations)
     to_the_end = timed and all(rank.finished is None or rank.finished.at_seconds is not None for rank in ranks)
-    return WallClock(
-        seconds=None if began is None or not to_the_end else (ended - began) / TICKS,
-        start_seconds=None if began is None else (first - began - links) / TICKS,
-        links_seconds=None if began is None else links / TICKS,
-        training_seconds=training / TICKS,
-        gaps_seconds=(last - first - accounted) / TICKS if timed else None,
-        evaluation_seconds=(computed - training) / TICKS if timed else None,
-        saving_seconds=(busy - computed) / TICKS,
-        lost_seconds=(accounted - busy) / TICKS,
-        end_seconds=(ended - last) / TICKS if to_the_end else None,
-    )
+    return {
+        "seconds": None if began is None or not to_the_end else (ended - began) / TICKS,
+        "start_seconds": None if began is None else (first - began - links) / TICKS,
+        "links_seconds": None if began is None else links / TICKS,
+        "training_seconds": training / TICKS,
+        "gaps_seconds": (last - first - accounted) / TICKS if timed else None,
+        "evaluation_seconds": (computed - training) / TICKS if timed else None,
+        "saving_seconds": (busy - computed) / TICKS,
+        "lost_seconds": (accounted - busy) / TICKS,
+        "end_seconds": (ended - last) / TICKS if to_the_end else None,
+    }
 
 
-def in_words(clock: WallClock | None) -> str | None:
-    """The parts in a sentence, the largest first, but for tiny ones; None where the whole is unknown."""
-    if clock is None or not clock.seconds:
+def in_words(clock: Mapping[str, float | None] | None) -> str | None:
+    """The parts in a sentence, largest first, without tiny ones. None if the whole is unknown."""
+    whole = clock and clock["seconds"]
+    if clock is None or not whole:
         return None
-    parts = sorted(((getattr(clock, field), name) for name, field in PARTS.items()), reverse=True)
-    shown = [(seconds, name) for seconds, name in parts if seconds >= WORTH_LISTING * clock.seconds]
-    told = ", ".join(f"{name} {duration(seconds)} ({percent(seconds / clock.seconds)})" for seconds, name in shown)
-    return f"The whole run took {duration(clock.seconds)} by wall clock: {told}."
+    parts = sorted(((clock[field] or 0.0, name) for field, name in PARTS.items() if field != "seconds"), reverse=True)
+    shown = [(seconds, name) for seconds, name in parts if seconds >= WORTH_LISTING * whole]
+    words = ", ".join(f"{name} {duration(seconds)} ({percent(seconds / whole)})" for seconds, name in shown)
+    return f"The whole run took {duration(whole)} by wall clock: {words}."
 
 
 def _active(rank: RankRecords, records: Iterable[Step | Evaluation | Checkpoint]) -> Iterator[Span]:

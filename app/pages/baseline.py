@@ -6,12 +6,14 @@ from operator import attrgetter
 
 from app.analysis import baseline
 from app.analysis.baseline import ENOUGH_STEPS, SPEED, PartDifference, measured_steps
-from app.analysis.intervals import Interval
+from app.analysis.measures import BYTES_SENT
 from app.analysis.run import Run
+from app.analysis.statistics import Interval
+from app.analysis.units import DIGITS, MEGABYTES, SECONDS, TEXT, digits
 from app.analysis.words import duration
 from app.pages import definitions
 from app.pages.intervals import NO_DIFFERENCE, interval, with_interval
-from app.pages.table import DIGITS, MEGABYTES, SECONDS, TEXT, Column, Table, digits
+from app.pages.table import Column, Table
 
 NOISE = (
     "The intervals hold jointly with 95 % confidence. They come from the means of up to ten batches of consecutive "
@@ -104,10 +106,10 @@ class Against:
 
     def _speeds(self) -> Table:
         def sent(row: _ComparedRun) -> float | None:
-            return row.run.summary.run.bytes_sent_per_step
+            return row.run.summary.run[BYTES_SENT]
 
         def sent_by_base(row: _ComparedRun) -> float | None:
-            return row.base.summary.run.bytes_sent_per_step
+            return row.base.summary.run[BYTES_SENT]
 
         def more_sent(row: _ComparedRun) -> float | None:
             own, base = sent(row), sent_by_base(row)

@@ -2,31 +2,31 @@
 
 from collections.abc import Sequence
 
-from app.analysis import baseline
+from app.analysis import baseline, measures
+from app.analysis.figures import Measure
 from app.analysis.run import Run
+from app.analysis.units import COUNT, TEXT, Unit, digits, plain
 from app.pages import definitions
 from app.pages.intervals import NO_DIFFERENCE, interval
-from app.pages.table import COUNT, DIGITS, MEGABYTES, PERCENT, TEXT, Column, Table, Unit, digits, plain
-from app.pages.time_tables import spread_column
+from app.pages.table import Column, Table, measured
 from app.records.manifest import Setting
-from app.records.summary import Figures
 from app.settings.concern import Mark
 from app.settings.settings import marked
 
-PHASES = ("forward", "backward", "wait", "sync", "hidden_sync", "optimiser")
+PHASES = (
+    *(measures.FORWARD, measures.BACKWARD, measures.WAIT, measures.SYNC, measures.HIDDEN_SYNC),
+    measures.OPTIMISER,
+)
 
 
 def compared(runs: Sequence[Run]) -> Table:
     """Runs side by side, the fastest first; those without a measured step come last."""
-    ordered = sorted(runs, key=lambda run: -(run.summary.run.images_per_second or 0.0))
-    fastest = ordered[0].summary.run.images_per_second if ordered else None
+    ordered = sorted(runs, key=lambda run: -(run.summary.run[measures.IMAGES_PER_SECOND] or 0.0))
+    fastest = ordered[0].summary.run[measures.IMAGES_PER_SECOND] if ordered else None
 
     def times_slower(run: Run) -> float | None:
-        speed = run.summary.run.images_per_second
+        speed = run.summary.run[measures.IMAGES_PER_SECOND]
         return fastest / speed if fastest and speed else None
-
-    def utilisation(run: Run) -> float | None:
-        return run.summary.run.bandwidth.utilisation if run.summary.run.bandwidth else None
 
     columns: list[Column[Run]] = [
         Column("run", "run", TEXT, lambda run: run.name),
@@ -35,14 +35,14 @@ def compared(runs: Sequence[Run]) -> Table:
         Column("ranks", "world_size", COUNT, lambda run: run.summary.world_size),
         Column("batch", "global_batch_size", COUNT, lambda run: run.summary.global_batch_size),
         Column("steps", "steps", COUNT, lambda run: run.summary.steps),
-        Column("images/s", "images_per_second", DIGITS, lambda run: run.summary.run.images_per_second),
+        _of_run("images/s", measures.IMAGES_PER_SECOND),
         Column("slowdown", "times_slower", Unit(lambda times: f"{times:.2f} x"), times_slower),
-        _of_figures(spread_column("step", "seconds", "median")),
-        *(_of_figures(spread_column(phase.replace("_", " "), f"{phase}_seconds", "mean")) for phase in PHASES),
-        Column("sent", "bytes_sent_per_step", MEGABYTES, lambda run: run.summary.run.bytes_sent_per_step),
-        Column("links used", "utilisation", PERCENT, utilisation),
-        Column("loss", "loss", DIGITS, lambda run: run.summary.run.loss),
-        Column("test", "accuracy", PERCENT, lambda run: run.summary.run.accuracy),
+        _of_run("step", measures.STEP.median),
+        *(_of_run(timing.label, timing.mean) for timing in PHASES),
+        _of_run("sent", measures.BYTES_SENT),
+        _of_run("links used", measures.UTILISATION, "utilisation"),
+        _of_run("loss", measures.LOSS),
+        _of_run("test", measures.ACCURACY),
         Column("complete", "complete", TEXT, lambda run: run.summary.complete),
     ]
     note = (
@@ -55,7 +55,7 @@ def compared(runs: Sequence[Run]) -> Table:
 
 def headline(runs: Sequence[Run]) -> str:
     """Which run is the fastest, and by how much; none is, where the noise of their steps may explain it."""
-    speeds = {run: speed for run in runs if (speed := run.summary.run.images_per_second)}
+    speeds = {run: speed for run in runs if (speed := run.summary.run[measures.IMAGES_PER_SECOND])}
     if len(speeds) < 2:
         return "Nothing to compare: fewer than two runs have a step that counts."
     fastest, *others = sorted(speeds, key=lambda run: -speeds[run])
@@ -75,8 +75,9 @@ def headline(runs: Sequence[Run]) -> str:
     return f"{fastest.name} is the fastest{besides}: {lead}."
 
 
-def _of_figures(column: Column[Figures]) -> Column[Run]:
-    """A column of figures, with those of the whole run."""
+def _of_run(heading: str, measure: Measure[float], name: str | None = None) -> Column[Run]:
+    """A measure of all ranks together."""
+    column = measured(heading, measure, name)
     return Column(column.heading, column.name, column.unit, lambda run: column.value(run.summary.run))
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from app.records import manifest
 
 if TYPE_CHECKING:
-    from app.records.summary import Summary
+    from app.analysis.summary import Summary
 
 
 def conclude(run_folder: Path) -> "Summary | None":

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from app.analysis import measures
 from app.analysis.run import Run
 from app.analysis.run_records import RankRecords
 from app.analysis.words import duration
@@ -55,10 +56,10 @@ def of_runs(runs: Sequence[Run]) -> list[Drawing]:
 
 
 def _phases_by_rank(run: Run) -> tuple[Figure, str]:
-    rows = [(f"rank {rank.rank}", mean_seconds(rank)) for rank in run.summary.ranks]
+    rows = [(f"rank {rank[measures.RANK]}", mean_seconds(rank)) for rank in run.summary.ranks]
     return stacked_phases(rows), (
         f"Mean seconds of each phase over all steps but the first. {definitions.WAIT_AND_SYNC}"
-        + (definitions.HIDDEN_BAR if run.summary.run.hidden_sync_seconds else "")
+        + (definitions.HIDDEN_BAR if run.summary.run[measures.HIDDEN_SYNC.mean] is not None else "")
     )
 
 
@@ -75,7 +76,7 @@ def _step_times(run: Run) -> tuple[Figure, str]:
     figure, axes = _lines(lines, "step", "seconds", "no step but the first is there.")
     axes.set_ylim(bottom=0)
     name_lines(figure)
-    firsts = [rank.first_step.seconds for rank in run.summary.ranks if rank.first_step]
+    firsts = [first for rank in run.summary.ranks if (first := rank[measures.FIRST_STEP["seconds"]]) is not None]
     return figure, (
         f"Without the first step, which sets everything up and took {duration(max(firsts))} on the slowest rank."
         f"{thinned(lines)}"
@@ -99,10 +100,10 @@ def _loss(run: Run) -> tuple[Figure, str]:
 
 def _accuracy(run: Run) -> tuple[Figure, str]:
     epochs = run.summary.run.epochs
-    numbers = [epoch.epoch + 1 for epoch in epochs]
+    numbers = [(epoch[measures.EPOCH] or 0) + 1 for epoch in epochs]
     lines = [
-        series(name, numbers, [_percent(getattr(epoch, field)) for epoch in epochs])
-        for name, field in (("training", "training_accuracy"), ("test", "accuracy"))
+        series(name, numbers, [_percent(epoch[measure]) for epoch in epochs])
+        for name, measure in (("training", measures.TRAINING_ACCURACY), ("test", measures.ACCURACY))
     ]
     figure, axes = _lines(lines, "epoch", "% right", "no epoch has a score.", marker="o")
     axes.set_ylim(0, 100)
@@ -118,27 +119,27 @@ def _percent(share: float | None) -> float | None:
 def _bytes(run: Run) -> tuple[Figure, str]:
     ranks = run.summary.ranks
     kinds = {
-        "formula": "formula_bytes_sent_per_step",
-        "counted": "bytes_sent_per_step",
-        "seen by the kernel": "interface_bytes_sent_per_step",
+        "formula": measures.FORMULA_BYTES_SENT,
+        "counted": measures.BYTES_SENT,
+        "seen by the kernel": measures.INTERFACE_BYTES_SENT,
     }
-    if not any(getattr(rank, field) for rank in ranks for field in kinds.values()):
+    if not any(rank[measure] for rank in ranks for measure in kinds.values()):
         raise Missing("this mode sends nothing between ranks.")
     figure = theme.new_figure()
     axes = figure.subplots()
-    counts = {kind: [(rank.rank, getattr(rank, field)) for rank in ranks] for kind, field in kinds.items()}
+    counts = {kind: [(rank[measures.RANK] or 0, rank[measure]) for rank in ranks] for kind, measure in kinds.items()}
     known = {kind: [(rank, size) for rank, size in each if size is not None] for kind, each in counts.items()}
     measured = {kind: each for kind, each in known.items() if each}
     width = 0.8 / len(measured)
     for place, (kind, sizes) in enumerate(measured.items()):
         at = [rank + (place - (len(measured) - 1) / 2) * width for rank, _ in sizes]
         axes.bar(at, [size / 1e6 for _, size in sizes], width * 0.92, label=kind, color=theme.colour(place))
-    axes.set_xticks(range(len(ranks)), [f"rank {rank.rank}" for rank in ranks])
+    axes.set_xticks(range(len(ranks)), [f"rank {rank[measures.RANK]}" for rank in ranks])
     axes.grid(visible=False, axis="x")
     axes.set_ylabel("MB sent per step")
     theme.legend_above(axes, len(kinds))
     return figure, "The kernel's count has headers and answers in it" + (
-        "." if ranks[0].interface_bytes_sent_per_step is not None else "; here ranks share an interface: not measured."
+        "." if ranks[0][measures.INTERFACE_BYTES_SENT] is not None else "; here ranks share an interface: not measured."
     )
 
 
@@ -154,15 +155,19 @@ def _bandwidths(runs: Sequence[Run]) -> tuple[Figure, str]:
 
 
 def _bandwidth_bars(runs: Sequence[Run]) -> Figure:
-    kinds = {"algorithm": "algorithm", "bus": "bus", "slowest link": "link"}
-    shown = [run for run in runs if run.summary.run.bandwidth]
+    kinds = {
+        "algorithm": measures.ALGORITHM_BANDWIDTH,
+        "bus": measures.BUS_BANDWIDTH,
+        "slowest link": measures.SLOWEST_LINK,
+    }
+    shown = [run for run in runs if run.summary.run[measures.TRANSFER] is not None]
     if not shown:
         raise Missing("no step has its synchronisation measured on all ranks.")
     figure = theme.new_figure(1.4 + 0.6 * len(shown))
     axes = figure.subplots()
     height = 0.8 / len(kinds)
-    for place, (kind, name) in enumerate(kinds.items()):
-        speeds = [getattr(run.summary.run.bandwidth, f"{name}_bytes_per_second") for run in shown]
+    for place, (kind, measure) in enumerate(kinds.items()):
+        speeds = [run.summary.run[measure] for run in shown]
         measured = [(at, speed / 1e6) for at, speed in enumerate(speeds) if speed is not None]
         if measured:
             at = [number + (place - 1) * height for number, _ in measured]

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from functools import partial
 
-from app.analysis.intervals import Interval
-from app.pages.table import DIGITS, Column, Unit, Value, digits
+from app.analysis.statistics import Interval
+from app.analysis.units import DIGITS, Unit, Value, digits
+from app.pages.table import Column
 
 NO_DIFFERENCE = "no difference beyond the noise"
 

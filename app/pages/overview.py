@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 
+from app.analysis import measures
 from app.analysis.run import Run
+from app.analysis.units import MEGABYTES
 from app.analysis.words import duration, percent
 from app.pages import theme
 from app.pages.drawing import Missing
 from app.pages.drawings import loss_lines
 from app.pages.phase_bars import draw_phases, mean_seconds
-from app.pages.table import MEGABYTES
 
 SIZE = (9.6, 5.4)  # inches, as wide as a slide is
 LETTERS = 108  # of the verdict in a line
@@ -21,7 +22,7 @@ MOST_BARS = 8  # of ranks; more would be too thin, and one bar shows the mean of
 
 def overview(run: Run) -> tuple[Figure, str]:
     """The figure and its caption."""
-    if run.summary.run.seconds is None:
+    if run.summary.run[measures.STEP.mean] is None:
         raise Missing("no step but the first is there.")
     figure = Figure(figsize=SIZE, layout="constrained")
     head, drawn = figure.subfigures(2, 1, height_ratios=(1, 1.5))
@@ -49,22 +50,22 @@ def _write(run: Run, head: SubFigure) -> None:
 def _figures(run: Run) -> Iterator[tuple[str, str]]:
     """The numbers of the run; one that was not measured is left out."""
     figures, summary = run.summary.run, run.summary
-    if figures.images_per_second is not None:
-        yield f"{figures.images_per_second:.0f}", "images/s, all ranks"
-    if figures.seconds is not None:
-        yield duration(figures.seconds.median), "per step (median)"
-    sent = [rank.bytes_sent_per_step for rank in summary.ranks if rank.bytes_sent_per_step is not None]
+    if (speed := figures[measures.IMAGES_PER_SECOND]) is not None:
+        yield f"{speed:.0f}", "images/s, all ranks"
+    if (step := figures[measures.STEP.median]) is not None:
+        yield duration(step), "per step (median)"
+    sent = [size for rank in summary.ranks if (size := rank[measures.BYTES_SENT]) is not None]
     if any(sent):
         ends = dict.fromkeys(MEGABYTES.words(size) for size in (min(sent), max(sent)))
         yield f"{' to '.join(ends)} MB", "sent by a rank in a step"
-    if figures.bandwidth and figures.bandwidth.utilisation is not None:
-        yield percent(figures.bandwidth.utilisation), "of what the links allow"
-    if figures.accuracy is not None:
-        yield percent(figures.accuracy, 1), "of the test images right"
+    if (used := figures[measures.UTILISATION]) is not None:
+        yield percent(used), "of what the links allow"
+    if (accuracy := figures[measures.ACCURACY]) is not None:
+        yield percent(accuracy, 1), "of the test images right"
 
 
 def _phases(run: Run, bars: SubFigure) -> None:
-    ranks = [(f"rank {rank.rank}", mean_seconds(rank)) for rank in run.summary.ranks]
+    ranks = [(f"rank {rank[measures.RANK]}", mean_seconds(rank)) for rank in run.summary.ranks]
     whole = [("all ranks", mean_seconds(run.summary.run))]
     draw_phases(bars.subplots(), ranks if len(ranks) <= MOST_BARS else whole)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from app.analysis import wall_clock
+from app.analysis import measures, wall_clock
 from app.analysis.run import Run
 from app.machine import folders
 from app.pages import comparison, drawings, files, tables
@@ -45,6 +45,8 @@ def _of_run(run: Run) -> dict[str, Any]:
     """What the template shows of a run."""
     return {
         "run": run,
+        "measures": measures,
+        "sent": [size for rank in run.summary.ranks if (size := rank[measures.BYTES_SENT]) is not None],
         "time": wall_clock.in_words(run.summary.wall_clock),
         "tables": tables.of_run(run),
         "drawings": drawings.of_run(run),

@@ -6,10 +6,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from app.analysis.figures import Figures
+from app.analysis.measures import HIDDEN_SYNC, PHASE_TIMES, STEP
 from app.analysis.words import duration
 from app.pages import theme
 from app.pages.drawing import Missing
-from app.records.summary import PHASES, Figures
 
 # Of each phase, of `hidden_sync`, and of the whole `step`; where that has an interval, its ends `low` and `high`.
 MeanSeconds = Mapping[str, float | None]
@@ -17,8 +18,8 @@ MeanSeconds = Mapping[str, float | None]
 
 def mean_seconds(figures: Figures) -> MeanSeconds:
     """The means of a summary."""
-    spreads = {phase: figures.seconds_of(phase) for phase in (*PHASES, "hidden_sync")} | {"step": figures.seconds}
-    return {name: None if spread is None else spread.mean for name, spread in spreads.items()}
+    timings = {**PHASE_TIMES, "hidden_sync": HIDDEN_SYNC, "step": STEP}
+    return {name: figures[timing.mean] for name, timing in timings.items()}
 
 
 def stacked_phases(rows: Sequence[tuple[str, MeanSeconds]], colours: Mapping[str, str] = theme.PHASES) -> Figure:

@@ -1,6 +1,7 @@
 """Where each row of a table stands when it is sorted by a column, worked out beforehand: pages have no scripts."""
 
-from app.pages.table import Table, Value
+from app.analysis.units import Value
+from app.pages.table import Table
 
 LAST = 100_000  # more than any table has rows
 

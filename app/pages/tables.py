@@ -2,28 +2,26 @@
 
 from dataclasses import dataclass
 
-from app.analysis import networks
+from app.analysis import measures, networks
+from app.analysis.figures import Figures, Measure
 from app.analysis.networks import Use
 from app.analysis.run import Run
-from app.cluster.link.emulation import emulating
-from app.pages import definitions, time_tables
-from app.pages.table import (
+from app.analysis.units import (
     COUNT,
-    DIGITS,
     EXACT,
     MEGABYTES,
     MEGABYTES_PER_SECOND,
     PERCENT,
     SECONDS,
     TEXT,
-    Column,
-    Table,
     Unit,
     Value,
 )
+from app.cluster.link.emulation import emulating
+from app.pages import definitions, time_tables
+from app.pages.table import Column, Table, measured
 from app.pages.time_tables import RANK, name_of, own
 from app.records.manifest import WAYS, Link, Participant
-from app.records.summary import Bandwidth, Epoch, Figures, LinkUse, RankFigures
 
 
 def of_run(run: Run) -> list[Table]:
@@ -44,46 +42,39 @@ def of_run(run: Run) -> list[Table]:
 
 
 def _wire(run: Run) -> Table:
-    def excess(rank: RankFigures) -> float | None:
-        counted, seen = rank.bytes_sent_per_step, rank.interface_bytes_sent_per_step
-        return seen / counted - 1 if counted and seen is not None else None
-
     columns = [
         RANK,
-        own("sent, formula", "formula_bytes_sent_per_step", MEGABYTES),
-        own("sent, counted", "bytes_sent_per_step", MEGABYTES),
-        own("sent, kernel", "interface_bytes_sent_per_step", MEGABYTES),
-        own("received, counted", "bytes_received_per_step", MEGABYTES),
-        own("received, kernel", "interface_bytes_received_per_step", MEGABYTES),
-        Column("kernel over counted", "sent_kernel_over_counted", PERCENT, excess),
-        own("batch norm", "batch_norm_bytes_sent_per_step", MEGABYTES),
+        measured("sent, formula", measures.FORMULA_BYTES_SENT),
+        measured("sent, counted", measures.BYTES_SENT),
+        measured("sent, kernel", measures.INTERFACE_BYTES_SENT),
+        measured("received, counted", measures.BYTES_RECEIVED),
+        measured("received, kernel", measures.INTERFACE_BYTES_RECEIVED),
+        measured("kernel over counted", measures.SENT_EXCESS),
+        measured("batch norm", measures.BATCH_NORM_BYTES_SENT),
     ]
     return Table.of("bytes", "Bytes against the formula", columns, run.summary.ranks, "Per step of each rank.")
 
 
 def _bandwidth(run: Run) -> Table:
-    columns: list[Column[Bandwidth]] = [
-        own("sync", "sync_seconds", SECONDS),
-        own("least on these links", "sync_seconds_at_least", SECONDS),
-        own("algorithm", "algorithm_bytes_per_second", MEGABYTES_PER_SECOND),
-        own("bus", "bus_bytes_per_second", MEGABYTES_PER_SECOND),
-        own("slowest link", "link_bytes_per_second", MEGABYTES_PER_SECOND),
-        own("links used", "utilisation", PERCENT),
+    headings = ("sync", "least on these links", "algorithm", "bus", "slowest link", "links used")
+    columns = [
+        measured(heading, measure, measure.name.removeprefix("bandwidth."))
+        for heading, measure in zip(headings, measures.BANDWIDTH, strict=True)
     ]
     note = (
         "Sync: median over the steps of the slowest rank's synchronisation; of what hides in backward, the time in "
         f"which messages were under way that all ranks had ready. {definitions.LINKS_USED} A "
         "star and a ring that wait for nothing but their links both reach 100 %."
     )
-    bandwidth = run.summary.run.bandwidth
-    return Table.of("bandwidth", "Bandwidth", columns, [bandwidth] if bandwidth else [], note)
+    rows = [run.summary.run] if run.summary.run[measures.TRANSFER] is not None else []
+    return Table.of("bandwidth", "Bandwidth", columns, rows, note)
 
 
 @dataclass(frozen=True)
 class _MeasuredLink:
     rank: int
     link: Link
-    use: LinkUse
+    use: Figures
 
 
 def _links(run: Run) -> Table:
@@ -91,7 +82,9 @@ def _links(run: Run) -> Table:
         return Column(f"{way}, {what}", f"{way}_{name}", unit, lambda row: getattr(row.link.direction(way), name))
 
     def used(way: str) -> Column[_MeasuredLink]:
-        return Column(f"{way}, used", f"{way}_utilisation", PERCENT, lambda row: row.use.direction(way))
+        return Column(
+            f"{way}, used", f"{way}_utilisation", PERCENT, lambda row: row.use[measures.LINK_UTILISATION[way]]
+        )
 
     columns = [Column[_MeasuredLink]("", "rank", TEXT, lambda row: f"rank {row.rank}")]
     for way in WAYS:
@@ -105,7 +98,7 @@ def _links(run: Run) -> Table:
         Column("round trip", "round_trip_seconds", SECONDS, lambda row: row.link.round_trip.measured_seconds)
     )
     both = zip(run.manifest.ranks, run.summary.ranks, strict=True)
-    links = [_MeasuredLink(rank.rank, rank.link, own.link) for rank, own in both if rank.link]
+    links = [_MeasuredLink(rank.rank, rank.link, own) for rank, own in both if rank.link]
     note = "Payload; measured before the run, while all ranks sent and received."
     if settings := emulating(run.manifest):
         note += f" To emulate these links on one host: scripts/up {settings}"
@@ -133,22 +126,23 @@ def _networks(run: Run) -> Table:
 @dataclass(frozen=True)
 class _Score:
     rank: str
-    epoch: Epoch
+    epoch: Figures
 
 
 def _scores(run: Run) -> Table:
-    def score(heading: str, name: str, unit: Unit) -> Column[_Score]:
-        return Column(heading, name, unit, lambda row: getattr(row.epoch, name))
+    def score(heading: str, measure: Measure[float]) -> Column[_Score]:
+        column = measured(heading, measure)
+        return Column(column.heading, column.name, column.unit, lambda row: column.value(row.epoch))
 
     columns = [
-        Column[_Score]("epoch", "epoch", COUNT, lambda row: row.epoch.epoch + 1),
+        Column[_Score]("epoch", "epoch", COUNT, lambda row: (row.epoch[measures.EPOCH] or 0) + 1),
         own("", "rank", TEXT),
-        score("training loss", "training_loss", DIGITS),
-        score("training accuracy", "training_accuracy", PERCENT),
-        score("test loss", "test_loss", DIGITS),
-        score("test accuracy", "accuracy", PERCENT),
+        score("training loss", measures.TRAINING_LOSS),
+        score("training accuracy", measures.TRAINING_ACCURACY),
+        score("test loss", measures.TEST_LOSS),
+        score("test accuracy", measures.ACCURACY),
     ]
-    parties: list[Figures] = [run.summary.run, *run.summary.ranks]
+    parties = [run.summary.run, *run.summary.ranks]
     rows = [
         _Score(name_of(party), party.epochs[number])
         for number in range(len(run.summary.run.epochs))
@@ -159,18 +153,18 @@ def _scores(run: Run) -> Table:
 
 
 def _usage(run: Run) -> Table:
-    def used(heading: str, name: str, unit: Unit) -> Column[RankFigures]:
-        return Column(heading, name, unit, lambda rank: getattr(rank.usage, name, None))
+    def used(heading: str, name: str) -> Column[Figures]:
+        return measured(heading, measures.USAGE[name], name)
 
     columns = [
         RANK,
-        used("CPU user %", "cpu_user_percent", DIGITS),
-        used("CPU system %", "cpu_system_percent", DIGITS),
-        used("throttled", "throttled_seconds", SECONDS),
-        used("most memory sampled", "most_memory_bytes", MEGABYTES),
-        own("peak memory", "peak_memory_bytes", MEGABYTES),
-        used("sent", "network_sent_bytes_per_second", MEGABYTES_PER_SECOND),
-        used("received", "network_received_bytes_per_second", MEGABYTES_PER_SECOND),
+        used("CPU user %", "cpu_user_percent"),
+        used("CPU system %", "cpu_system_percent"),
+        used("throttled", "throttled_seconds"),
+        used("most memory sampled", "most_memory_bytes"),
+        measured("peak memory", measures.PEAK_MEMORY),
+        used("sent", "network_sent_bytes_per_second"),
+        used("received", "network_received_bytes_per_second"),
     ]
     note = (
         "Means over the run, evaluation included. 100 % is one CPU. The peak is the kernel's own count from the start "

@@ -1,16 +1,19 @@
 """The tables of a run that say where its time went."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from app.analysis import measures
+from app.analysis.figures import Figures, Measure
 from app.analysis.run import Run
+from app.analysis.units import COUNT, PERCENT, SECONDS, TEXT, Unit, Value
 from app.analysis.wall_clock import PARTS
 from app.pages import definitions
-from app.pages.table import COUNT, DIGITS, PERCENT, SECONDS, TEXT, Column, Table, Unit, Value
-from app.records.lines import PhaseSeconds
+from app.pages.table import Column, Table, measured
+from app.records.lines import PHASES
 from app.records.manifest import Participant
-from app.records.summary import PHASES, Figures, Processor, RankFigures
 
 
 def own(heading: str, name: str, unit: Unit) -> Column[Any]:
@@ -20,48 +23,32 @@ def own(heading: str, name: str, unit: Unit) -> Column[Any]:
 
 def name_of(rank: Participant | Figures) -> str:
     """A row's subject: one rank, or all together."""
-    return f"rank {rank.rank}" if isinstance(rank, Participant | RankFigures) else "all"
+    number = rank.rank if isinstance(rank, Participant) else rank[measures.RANK]
+    return "all" if number is None else f"rank {number}"
 
 
 RANK: Column[Any] = Column("", "rank", TEXT, name_of)  # of one rank, or of all
 
 
-def spread_column(heading: str, field: str, which: str) -> Column[Figures]:
-    """The mean, the median, the 95th percentile or the most of a time over the steps."""
-
-    def value(figures: Figures) -> Value:
-        spread = getattr(figures, field)
-        return getattr(spread, which) if spread else None
-
-    return Column(heading, f"{field}_{which}", SECONDS, value)
-
-
 def times(run: Run) -> Table:
     """Each rank's step and its phases."""
 
-    def steps(rank: Figures) -> int:
-        return rank.steps if isinstance(rank, RankFigures) else run.summary.steps
+    def steps(rank: Figures) -> int | None:
+        return run.summary.steps if rank[measures.RANK] is None else rank[measures.STEPS]
 
-    def first_step(rank: Figures) -> float | None:
-        return rank.first_step.seconds if isinstance(rank, RankFigures) and rank.first_step else None
-
+    step = measures.STEP
     columns = [
         RANK,
         Column("steps", "steps", COUNT, steps),
-        Column("first step", "first_step_seconds", SECONDS, first_step),
-        spread_column("step", "seconds", "mean"),
-        spread_column("median", "seconds", "median"),
-        spread_column("p95", "seconds", "p95"),
-        spread_column("most", "seconds", "most"),
-        spread_column("data", "data_seconds", "mean"),
-        spread_column("forward", "forward_seconds", "mean"),
-        spread_column("backward", "backward_seconds", "mean"),
-        spread_column("wait", "wait_seconds", "mean"),
-        spread_column("sync", "sync_seconds", "mean"),
-        spread_column("optimiser", "optimiser_seconds", "mean"),
-        spread_column("hidden sync", "hidden_sync_seconds", "mean"),
-        spread_column("throttled", "throttled_seconds", "mean"),
-        own("images/s", "images_per_second", DIGITS),
+        measured("first step", measures.FIRST_STEP["seconds"]),
+        measured("step", step.mean),
+        measured("median", step.median),
+        measured("p95", step.p95),
+        measured("most", step.most),
+        *(measured(phase, measures.PHASE_TIMES[phase].mean) for phase in PHASES),
+        measured("hidden sync", measures.HIDDEN_SYNC.mean),
+        measured("throttled", measures.THROTTLED.mean),
+        measured("images/s", measures.IMAGES_PER_SECOND),
     ]
     note = (
         f"Over {_warm_steps(run)}: mean, median, 95th percentile (p95) and most of the whole step, means of its "
@@ -70,27 +57,23 @@ def times(run: Run) -> Table:
     return Table.of("times", "Times", columns, [*run.summary.ranks, run.summary.run], note)
 
 
-@dataclass(frozen=True)
-class _PhaseOnCpu:
-    phase: str
-    account: Processor
-
-
 def processor(run: Run) -> Table:
-    """Which phase had the CPU, and which lacked it."""
+    """CPU time and scheduling delay of each phase."""
+    figures = run.summary.run
 
-    def seconds(heading: str, name: str) -> Column[_PhaseOnCpu]:
-        def value(row: _PhaseOnCpu) -> Value:
-            account: PhaseSeconds | None = getattr(row.account, name)
-            return None if account is None else account.of(*PHASES if row.phase == "all" else [row.phase])
+    def seconds(heading: str, name: str, account: Mapping[str, Measure[float]]) -> Column[str]:
+        def value(phase: str) -> Value:
+            known = [each for each in PHASES if figures[account[each]] is not None]
+            chosen = known if phase == "all" else [phase]
+            return figures.sum(*(account[each] for each in chosen)) if known else None
 
         return Column(heading, name, SECONDS, value)
 
-    columns = [
-        Column[_PhaseOnCpu]("phase", "phase", TEXT, lambda row: row.phase),
-        seconds("CPU time", "cpu_seconds"),
-        seconds("no core", "no_core_seconds"),
-        seconds("no quota", "quota_seconds"),
+    columns: list[Column[str]] = [
+        Column("phase", "phase", TEXT, lambda phase: phase),
+        seconds("CPU time", "cpu_seconds", measures.CPU_SECONDS),
+        seconds("no core", "no_core_seconds", measures.NO_CORE_SECONDS),
+        seconds("no quota", "quota_seconds", measures.QUOTA_SECONDS),
     ]
     note = (
         f"Means over {_warm_steps(run)}. CPU time: of all the rank's threads. No core: the rank was ready to run while "
@@ -98,9 +81,8 @@ def processor(run: Run) -> Table:
         "wait and sync, of the thread that was delayed most, by the kernel's schedstat. In a mode that hides "
         "communication, forward and backward have wait and sync in them."
     )
-    account = run.summary.run.processor
-    shown = [phase for phase in PHASES if account and getattr(account.cpu_seconds, phase) is not None]
-    rows = [_PhaseOnCpu(phase, account) for phase in (*shown, "all")] if account else []
+    shown = [phase for phase in PHASES if figures[measures.CPU_SECONDS[phase]] is not None]
+    rows = [*shown, "all"] if shown else []
     return Table.of("processor", "CPU time by phase", columns, rows, note)
 
 
@@ -138,6 +120,6 @@ def wall_clock(run: Run) -> Table:
         "some rank saves its state, and none does either. Lost: between two attempts, with the steps that were taken "
         "again. Gaps: none of these, between steps. End: after all of them, without the making of this page."
     )
-    fields = PARTS | {"whole run": "seconds"}
-    parts = [_Part(name, getattr(clock, field), clock.seconds) for name, field in fields.items()] if clock else []
+    fields = {field: name for field, name in PARTS.items() if field != "seconds"} | {"seconds": "whole run"}
+    parts = [_Part(name, clock[field], clock["seconds"]) for field, name in fields.items()] if clock else []
     return Table.of("wall_clock", "Where the whole run's time went", columns, parts, note)

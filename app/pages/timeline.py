@@ -12,10 +12,10 @@ from matplotlib.ticker import MaxNLocator
 from app.analysis import averaging
 from app.analysis.run import Run
 from app.analysis.run_records import RankRecords, together
+from app.analysis.units import digits
 from app.pages import theme
 from app.pages.drawing import Missing
 from app.pages.pieces import UNDIVIDED, buffers_given, pieces
-from app.pages.table import digits
 from app.pages.tooltips import explain
 from app.records.lines import OverlappedMessage, Step
 

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from app.analysis.measures import STEP
 from app.analysis.run import Run
 from app.analysis.words import duration
 from app.modes import MODES
@@ -28,7 +29,7 @@ class WhatIf:
 
 def what_if(run: Run) -> WhatIf | None:
     """None where nothing can be predicted: no step was measured, or a mode or model is the user's own."""
-    settings, step = run.manifest.settings, run.summary.run.seconds
+    settings, step = run.manifest.settings, run.summary.run[STEP.mean]
     given, mode, ranks = run.manifest.given, run.mode, run.manifest.world_size
     if step is None or given is None or mode not in MODES or settings["model"] not in DEFAULT_DATASETS:
         return None
@@ -47,7 +48,7 @@ def what_if(run: Run) -> WhatIf | None:
         return None
     lists = {"WORKERS": ",".join(f"{each - 1}" for each in numbers), "SYNC_MODE": ",".join([mode, *others])} | words
     return WhatIf(
-        f"A step took {duration(step.mean)} on {ranks} rank{'s' if ranks > 1 else ''}, on average. "
+        f"A step took {duration(step)} on {ranks} rank{'s' if ranks > 1 else ''}, on average. "
         f"What would it take {', or '.join(asked)}?",
         shlex.join(["scripts/predict", *(f"{name}={value}" for name, value in lists.items())]),
     )

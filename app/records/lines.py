@@ -24,6 +24,8 @@ from app.records.bounds import (
     SecondsOrNull,
 )
 
+PHASES = ("data", "forward", "backward", "wait", "sync", "optimiser")  # they add up to the step
+
 
 @dataclass(frozen=True)
 class OverlappedMessage:

@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.analysis.summary import Summary
 from app.cluster.identity import Identity, identify
 from app.cluster.join import join
 from app.cluster.members import Cluster
@@ -17,7 +18,7 @@ from app.machine.say import Say
 from app.pages.conclusion import conclude
 from app.records.lines import Finished
 from app.records.places import ATTEMPTS
-from app.records.summary import Summary, is_complete
+from app.records.summary import is_complete
 from app.run import attempts
 from app.run.attempts import StartedRun
 from app.run.collect import collect_records

@@ -1,7 +1,7 @@
 """Parameters averaged every H steps: the laws, on real ranks, and implementations that break them."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from app.analysis import numbers, run_records
+from app.analysis import run_records
+from app.analysis.run import summarise
 from app.cluster.members import Cluster
 from app.cluster.wire.communicator import Communicator
 from app.modes import EXCHANGES
@@ -260,7 +261,7 @@ def test_what_forgets_its_start_does_not_go_on_with_the_same_bits(group_of: Grou
 
 def run_with(group_of: GroupOf, ranks: int, folder: Path, **values: object) -> dict[str, Any]:
     group_of(ranks).run(train, folder, {**LENET5, **values})
-    return asdict(numbers.summarise(run_records.read(folder)))
+    return summarise(run_records.read(folder)).content()
 
 
 def test_lenet_5_with_parameters_averaged_in_each_step_trains_as_in_one_process(

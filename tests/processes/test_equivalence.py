@@ -4,7 +4,6 @@ In fp64, because fp32 cannot show it: VGG-11 makes rounding grow to a percent wi
 """
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,7 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from app.analysis import numbers, run_records
+from app.analysis import run_records
+from app.analysis.run import summarise
 from app.cluster.members import Cluster
 from app.modes import MODES
 from app.run.take_part import take_part
@@ -98,7 +98,7 @@ def run_on(group_of: GroupOf, tmp_path_factory: pytest.TempPathFactory) -> RunOn
         if key not in known:
             folder = tmp_path_factory.mktemp("run")
             group_of(world_size).run(body, folder, values)
-            known[key] = asdict(numbers.summarise(run_records.read(folder)))
+            known[key] = summarise(run_records.read(folder)).content()
             assert known[key]["complete"]
             assert known[key]["replicas_identical"]
         return known[key]

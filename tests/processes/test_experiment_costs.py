@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from app.analysis import run_records
-from app.analysis.numbers import summarise
-from app.analysis.run import Run
+from app.analysis.run import Run, summarise
 from app.tools.experiment import page
 from app.tools.experiment.plan import grid
 from app.tools.experiment.plan.trials import ExperimentPlan

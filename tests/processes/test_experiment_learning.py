@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from app.analysis import run_records
-from app.analysis.numbers import summarise
+from app.analysis.measures import TRAINING_LOSS
+from app.analysis.run import summarise
 from app.tools.experiment import page
 from app.tools.experiment.plan import grid as grids
 from app.tools.experiment.plan.trials import ExperimentPlan, trials
@@ -320,7 +321,7 @@ def test_cells_that_part_are_said_to_part_and_from_which_step_on(copy: Experimen
 
 
 def test_a_published_gap_is_laid_beside_the_other_cells(copy: Experiment) -> None:
-    one = copy.results.cells[0].first.summary.run.training_loss
+    one = copy.results.cells[0].first.summary.run[TRAINING_LOSS]
     assert one is not None
     near = {"source": "nobody", "values": {"all_reduce": one * 1.09, "ring_all_reduce": one / 2}}
     said = copy.says("curves", published_loss=near, gap={"from": "all_reduce", "to": "ring_all_reduce"})

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 
 from app.analysis import run_records
 from app.analysis.run import Run
-from app.pages import drawings, page, table, theme
+from app.analysis.units import digits
+from app.pages import drawings, page, theme
 from app.pages.series import MOST_POINTS
 from app.records import journal
 from app.records import lines as records
-from app.records.lines import OverlappedMessage, Record, Step, Usage
-from app.records.summary import PHASES
+from app.records.lines import PHASES, OverlappedMessage, Record, Step, Usage
 from tests.processes import group
 from tests.processes.browser import NARROW, WIDE, Browser
 
@@ -372,7 +372,7 @@ def test_every_figure_stands_alone_as_a_file(run: Path, browser: Browser) -> Non
 @given(st.floats(1e-4, 1e9))
 @example(999.7)
 def test_a_rounded_number_is_still_the_same(value: float) -> None:
-    check_words(value, table.digits(value))
+    check_words(value, digits(value))
 
 
 # Names that are code

@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from types import NoneType, UnionType
@@ -11,14 +12,15 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import pytest
 from jsonschema import Draft202012Validator
 
-from app.analysis import bound
+from app.analysis import bound, measures, wall_clock
+from app.analysis import summary as summaries
+from app.analysis.figures import Measure
 from app.machine import interfaces
 from app.modes import MODES
 from app.pages.conclusion import conclude
 from app.records import journal
 from app.records import lines as records
 from app.records import manifest as manifests
-from app.records import summary as summaries
 from tests.processes import group
 from tests.processes.group import ROOT, Ranks, Value
 from tests.processes.test_faults import run_until
@@ -39,21 +41,13 @@ CLASSES: dict[str, type] = {
     "image": manifests.Image,
     "mode_cost": manifests.ModeCost,
     "summary": summaries.Summary,
-    "group_figures": summaries.GroupFigures,
-    "rank_figures": summaries.RankFigures,
-    "spread": summaries.Spread,
-    "spread_of_differences": summaries.Spread,
-    "processor": summaries.Processor,
-    "shares": summaries.Shares,
-    "first_step": summaries.FirstStep,
-    "straggler": summaries.Straggler,
-    "bandwidth": summaries.Bandwidth,
-    "link_use": summaries.LinkUse,
-    "usage_figures": summaries.UsageFigures,
-    "epoch": summaries.Epoch,
     "advice": summaries.Advice,
     "verdict": summaries.Verdict,
-    "wall_clock": summaries.WallClock,
+}
+FIGURES: dict[str, Iterable[Measure[Any]]] = {
+    "group_figures": (*measures.OF_ANY_RANKS, *measures.OF_ALL_RANKS),
+    "rank_figures": (*measures.OF_ONE_RANK, *measures.OF_ANY_RANKS),
+    "epoch": (measures.EPOCH, *measures.SCORES[1:]),
 }
 
 
@@ -168,6 +162,22 @@ def test_the_fields_are_those_of_the_program(name: str) -> None:
         takes = validator(f"{name}/properties/{field}").is_valid
         fraction = takes(0.5) or takes(1.5)  # some are at most 1, a ratio may be at least 1
         assert (field, takes(None), fraction) == (field, NoneType in types, float in types)
+
+
+def test_the_figures_are_the_measures() -> None:
+    for name, own in FIGURES.items():
+        described = {place for place in leaves(name) if not place.startswith("epochs.")}
+        assert described == {each.name for each in own}
+    assert set(leaves("wall_clock")) == set(wall_clock.PARTS)
+
+
+def leaves(name: str) -> Iterator[str]:
+    """The full names of all values of a definition."""
+    for field, content in SCHEMA["$defs"][name]["properties"].items():
+        whole = json.dumps(content)
+        inside = re.findall(r"#/\$defs/(\w+)", whole)
+        objects = [each for each in inside if "properties" in SCHEMA["$defs"][each]]
+        yield from (f"{field}.{each}" for each in leaves(objects[0])) if objects else [field]
 
 
 def test_it_knows_all_there_is() -> None:

@@ -13,8 +13,7 @@ from app.analysis.run import Run
 from app.pages import trace
 from app.pages.pieces import UNDIVIDED
 from app.records import journal
-from app.records.lines import Step
-from app.records.summary import PHASES
+from app.records.lines import PHASES, Step
 from tests import traces
 from tests.processes import group
 from tests.processes.group import Ranks

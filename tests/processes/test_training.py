@@ -11,7 +11,8 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from app.analysis import numbers, run_records
+from app.analysis import run_records
+from app.analysis.run import summarise
 from app.cluster.members import Cluster
 from app.machine.folders import DATA, PREPARED
 from app.modes import MODES
@@ -83,7 +84,7 @@ def train_on(group_of: GroupOf, tmp_path: Path) -> TrainOn:
     def run(world_size: int, **values: Any) -> list[Records]:
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         group_of(world_size).run(train, folder, 40, values)
-        assert numbers.summarise(run_records.read(folder)).complete
+        assert summarise(run_records.read(folder)).complete
         return [read_rank(folder, rank) for rank in range(world_size)]
 
     return run

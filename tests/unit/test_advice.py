@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from app.analysis import verdict
+from app.analysis.summary import Advice, Summary
 from app.modes import MODES
 from app.records.manifest import Manifest
-from app.records.summary import Advice, Summary
 from app.settings import environment
 from tests import runs
 from tests.unit.test_verdict import bandwidth, on_cpus

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.analysis.intervals import Interval
+from app.analysis.statistics import Blocks, Interval
 from app.tools.experiment.reading.break_even import EVERYWHERE, NOWHERE, break_even
-from app.tools.experiment.reading.statistics import Blocks
 from app.tools.experiment.views.break_even import RateLine
 
 RATES = [25e6, 100e6, 200e6, 1e9, 10e9]

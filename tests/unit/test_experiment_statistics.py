@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.tools.experiment.reading.statistics import Blocks, Comparison, Estimate
+from app.analysis.statistics import Blocks, Comparison, Estimate
 
 RUNS = 2000  # of a simulated experiment, so that a share of 95 % is told to within 1.5 %
 

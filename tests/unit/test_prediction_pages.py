@@ -17,9 +17,9 @@ import pytest
 
 from app import modes
 from app.analysis.run import Run
+from app.analysis.units import digits
 from app.analysis.words import duration
 from app.pages import what_if
-from app.pages.table import digits
 from app.settings.concern import Mark
 from app.settings.settings import marked
 from app.tools.experiment.plan import grid

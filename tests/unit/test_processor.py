@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from app.analysis import processor
+from app.analysis.measures import CPU_SECONDS, NO_CORE, NO_CORE_SECONDS, QUOTA, QUOTA_SECONDS
+from app.analysis.run_records import RankRecords, RunRecords
+from app.analysis.table import RunTable
 from app.machine.scheduler import Threads
-from app.records.lines import PhaseSeconds
-from app.records.summary import Processor
+from app.records.lines import PhaseSeconds, Step
 from app.training import processor as phases
+from tests import runs
 from tests.unit.test_records import STEP
 
 
@@ -39,10 +41,18 @@ def test_the_summary_has_means_by_phase_and_shares_of_the_step() -> None:
     used, lost, nothing = (PhaseSeconds(*values) for values in ((1.0, 2.0, 3.0, 4.0), (0.0, 0.5, 1.0, 0.5), (0.0,) * 4))
     measured = replace(STEP, step=1, seconds=20.0, cpu_seconds=used, no_core_seconds=lost, quota_seconds=nothing)
     silent = replace(STEP, step=2, seconds=12.0, cpu_seconds=nothing)
-    found = processor.of([measured, silent, replace(STEP, step=3)])
-    assert found == Processor(PhaseSeconds(0.5, 1.0, 1.5, 2.0), lost, nothing, 2.0 / 20.0, 0.0)
-    assert processor.of([silent]) == Processor(nothing, None, None, None, None)
-    assert processor.of([STEP]) is None
+    rows = table(measured, silent, replace(STEP, step=3)).all
+    accounts = [{phase: each.of(rows) for phase, each in of.items()} for of in (CPU_SECONDS, NO_CORE_SECONDS)]
+    assert accounts == [vars(PhaseSeconds(0.5, 1.0, 1.5, 2.0)), vars(lost)]
+    assert (NO_CORE.of(rows), QUOTA.of(rows)) == (2.0 / 20.0, 0.0)
+    rows = table(silent).all
+    assert {each.of(rows) for each in NO_CORE_SECONDS.values()} == {NO_CORE.of(rows)} == {None}
+    assert {each.of(table(STEP).all) for of in (CPU_SECONDS, QUOTA_SECONDS) for each in of.values()} == {None}
+
+
+def table(*steps: Step) -> RunTable:
+    """One rank's steps, after a first one that does not count."""
+    return RunTable(RunRecords(runs.manifest(), [RankRecords(0, [STEP, *steps])]))
 
 
 def spin() -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.analysis import run_records
-from app.analysis.numbers import summarise
+from app.analysis.run import summarise
 from app.analysis.run_records import RankRecords, RunRecords
 from app.errors import LockstepError
 from app.records import journal
@@ -79,7 +79,7 @@ def steps(*seconds: float, first: int = 0, began: float = 0.0, **changes: float 
 
 def summed_up(run: RunRecords) -> dict[str, Any]:
     """As it stands in its file."""
-    return asdict(summarise(run))
+    return summarise(run).content()
 
 
 def test_records_come_back_as_they_were(tmp_path: Path) -> None:

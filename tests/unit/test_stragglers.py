@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from app.analysis.averages import student
+from app.analysis.statistics import student
 from app.analysis.straggler import compare
 
 Numbers = npt.NDArray[np.float64]

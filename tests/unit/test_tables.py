@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.analysis.units import DIGITS, MEGABYTES, MISSING, PERCENT, SECONDS, TEXT, Unit
 from app.machine.say import as_csv, say
 from app.pages.series import MOST_POINTS, series, thinned
 from app.pages.sorting import places
-from app.pages.table import DIGITS, MEGABYTES, MISSING, PERCENT, SECONDS, TEXT, Column, Table, Unit
+from app.pages.table import Column, Table
 
 SCALES = {"": 1.0, "s": 1.0, "ms": 1e-3, "MB": 1e6, "GB": 1e9}
 MEASURED = st.one_of(st.none(), st.just(0.0), st.floats(1e-7, 1e12))

@@ -8,14 +8,15 @@ import pytest
 
 from app.analysis import verdict
 from app.analysis.bound import Parts
-from app.records.summary import GroupFigures, RankFigures, Summary
+from app.analysis.figures import Figures
+from app.analysis.summary import Summary
 from tests import runs
 
 PHASES = ("data", "forward", "backward", "wait", "sync", "optimiser")
 MANIFEST = runs.manifest()
 
 
-def rank(number: int = 0, link_used: float | None = None, held_back: float | None = 0.0, **changes: Any) -> RankFigures:
+def rank(number: int = 0, link_used: float | None = None, held_back: float | None = 0.0, **changes: Any) -> Figures:
     usage = {
         "seconds": 10.0,
         "cpu_user_percent": 90.0,
@@ -29,7 +30,7 @@ def rank(number: int = 0, link_used: float | None = None, held_back: float | Non
     return runs.rank_figures(number, **({"bytes_sent_per_step": 100.0, "link": link, "usage": usage} | changes))
 
 
-def group(shares: tuple[float | None, ...] | None, **changes: Any) -> GroupFigures:
+def group(shares: tuple[float | None, ...] | None, **changes: Any) -> Figures:
     parts = dict(zip(PHASES, shares, strict=True)) if shares else None
     return runs.group_figures(shares=parts, bytes_sent_per_step=100.0, **changes)
 
@@ -140,7 +141,7 @@ def test_time_without_a_core_is_a_part_of_the_step(lost: Lost, bound: str, headl
 def test_a_core_that_is_missing_while_ranks_synchronise_is_not_taken_for_a_quota() -> None:
     """Computing alone is below half of the step, and nobody knows of a quota."""
     figures = group((0.0, 0.2, 0.25, 0.05, 0.5, 0.0), processor=on_cpus(({"sync": 0.15}, {})), seconds=runs.spread(1.0))
-    without_usage = [replace(rank(number), usage=None) for number in range(2)]
+    without_usage = [rank(number, usage=None) for number in range(2)]
     reached = verdict.reach(runs.summary(figures, without_usage), MANIFEST)
     assert reached.bound == "compute"
     assert reached.sentences[0].startswith("Compute-bound: 45 % of the step is computation")

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.pages.table import DIGITS, SECONDS, TEXT, Column, Table
+from app.analysis.units import DIGITS, SECONDS, TEXT
+from app.pages.table import Column, Table
 from app.pages.written import in_latex, in_markdown, latex, markdown
 
 HOSTILE = r"""50% of_a & b # | c \ {d} $e$ ~f^g <b>h</b> [i](j) *k* `l` \input{m}"""

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import mean
 
+from app.analysis.units import COUNT, EXACT, PERCENT, SECONDS, TEXT, digits
 from app.machine.parallel import on_all_cores
-from app.pages.table import COUNT, EXACT, PERCENT, SECONDS, TEXT, Column, Table, digits
+from app.pages.table import Column, Table
 from app.tools.prediction import limits
 from app.tools.prediction.calibration import Calibration, Fit
 from app.tools.prediction.drift import AROUND, MOST_APART

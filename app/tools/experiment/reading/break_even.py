@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from app.analysis.intervals import Interval
+from app.analysis.statistics import Interval
 
 NOWHERE, EVERYWHERE = 0.0, math.inf  # in place of a place, where a ratio is below 1 at none of them, or at all
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from app.analysis.run import Run
+from app.analysis.statistics import Blocks
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.plan.grid import Grid
 from app.tools.experiment.plan.trials import ExperimentPlan
-from app.tools.experiment.reading.statistics import Blocks
 
 Measure = Callable[[Run], float | None]  # one number of a run; None where it was not measured
 

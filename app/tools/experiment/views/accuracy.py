@@ -7,15 +7,17 @@ from typing import Literal
 from matplotlib.figure import Figure
 from pydantic import Field
 
-from app.analysis.intervals import Interval
+from app.analysis import figures
+from app.analysis.measures import ACCURACY, TRAINING_ACCURACY
+from app.analysis.statistics import Blocks, Comparison, Estimate, Interval
+from app.analysis.units import PERCENT, Unit
 from app.analysis.words import percent
 from app.pages import theme
 from app.pages.definitions import INTERVALS
 from app.pages.drawing import Drawing, Missing
 from app.pages.intervals import with_interval
-from app.pages.table import PERCENT, Column, Table, Unit
+from app.pages.table import Column, Table
 from app.tools.experiment.reading.results import Measure, MeasuredCell, Results
-from app.tools.experiment.reading.statistics import Blocks, Comparison, Estimate
 from app.tools.experiment.views.columns import CELL, ROUNDS, told
 from app.tools.experiment.views.drawn import (
     draw_interval,
@@ -32,7 +34,7 @@ from app.tools.experiment.views.words import listed, noise_sentence, points
 
 Part = Literal["training", "test"]
 MEASURES: dict[Part, Measure] = {"training": training_accuracy, "test": test_accuracy}
-FIELDS: dict[Part, str] = {"training": "training_accuracy", "test": "accuracy"}  # of an epoch
+OF_EPOCH: dict[Part, figures.Measure[float]] = {"training": TRAINING_ACCURACY, "test": ACCURACY}  # of an epoch
 
 
 def signed(difference: float) -> str:
@@ -116,7 +118,7 @@ class Accuracy(View):
         ]
 
     def _by_epoch(self, results: Results) -> tuple[Figure, str]:
-        lines = epoch_lines(results, FIELDS[self.judged])
+        lines = epoch_lines(results, OF_EPOCH[self.judged])
         up = f"{self.judged} accuracy"
         figure, axes = draw_series(lines, "epoch", up, f"no run has a {up}.", marker="o")
         in_percent(axes.yaxis)

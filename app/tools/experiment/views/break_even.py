@@ -8,16 +8,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from pydantic import Field
 
-from app.analysis.intervals import Interval
+from app.analysis.statistics import Blocks, Interval
+from app.analysis.units import SECONDS, TEXT, Scale, Unit, digits
 from app.pages import definitions, theme
 from app.pages.drawing import Missing
 from app.pages.intervals import with_interval
-from app.pages.table import SECONDS, TEXT, Column, Scale, Table, Unit, digits
+from app.pages.table import Column, Table
 from app.settings.link_rates import read_rate
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.reading.break_even import EVERYWHERE, NOWHERE, break_even
 from app.tools.experiment.reading.results import MeasuredCell, Results
-from app.tools.experiment.reading.statistics import Blocks
 from app.tools.experiment.views.columns import CELL, ROUNDS, estimated
 from app.tools.experiment.views.drawn import MOST_LINES, draw_lines, in_powers
 from app.tools.experiment.views.measures import step_seconds

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.analysis.intervals import Interval
+from app.analysis.statistics import Blocks, Interval
+from app.analysis.units import COUNT, DIGITS, TEXT, Unit
 from app.pages.intervals import with_interval
-from app.pages.table import COUNT, DIGITS, TEXT, Column, Unit
+from app.pages.table import Column
 from app.tools.experiment.reading.results import Measure, MeasuredCell
-from app.tools.experiment.reading.statistics import Blocks
 from app.tools.experiment.views.view import Published
 
 PRINTED = Unit(lambda loss: f"{loss:.4f}")  # as a console prints losses

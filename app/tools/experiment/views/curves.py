@@ -6,10 +6,12 @@ from functools import partial
 from matplotlib.figure import Figure
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from app.analysis import figures, measures
 from app.analysis.run import Run
+from app.analysis.units import DIGITS, PERCENT, digits
 from app.analysis.words import percent
 from app.pages.drawing import Drawing
-from app.pages.table import DIGITS, PERCENT, Table, digits
+from app.pages.table import Table
 from app.tools.experiment.reading.results import Measure, Results
 from app.tools.experiment.views.columns import MEMBER, PRINTED, CellRank, ends_of_member
 from app.tools.experiment.views.distance import Coincidence
@@ -79,7 +81,7 @@ class Curves(View):
 
     def _tables(self, results: Results, name: str) -> list[Table]:
         repeated = results.grid.repeats > 1
-        loss, accuracy = partial(_last_epoch, "training_loss"), partial(_last_epoch, "training_accuracy")
+        loss, accuracy = partial(_last_epoch, measures.TRAINING_LOSS), partial(_last_epoch, measures.TRAINING_ACCURACY)
         told = map(_told, (self.published_loss, self.published_accuracy, self.published_seconds))
         columns = [
             *MEMBER,
@@ -118,9 +120,9 @@ def _told(published: Published | None) -> Callable[[CellRank], float | None] | N
     return partial(value, published=published) if published else None
 
 
-def _last_epoch(field: str, rank: int | None) -> Measure:
+def _last_epoch(measure: figures.Measure[float], rank: int | None) -> Measure:
     """Of a rank, or of all together."""
-    return lambda run: getattr((run.summary.run if rank is None else run.summary.ranks[rank]).epochs[-1], field)
+    return lambda run: (run.summary.run if rank is None else run.summary.ranks[rank]).epochs[-1][measure]
 
 
 def _seconds(rank: int | None) -> Measure:
@@ -147,7 +149,7 @@ def _ends(results: Results) -> Iterator[str]:
 
 
 def _figure(results: Results, what: str) -> tuple[Figure, str]:
-    lines = epoch_lines(results, f"training_{what}")
+    lines = epoch_lines(results, measures.TRAINING_LOSS if what == "loss" else measures.TRAINING_ACCURACY)
     figure, axes = draw_series(lines, "epoch", f"training {what}", "no epoch has a score.")
     if what == "accuracy":
         in_percent(axes.yaxis)

@@ -8,10 +8,12 @@ import numpy as np
 from matplotlib.figure import Figure
 from pydantic import Field
 
+from app.analysis.measures import TEST_LOSS
+from app.analysis.units import DIGITS, PERCENT, TEXT, digits
 from app.pages import theme
 from app.pages.drawing import Missing
 from app.pages.series import series, thinned
-from app.pages.table import DIGITS, PERCENT, TEXT, Column, Table, digits
+from app.pages.table import Column, Table
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.reading.results import MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, PRINTED, ROUNDS, measured
@@ -150,7 +152,7 @@ class Distance(View):
             of(f"after {UPDATES} updates", f"distance_after_{UPDATES}", lambda each: each.worst(UPDATES)),
             of("last step", "distance_last", lambda each: each.worst(-1)),
             of("largest", "distance_largest", lambda each: each.largest),
-            measured("test loss", "test_loss", lambda run: run.summary.run.test_loss, PRINTED),
+            measured("test loss", "test_loss", lambda run: run.summary.run[TEST_LOSS], PRINTED),
             measured("test accuracy", "test_accuracy", test_accuracy, PERCENT),
             Column("replicas identical", "replicas_identical", TEXT, identical),
             ROUNDS,

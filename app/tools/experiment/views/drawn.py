@@ -10,7 +10,8 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 
-from app.analysis.intervals import Interval
+from app.analysis.figures import Measure
+from app.analysis.statistics import Interval
 from app.pages import theme
 from app.pages.drawing import Missing
 from app.pages.series import Series, series
@@ -94,12 +95,15 @@ def draw_series(
     return figure, axes
 
 
-def epoch_lines(results: Results, field: str) -> list[Series]:
+def epoch_lines(results: Results, measure: Measure[float]) -> list[Series]:
     """A score of each epoch by cell, the median over rounds; no point where a round lacks it."""
     lines = []
     for cell in results.cells:
-        rounds = [[getattr(epoch, field) for epoch in run.summary.run.epochs] for run in cell.runs]
-        values = [None if None in epoch else median(epoch) for epoch in zip(*rounds, strict=False)]
+        rounds = [[epoch[measure] for epoch in run.summary.run.epochs] for run in cell.runs]
+        values = []
+        for epoch in zip(*rounds, strict=False):
+            known = [each for each in epoch if each is not None]
+            values.append(median(known) if len(known) == len(epoch) else None)
         lines.append(series(cell.name, range(1, len(values) + 1), values))
     return lines
 

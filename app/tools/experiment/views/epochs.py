@@ -8,15 +8,17 @@ import numpy as np
 from matplotlib.figure import Figure
 from pydantic import Field
 
+from app.analysis import figures, measures
 from app.analysis.run import Run
+from app.analysis.statistics import Comparison
+from app.analysis.units import COUNT, MEGABYTES, MEGABYTES_PER_SECOND, PERCENT, SECONDS, digits
 from app.analysis.words import duration
 from app.cluster.wire.bandwidth import all_reduce_share
 from app.pages import definitions, theme
 from app.pages.intervals import interval, with_interval
-from app.pages.table import COUNT, MEGABYTES, MEGABYTES_PER_SECOND, PERCENT, SECONDS, Column, Table, digits
+from app.pages.table import Column, Table
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.reading.results import Measure, MeasuredCell, Results
-from app.tools.experiment.reading.statistics import Comparison
 from app.tools.experiment.views.columns import CELL, RANKS, ROUNDS, estimated, measured, told
 from app.tools.experiment.views.drawn import draw_interval, name_rows, rows_of
 from app.tools.experiment.views.measures import (
@@ -92,18 +94,18 @@ class Epochs(View):
         return Table.of(name, self.title, columns, _in_order(results), note + self._sources())
 
     def _bandwidth(self, results: Results, name: str) -> Table:
-        rate, link = _bandwidth("algorithm_bytes_per_second"), _bandwidth("link_bytes_per_second")
+        rate, link = _of_run(measures.ALGORITHM_BANDWIDTH), _of_run(measures.SLOWEST_LINK)
         columns = [
             CELL,
             RANKS,
             measured("S", "gradient_bytes", gradient_bytes, MEGABYTES),
-            measured("sync of a step", "sync_seconds", _bandwidth("sync_seconds"), SECONDS),
+            measured("sync of a step", "sync_seconds", _of_run(measures.TRANSFER), SECONDS),
             measured("algorithm, S/t", "algorithm_bytes_per_second", rate, MEGABYTES_PER_SECOND),
             measured(
-                "bus, 2(N-1)/N S/t", "bus_bytes_per_second", _bandwidth("bus_bytes_per_second"), MEGABYTES_PER_SECOND
+                "bus, 2(N-1)/N S/t", "bus_bytes_per_second", _of_run(measures.BUS_BANDWIDTH), MEGABYTES_PER_SECOND
             ),
             measured("slowest link", "link_bytes_per_second", link, MEGABYTES_PER_SECOND),
-            measured("bus, of the link", "utilisation", ratio(_bandwidth("bus_bytes_per_second"), link), PERCENT),
+            measured("bus, of the link", "utilisation", ratio(_of_run(measures.BUS_BANDWIDTH), link), PERCENT),
             measured("2(N-1) S/t", "document_bytes_per_second", _document_rate, MEGABYTES_PER_SECOND),
             measured("2(N-1) S/t, of the link", "document_utilisation", ratio(_document_rate, link), PERCENT),
             measured("ring at least", "ring_seconds", ratio(_ring_bytes, link), SECONDS),
@@ -119,7 +121,7 @@ class Epochs(View):
         cells = [
             cell
             for cell in _in_order(results)
-            if cell.world_size > 1 and any(run.summary.run.bandwidth for run in cell.runs)
+            if cell.world_size > 1 and any(run.summary.run[measures.TRANSFER] for run in cell.runs)
         ]
         note = (
             "S: all gradients of one rank, once. t: the median seconds in which a step's gradients were on their way, "
@@ -171,15 +173,15 @@ def _speedup(results: Results, cell: MeasuredCell) -> Comparison | None:
     return results.blocks(epoch_seconds).compare(next(base, None), cell.name)
 
 
-def _bandwidth(name: str) -> Measure:
+def _of_run(measure: figures.Measure[float]) -> Measure:
     """What the summary says of the synchronisation."""
-    return lambda run: getattr(run.summary.run.bandwidth, name, None)
+    return lambda run: run.summary.run[measure]
 
 
 def _document_rate(run: Run) -> float | None:
     """2(N-1) S by the seconds of a synchronisation."""
-    bandwidth = run.summary.run.bandwidth
-    return 2 * (run.summary.world_size - 1) * bandwidth.algorithm_bytes_per_second if bandwidth else None
+    rate = run.summary.run[measures.ALGORITHM_BANDWIDTH]
+    return None if rate is None else 2 * (run.summary.world_size - 1) * rate
 
 
 def _ring_bytes(run: Run) -> float:
@@ -235,7 +237,7 @@ def _about_formula(results: Results) -> Iterator[str]:
     """By how much the documents' formula is off, which depends on the number of ranks alone."""
     for ranks in sorted({cell.world_size for cell in results.cells if cell.world_size > 1}):
         runs = [run for cell in results.cells if cell.world_size == ranks for run in cell.runs]
-        if any(run.summary.run.bandwidth for run in runs):
+        if any(run.summary.run[measures.TRANSFER] for run in runs):
             yield (
                 f"For {ranks} ranks, 2(N-1) S by the same time is {ranks} times what passes a link: it adds up what "
                 "all ranks send."

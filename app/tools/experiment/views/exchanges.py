@@ -8,12 +8,13 @@ from matplotlib.ticker import NullLocator
 from pydantic import Field
 
 from app.analysis.run import Run
+from app.analysis.statistics import Blocks
+from app.analysis.units import SECONDS, TEXT, digits
 from app.pages import definitions, theme
 from app.pages.drawing import Missing
 from app.pages.intervals import NO_DIFFERENCE
-from app.pages.table import SECONDS, TEXT, Column, Table, digits
+from app.pages.table import Column, Table
 from app.tools.experiment.reading.results import MeasuredCell, Results
-from app.tools.experiment.reading.statistics import Blocks
 from app.tools.experiment.views.columns import CELL, RANKS, ROUNDS, estimated, measured
 from app.tools.experiment.views.drawn import MOST_LINES, draw_lines, in_powers
 from app.tools.experiment.views.measures import gradient_bytes, ratio, sent_by_rank, step_seconds, sync_seconds

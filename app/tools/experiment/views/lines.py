@@ -11,14 +11,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 from pydantic import Field
 
-from app.analysis.intervals import Interval
+from app.analysis.statistics import Blocks, Interval
+from app.analysis.units import DIGITS, SECONDS, TEXT
 from app.pages import definitions, theme
 from app.pages.drawing import Missing
 from app.pages.intervals import with_interval
-from app.pages.table import DIGITS, SECONDS, TEXT, Column, Table
+from app.pages.table import Column, Table
 from app.settings.link_rates import RATE_UNITS, read_rate
 from app.tools.experiment.reading.results import MeasuredCell, Results
-from app.tools.experiment.reading.statistics import Blocks
 from app.tools.experiment.views.columns import CELL, ROUNDS, estimated
 from app.tools.experiment.views.drawn import MOST_LINES, draw_lines
 from app.tools.experiment.views.measures import images_per_second, step_seconds

@@ -6,8 +6,9 @@ from itertools import combinations
 from matplotlib.figure import Figure
 from pydantic import Field
 
+from app.analysis.units import COUNT, digits
 from app.pages.series import series, thinned
-from app.pages.table import COUNT, Column, Table, digits
+from app.pages.table import Column, Table
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.reading.results import MeasuredCell, Results
 from app.tools.experiment.views.columns import PRINTED

@@ -2,12 +2,14 @@
 
 import numpy as np
 
+from app.analysis import measures
 from app.analysis.run import Run
 from app.tools.experiment.reading.results import Measure
 
 COMPUTING = ("data", "forward", "backward", "optimiser")
 COMMUNICATION = ("wait", "sync")  # as far as it delays the step
 HIDDEN = "hidden_sync"
+TIMINGS = {**measures.PHASE_TIMES, HIDDEN: measures.HIDDEN_SYNC}
 
 
 def ratio(measure: Measure, other: Measure) -> Measure:
@@ -22,19 +24,17 @@ def ratio(measure: Measure, other: Measure) -> Measure:
 
 def step_seconds(run: Run) -> float | None:
     """The median over all ranks and steps but the first."""
-    spread = run.summary.run.seconds
-    return spread.median if spread else None
+    return run.summary.run[measures.STEP.median]
 
 
 def mean_step_seconds(run: Run) -> float | None:
     """The mean over all ranks and steps but the first: what the phases add up to."""
-    spread = run.summary.run.seconds
-    return spread.mean if spread else None
+    return run.summary.run[measures.STEP.mean]
 
 
 def first_step_seconds(run: Run) -> float | None:
     """Of the slowest rank."""
-    return max((rank.first_step.seconds for rank in run.summary.ranks if rank.first_step), default=None)
+    return max((first for rank in run.summary.ranks if (first := rank[measures.FIRST_STEP["seconds"]])), default=None)
 
 
 def mean_to(count: int) -> Measure:
@@ -52,7 +52,8 @@ def phase_seconds(*phases: str) -> Measure:
     """Seconds of these phases together in a step, the mean over ranks and steps; phases that a step lacks take none."""
 
     def measure(run: Run) -> float | None:
-        means = [spread.mean for phase in phases if (spread := run.summary.run.seconds_of(phase))]
+        timings = [TIMINGS[phase].mean for phase in phases]
+        means = [mean for timing in timings if (mean := run.summary.run[timing]) is not None]
         return sum(means) if means else None
 
     return measure
@@ -65,17 +66,17 @@ def share(*phases: str) -> Measure:
 
 def sync_seconds(run: Run) -> float | None:
     """Of a step: in which its gradients were in flight, the median over steps; None where nothing was sent."""
-    return run.summary.run.bandwidth.sync_seconds if run.summary.run.bandwidth else None
+    return run.summary.run[measures.TRANSFER]
 
 
 def least_sync_seconds(run: Run) -> float | None:
     """What its messages need on the measured links, if only they took time."""
-    return run.summary.run.bandwidth.sync_seconds_at_least if run.summary.run.bandwidth else None
+    return run.summary.run[measures.LEAST_TRANSFER]
 
 
 def images_per_second(run: Run) -> float | None:
     """Of all ranks together."""
-    return run.summary.run.images_per_second
+    return run.summary.run[measures.IMAGES_PER_SECOND]
 
 
 def by_epoch(measure: Measure) -> Measure:
@@ -98,7 +99,7 @@ def gradient_bytes(run: Run) -> int:
 
 def sent_by_rank(run: Run) -> list[float]:
     """Payload that each rank sent in a step, as counted; empty where one of them did not count."""
-    counted = [rank.bytes_sent_per_step for rank in run.summary.ranks]
+    counted = [rank[measures.BYTES_SENT] for rank in run.summary.ranks]
     known = [each for each in counted if each is not None]
     return known if len(known) == len(counted) else []
 
@@ -116,20 +117,20 @@ def payload_rate(run: Run) -> float | None:
 
 def interface_rate(run: Run) -> float | None:
     """The same by the kernel's counters of the rank's interface, headers and all."""
-    sent, seconds = run.summary.run.interface_bytes_sent_per_step, mean_step_seconds(run)
+    sent, seconds = run.summary.run[measures.INTERFACE_BYTES_SENT], mean_step_seconds(run)
     return sent / seconds if sent and seconds and run.summary.world_size > 1 else None
 
 
 def training_loss(run: Run) -> float | None:
     """Of the last epoch, each sample as the model took it at its step."""
-    return run.summary.run.training_loss
+    return run.summary.run[measures.TRAINING_LOSS]
 
 
 def training_accuracy(run: Run) -> float | None:
     """Of the last epoch, in the same way."""
-    return run.summary.run.training_accuracy
+    return run.summary.run[measures.TRAINING_ACCURACY]
 
 
 def test_accuracy(run: Run) -> float | None:
     """Of the last evaluation, the mean over the ranks; None where the run was not to evaluate."""
-    return run.summary.run.accuracy
+    return run.summary.run[measures.ACCURACY]

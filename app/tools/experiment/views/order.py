@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.tools.experiment.reading.statistics import Blocks, Comparison
+from app.analysis.statistics import Blocks, Comparison
 from app.tools.experiment.views.words import times
 
 

@@ -7,9 +7,10 @@ from matplotlib.figure import Figure
 from pydantic import Field
 
 from app.analysis.run import Run
+from app.analysis.units import COUNT, PERCENT, SECONDS
 from app.analysis.words import percent
 from app.pages import definitions, theme
-from app.pages.table import COUNT, PERCENT, SECONDS, Column, Table
+from app.pages.table import Column, Table
 from app.records.lines import Step
 from app.tools.experiment.reading.results import Measure, MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, ROUNDS, compared, estimated, measured

@@ -9,16 +9,16 @@ import numpy as np
 from matplotlib.figure import Figure
 from pydantic import Field
 
-from app.analysis.intervals import Interval
 from app.analysis.run import Run
+from app.analysis.statistics import Interval
+from app.analysis.units import COUNT, PERCENT, SECONDS, TEXT
 from app.analysis.words import duration, percent
 from app.pages import definitions, theme
 from app.pages.drawing import Drawing, Missing
 from app.pages.intervals import with_interval
 from app.pages.phase_bars import stacked_phases
-from app.pages.table import COUNT, PERCENT, SECONDS, TEXT, Column, Table
-from app.records.lines import Step
-from app.records.summary import PHASES
+from app.pages.table import Column, Table
+from app.records.lines import PHASES, Step
 from app.tools.experiment.reading.results import MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, ROUNDS, STEPS, measured, told
 from app.tools.experiment.views.drawn import panels

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
+from app.analysis.units import DIGITS, MEGABYTES, digits
 from app.pages.drawing import Drawing
-from app.pages.table import DIGITS, MEGABYTES, Column, Table, digits
+from app.pages.table import Column, Table
 from app.tools.experiment.reading.results import MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, RANKS, ROUNDS, measured, told
 from app.tools.experiment.views.measures import gradient_bytes, sent_in_all

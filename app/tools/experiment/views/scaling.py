@@ -8,15 +8,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from pydantic import Field
 
-from app.analysis.intervals import Interval
+from app.analysis.statistics import Comparison, Interval
+from app.analysis.units import DIGITS, MEGABYTES_PER_SECOND, PERCENT, SECONDS, TEXT, digits
 from app.analysis.words import percent
 from app.pages import definitions, theme
 from app.pages.drawing import Missing
 from app.pages.intervals import interval, with_interval
-from app.pages.table import DIGITS, MEGABYTES_PER_SECOND, PERCENT, SECONDS, TEXT, Column, Table, digits
+from app.pages.table import Column, Table
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.reading.results import MeasuredCell, Results
-from app.tools.experiment.reading.statistics import Comparison
 from app.tools.experiment.views import measures
 from app.tools.experiment.views.columns import CELL, RANKS, ROUNDS, STEPS, estimated, measured, told
 from app.tools.experiment.views.drawn import draw_lines

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pydantic import Field
 
 from app.analysis.run import Run
+from app.analysis.units import PERCENT, digits
 from app.pages.drawing import Drawing
-from app.pages.table import PERCENT, Table, digits
+from app.pages.table import Table
 from app.records.lines import Evaluation
 from app.tools.experiment.reading.results import Measure, MeasuredCell, Results
 from app.tools.experiment.views.columns import MEMBER, PRINTED, CellRank, ends_of_member

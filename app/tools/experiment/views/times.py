@@ -6,11 +6,12 @@ from itertools import combinations, pairwise
 from matplotlib.figure import Figure
 from pydantic import Field
 
+from app.analysis.statistics import Blocks
+from app.analysis.units import DIGITS, SECONDS
 from app.pages import definitions, theme
-from app.pages.table import DIGITS, SECONDS, Column, Table
+from app.pages.table import Column, Table
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.reading.results import Results
-from app.tools.experiment.reading.statistics import Blocks
 from app.tools.experiment.views.columns import CELL, ROUNDS, STEPS, compared, estimated, measured, told
 from app.tools.experiment.views.drawn import draw_interval, name_rows, rows_of
 from app.tools.experiment.views.measures import first_step_seconds, mean_to, step_seconds

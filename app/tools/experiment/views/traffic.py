@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from app.analysis.run import Run
-from app.pages.table import DIGITS, MEGABYTES, MEGABYTES_PER_SECOND, TEXT, Column, Table, digits
+from app.analysis.units import DIGITS, MEGABYTES, MEGABYTES_PER_SECOND, TEXT, digits
+from app.pages.table import Column, Table
 from app.tools.experiment.reading.results import Measure, MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, RANKS, ROUNDS, compared, estimated, measured, told
 from app.tools.experiment.views.measures import gradient_bytes, payload_rate, ratio, sent_by_rank, sent_in_all

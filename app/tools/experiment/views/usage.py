@@ -10,11 +10,12 @@ from pydantic import Field
 
 from app.analysis.run import Run
 from app.analysis.run_records import RankRecords
+from app.analysis.units import COUNT, DIGITS, MEGABYTES_PER_SECOND, TEXT, Unit, digits
 from app.pages import theme
 from app.pages.drawing import Drawing, Missing
 from app.pages.drawings import usage_line
 from app.pages.series import Series, thinned
-from app.pages.table import COUNT, DIGITS, MEGABYTES_PER_SECOND, TEXT, Column, Table, Unit, digits
+from app.pages.table import Column, Table
 from app.tools.experiment.reading.results import Measure, MeasuredCell, Results
 from app.tools.experiment.views import traffic
 from app.tools.experiment.views.columns import CellRank, of_member

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from app.analysis.statistics import Blocks, Comparison
+from app.analysis.units import digits
 from app.pages.definitions import INTERVALS
 from app.pages.intervals import NO_DIFFERENCE, interval
-from app.pages.table import digits
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.reading.results import Results
-from app.tools.experiment.reading.statistics import Blocks, Comparison
 
 
 def times(comparison: Comparison) -> str:

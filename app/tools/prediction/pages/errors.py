@@ -8,8 +8,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from app.analysis.units import COUNT, PERCENT, TEXT
 from app.pages import theme
-from app.pages.table import COUNT, PERCENT, TEXT, Column, Table
+from app.pages.table import Column, Table
 from app.pages.tooltips import explain
 from app.tools.experiment.views.drawn import LEGEND_LETTERS, in_powers
 from app.tools.prediction.names import RANKS, value_of

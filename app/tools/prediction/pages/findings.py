@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from app.analysis.units import digits
 from app.analysis.words import duration
-from app.pages.table import digits
 from app.tools.prediction.forecast import VERIFIED_RANKS, Forecast
 from app.tools.prediction.limits import HALF
 from app.tools.prediction.names import RANKS, in_words, telling

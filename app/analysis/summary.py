@@ -1,0 +1,64 @@
+"""summary.json: the figures of a run, and their interpretation."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from app.analysis.figures import Figures
+from app.machine.folders import replace_file
+from app.records.summary import FILE
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A recommendation for the next run."""
+
+    sentence: str
+    command: str | None  # None if no setting helps
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The interpretation of the figures, most important sentence first."""
+
+    bound: str | None
+    sentences: list[str]
+    advice: Advice | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The figures and the verdict of a run."""
+
+    run_name: str
+    sync_mode: str
+    model: str
+    dataset: str
+    world_size: int
+    global_batch_size: int
+    steps_planned: int
+    steps: int
+    complete: bool
+    attempts: int
+    repeated_steps: int  # steps recorded by one attempt and repeated by a later one
+    replicas_identical: bool | None  # None if a rank did not finish
+    run: Figures
+    ranks: list[Figures]
+    losses: list[float]  # of each step that all ranks recorded
+    warnings: list[str]
+    verdict: Verdict
+    wall_clock: Mapping[str, float | None] | None = None  # None if no rank has records
+
+    def content(self) -> dict[str, Any]:
+        """The content of the file."""
+        figures = {"run": _party(self.run), "ranks": [_party(rank) for rank in self.ranks]}
+        return vars(self) | {"verdict": asdict(self.verdict)} | figures
+
+    def write(self, run_folder: Path) -> None:
+        replace_file(run_folder / FILE, json.dumps(self.content(), indent=2, allow_nan=False) + "\n")
+
+
+def _party(figures: Figures) -> dict[str, Any]:
+    return figures.nested() | {"epochs": [epoch.nested() for epoch in figures.epochs]}
