@@ -31,6 +31,7 @@ from app.training import models
 from app.training.checkpoint.keeper import Found, Keeper
 from app.training.datasets.prepared import DataSet
 from app.training.loop import MEMORY_FORMAT, THREADS, Job, ResumePoint, make_job, too_few_epochs, train
+from app.training.mean_check import warn_if_not_checked
 from app.training.numerics import slow_bfloat16
 from app.training.saving import Saving
 from app.training.straggler import slowed_on_purpose
@@ -188,5 +189,6 @@ def _warnings(job: Job) -> list[str]:
         slow_bfloat16(job.settings.training.precision, members),
         slowed_on_purpose(job.settings.place),
         unlike(members),
+        warn_if_not_checked(job.sync, job.settings.averaging, job.cluster.world_size),
     )
     return [each for each in possible if each]

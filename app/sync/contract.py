@@ -13,6 +13,8 @@ from app.settings.averaging import AveragingSettings, WirePrecision
 from app.sync.schedules.costs import NOTHING, Cost, Size
 
 HALF_BYTES = 2  # of a number in bf16 or fp16
+HALF_EPSILONS: dict[WirePrecision, float] = {"bf16": 2**-7, "fp16": 2**-10}
+FEWEST_ROUNDINGS = 8  # allowed whatever the number of ranks; `scripts/conformance` tries up to 8 ranks
 
 # The result that a mode guarantees. exact: the mean, within rounding. unbiased: the mean in expectation. contraction:
 # most of the mean, with the residual added in later steps. vote: the sign that most ranks have.
@@ -109,6 +111,16 @@ def mean_of(everyones: Sequence[torch.Tensor]) -> torch.Tensor:
     for other in others:
         mean += other
     return mean.mul_(1 / len(everyones))
+
+
+def tolerance_for(wire_precision: WirePrecision, *, double: bool, ranks: int) -> float:
+    """The largest deviation from the exact mean by rounding, relative to the gradients, which are fp64 or fp32.
+
+    In half precision, a number is rounded up to N times, each time by at most half of the machine epsilon.
+    """
+    if wire_precision in HALF_EPSILONS:
+        return max(FEWEST_ROUNDINGS, ranks) / 2 * HALF_EPSILONS[wire_precision]
+    return 1e-12 if double else 1e-5
 
 
 def learned_of(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:

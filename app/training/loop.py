@@ -31,6 +31,7 @@ from app.training.checkpoint.state import State
 from app.training.convolution import arrange
 from app.training.datasets.prepared import DataSet
 from app.training.evaluation import EVALUATIONS
+from app.training.mean_check import check_for
 from app.training.meter import Meter, StepMeter, StepOutcome
 from app.training.models import parameters_sha256
 from app.training.numerics import Numerics
@@ -163,6 +164,8 @@ class Steps:
         self._parameters = list(job.model.parameters())
         schedule = LearningRateSchedule.of(job.settings.training, job.plan.global_batch_size, job.plan.steps)
         self._optimiser = Optimiser(self._parameters, job.settings.training, schedule)
+        # Before `attach`, because it must see each gradient before the mode does.
+        self._check_mean = check_for(job.sync, job.settings.averaging, job.cluster, job.model)
         self.replica = job.sync.attach(job.model)
 
     def state(self) -> State:
@@ -217,6 +220,7 @@ class Steps:
             meter.wait_for_peers()
             sync.synchronise(self._parameters)
             meter.mark("sync")
+        self._check_mean()
 
         pace.begin()
         update = self._optimiser.step(step)

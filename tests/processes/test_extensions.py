@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from app.training.checkpoint.keeper import newest_commit
 from tests.processes.group import Ranks, Value, start, wait
@@ -56,3 +57,52 @@ def test_a_run_goes_on_with_the_same_files_alone(tmp_path: Path) -> None:
     assert code == 2, output
     assert "[cannot-resume] RESUME=own: results/own was made by another version" in output
     assert "or with other files in extensions/" in output
+
+
+def trained(folder: Path, name: str, mode: str) -> tuple[list[tuple[int, str]], list[dict[str, Any]], list[str]]:
+    """Each rank's exit code and output, all records of steps, and the manifest's warnings."""
+    put(folder, my_mode=mode)
+    settings = {**OWN, "MAX_STEPS": 3, "RUN_NAME": name, "PEER_TIMEOUT": 20}
+    code, output = wait(start("prepare", folder, **settings))
+    assert code == 0, output
+    ranks = Ranks(folder, 2, "train", **settings)
+    ranks.start()
+    ended = list(ranks.wait().values())
+    texts = [path.read_text() for path in (folder / f"results/{name}").glob("rank-*.jsonl")]
+    steps = [record for text in texts for record in map(json.loads, text.splitlines()) if record["kind"] == "step"]
+    return ended, steps, json.loads((folder / f"results/{name}/manifest.json").read_text())["warnings"]
+
+
+DIVIDES_DURING_BACKWARD = """
+    def attach(self, model):
+        for parameter in model.parameters():
+            parameter.register_hook(lambda gradient: gradient / self._communicator.world_size)
+        return super().attach(model)
+"""
+
+
+def test_a_run_with_a_wrong_mean_ends_before_its_first_update(tmp_path: Path) -> None:
+    sums = solved("ring").replace("chunks[rank] /= ranks", "pass")
+    ended, steps, _ = trained(tmp_path, "sums", sums)
+    for code, output in ended:
+        assert code == 1
+        assert "error: [wrong-mean] rank " in output
+    assert steps == []
+    (attempt,) = (tmp_path / "results/sums/attempts.jsonl").read_text().splitlines()
+    assert (json.loads(attempt)["exit_code"], json.loads(attempt)["comes_again"]) == (1, True)
+
+    ended, steps, warnings = trained(tmp_path, "votes", sums.replace("cost = RING", 'cost = RING\n    law = "vote"'))
+    assert [code for code, _ in ended] == [0, 0], ended
+    assert len(steps) == 2 * 3
+    assert [output.count("scripts/conformance my_mode") for _, output in ended] == [1, 0]
+    assert len([each for each in warnings if "scripts/conformance my_mode" in each]) == 1
+
+
+def test_the_check_of_the_mean_adds_nothing_to_the_bytes_of_a_mode(tmp_path: Path) -> None:
+    """The mode's own hooks divide each gradient during backward."""
+    mode = f"{solved('ring').replace('chunks[rank] /= ranks', 'pass')}{DIVIDES_DURING_BACKWARD}"
+    ended, steps, warnings = trained(tmp_path, "right", mode)
+    assert [code for code, _ in ended] == [0, 0], ended
+    assert len(steps) == 2 * 3
+    assert len({step["bytes_sent"] for step in steps}) == 1
+    assert not any("scripts/conformance my_mode" in each for each in warnings)

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from app.settings.averaging import WirePrecision
 from app.sync.contract import Law as LawClass
+from app.sync.contract import tolerance_for
 from app.tools.conformance.bias import is_biased
 from app.tools.conformance.cases import Case, Gradients, Model, values
 from app.tools.conformance.outcomes import TrialOutcome
 from app.tools.conformance.trial import DRAWS, FED, STEPS, steps_of_many
 
-# In half precision, a number is rounded up to N times, each time by at most half of the machine epsilon.
-TOLERANCES: dict[WirePrecision, float] = {"bf16": 4 * 2**-7, "fp16": 4 * 2**-10}
 STANDARD_ERRORS = 5  # deviation of an average from which more draws are taken
 MORE_DRAWS = 8 * DRAWS
 MOST_MISSING = 0.5  # of the final sum: a bounded residual may always remain
@@ -66,7 +64,8 @@ class Evidence:
     def tolerance(self) -> float:
         """The tolerance for the mean, both relative and absolute."""
         model = self.case.model
-        return TOLERANCES.get(model.wire_precision, 1e-12 if model.precision is np.float64 else 1e-5)
+        double = model.precision is np.float64
+        return tolerance_for(model.wire_precision, double=double, ranks=self.case.world_size)
 
 
 def _joined(gradients: Sequence[Array], model: Model) -> Array:
