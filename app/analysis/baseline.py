@@ -1,6 +1,5 @@
 """How a run differs from a baseline: each part of a step, with the noise within the two runs."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -12,28 +11,16 @@ from app.analysis.measures import IMAGES_PER_SECOND
 from app.analysis.measures import TIMES as TIMINGS
 from app.analysis.run import Run
 from app.analysis.run_records import RankRecords, together
-from app.analysis.statistics import CONFIDENCE, Interval, student
+from app.analysis.statistics import TAIL, Interval, StepEstimate, compared, steps_to_settle
 from app.records.lines import PHASES, Step
 
-TIMES = ("step", *PHASES, "hidden_sync")
+STEP = "step"
+TIMES = (STEP, *PHASES, "hidden_sync")
 SPEED = "images_per_second"
 
-# Neighbouring steps share what disturbs them, so the means of batches, and not the steps, count as independent.
-MOST_BATCHES = 10
-LEAST_STEPS = 4  # of a batch; shorter ones would still resemble their neighbours
-ENOUGH_STEPS = 2 * LEAST_STEPS  # for any interval
-
-# The intervals of all parts hold together: each may miss the true value that many times more rarely.
-TAIL = (1 - CONFIDENCE) / 2 / (len(TIMES) + 1)
-
-
-@dataclass(frozen=True)
-class StepEstimate:
-    """A figure of a run, and how surely its steps give it."""
-
-    value: float
-    error: float | None  # standard error; null where there are too few steps
-    degrees: int
+MOST_BATCHES = 40  # batches of consecutive steps; a shorter run has one step per batch
+ENOUGH_STEPS = 3  # for any interval
+PART_TAIL = TAIL / len(TIMES)  # the intervals of all parts hold together
 
 
 @dataclass(frozen=True)
@@ -43,8 +30,8 @@ class PartDifference:
     part: str
     own: float | None
     base: float | None
-    difference: Interval | None  # the run less the baseline; null where one of them was not measured
-    ratio: Interval | None  # the run by the baseline; null also where the baseline is 0
+    difference: Interval | None  # of the run and the baseline; None if one of them was not measured
+    ratio: Interval | None  # the run divided by the baseline; None also if the baseline is 0
 
     @property
     def known(self) -> bool:
@@ -53,13 +40,13 @@ class PartDifference:
 
     @property
     def noise(self) -> float | None:
-        """What a difference has to exceed; None where it was not measured, or too few steps tell."""
+        """The half-width of the difference's interval. None if there is none."""
         found = self.difference
         return found.high - found.value if found and found.high is not None else None
 
     @property
     def beyond_noise(self) -> bool | None:
-        """Whether there is a difference; None where the noise is not known."""
+        """Whether there is a difference. None if the noise is unknown."""
         if self.difference is None or self.noise is None:
             return None
         return abs(self.difference.value) > self.noise
@@ -83,41 +70,29 @@ def measured_steps(run: Run) -> int:
 
 
 def estimate(value: float | None, of_batches: Sequence[float]) -> StepEstimate | None:
-    """A figure, whose noise shows in the same figure of each batch."""
-    if value is None:
-        return None
-    number = len(of_batches)
-    if number < 2:
-        return StepEstimate(value, None, 0)
-    return StepEstimate(value, float(np.std(of_batches, ddof=1)) / math.sqrt(number), number - 1)
+    """A figure, whose noise shows in the same figure of consecutive batches."""
+    return None if value is None else StepEstimate.of(value, of_batches)
 
 
 def batches(count: int) -> list[slice]:
-    """Which of so many steps make a batch of neighbours; at most one batch where there are too few."""
-    number = min(MOST_BATCHES, count // LEAST_STEPS)
+    """Consecutive steps that count as one observation."""
+    number = min(MOST_BATCHES, count)
     edges = [count * n // number for n in range(number + 1)] if number else []
     return [slice(begin, end) for begin, end in pairwise(edges)]
 
 
 def difference(part: str, own: StepEstimate | None, base: StepEstimate | None) -> PartDifference:
-    """With 95 % confidence for all parts of two runs together."""
+    """Step time and speed with 95 % confidence each, the parts of the step with 95 % confidence together."""
     values = own.value if own else None, base.value if base else None
     if own is None or base is None:
         return PartDifference(part, *values, None, None)
-    plain = own.value - base.value
-    ratio = own.value / base.value if base.value else None
-    if own.error is None or base.error is None:
-        unknown = None if ratio is None else Interval(ratio, None, None)
-        return PartDifference(part, *values, Interval(plain, None, None), unknown)
-    t = student(TAIL, _degrees(own, base))
-    margin = t * math.hypot(own.error, base.error)
-    ends = None if ratio is None else _ratios(own.value, t * own.error, base.value, t * base.error)
-    return PartDifference(
-        part,
-        *values,
-        Interval(plain, plain - margin, plain + margin),
-        Interval(ratio, *ends) if ratio is not None and ends else None,
-    )
+    return PartDifference(part, *values, *compared(own, base, TAIL if part in (STEP, SPEED) else PART_TAIL))
+
+
+def enough_steps(run: Run, base: Run) -> int | None:
+    """How many steps in each run would tell their step times apart, if they differ as much as they seem to."""
+    own, other = (_estimates(each)[STEP] for each in (run, base))
+    return steps_to_settle(own, other) if own and other else None
 
 
 def _estimates(run: Run) -> dict[str, StepEstimate | None]:
@@ -137,7 +112,7 @@ def _speed(run: Run) -> StepEstimate | None:
 
 
 def _field(part: str) -> str:
-    return "seconds" if part == "step" else f"{part}_seconds"
+    return "seconds" if part == STEP else f"{part}_seconds"
 
 
 def _batch_means(steps: Sequence[Sequence[Step]], part: str) -> list[float]:
@@ -156,19 +131,3 @@ def _batch_speeds(ranks: Sequence[RankRecords], steps: Sequence[Sequence[Step]])
             throughput.of([replace(rank, steps=[step[n] for step in steps[batch]]) for n, rank in enumerate(ranks)])
         )
     return [speed for speed in speeds if speed is not None]
-
-
-def _degrees(own: StepEstimate, base: StepEstimate) -> int:
-    """Of the difference of two means with unequal variances, by Welch and Satterthwaite."""
-    variances = [(each.error or 0.0) ** 2 for each in (own, base)]
-    parts = sum(variance**2 / each.degrees for variance, each in zip(variances, (own, base), strict=True))
-    return max(1, int(sum(variances) ** 2 / parts)) if parts else own.degrees + base.degrees
-
-
-def _ratios(own: float, own_margin: float, base: float, base_margin: float) -> tuple[float | None, float | None]:
-    """The ends of the ratio's interval by Fieller: it holds 1 exactly where the difference's interval holds 0."""
-    square, product = base**2 - base_margin**2, own * base
-    if square <= 0:
-        return None, None  # the baseline itself may be 0
-    root = math.sqrt(max(0.0, product**2 - square * (own**2 - own_margin**2)))
-    return max(0.0, (product - root) / square), (product + root) / square

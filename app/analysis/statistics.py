@@ -13,6 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 CONFIDENCE = 0.95
+TAIL = (1 - CONFIDENCE) / 2
+MOST_STEPS_TO_SETTLE = 10_000
+FOUR_OF_FIVE = 0.84  # standard deviations of a normal distribution below which 80 % lie
 
 Numbers = npt.NDArray[np.float64]
 
@@ -83,6 +86,94 @@ def _tail(angle: float, degrees: int) -> float:
     angles = np.linspace(angle, math.pi / 2, 2001)
     area = float(np.trapezoid(np.cos(angles) ** (degrees - 1), angles))
     return area * math.exp(math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)) / math.sqrt(math.pi)
+
+
+# Neighbouring steps share what disturbs them. Of few steps, how much cannot be measured: then the usual amount counts.
+USUAL_MEMORY = 0.4  # correlation of a step with the next one
+USUAL_WEIGHT = 12  # in steps
+MOST_MEMORY = 0.9
+
+
+@dataclass(frozen=True)
+class StepEstimate:
+    """A figure of a run, and how surely its steps give it."""
+
+    value: float
+    error: float | None  # standard error; None for fewer than three steps
+    degrees: float
+    spread: float  # standard deviation of a step
+
+    @classmethod
+    def of(cls, value: float, steps: Sequence[float]) -> "StepEstimate":
+        """From the same figure of single steps, in their order, as a first-order autoregressive process."""
+        array, number = np.array(steps, dtype=float), len(steps)
+        if number < 2:
+            return cls(value, None, 0.0, 0.0)
+        deviations = array - array.mean()
+        squares = float(deviations @ deviations)
+        spread = math.sqrt(squares / (number - 1))
+        if number < 3:
+            return cls(value, None, number - 1, spread)
+        independent = number / _inflation(_memory(deviations, squares))
+        return cls(value, spread / math.sqrt(independent), max(independent - 1, 0.5), spread)
+
+
+def _memory(deviations: Numbers, squares: float) -> float:
+    number = len(deviations)
+    measured, weight = 0.0, max(number - 4, 0)
+    if squares and weight:
+        measured = (float(deviations[1:] @ deviations[:-1]) / squares * number + 1) / (number - 3)  # without its bias
+    memory = (weight * measured + USUAL_WEIGHT * USUAL_MEMORY) / (weight + USUAL_WEIGHT)
+    return min(max(memory, 0.0), MOST_MEMORY)
+
+
+def _inflation(memory: float) -> float:
+    """How many steps count as much as one independent step."""
+    return (1 + memory) / (1 - memory)
+
+
+def compared(own: StepEstimate, base: StepEstimate, tail: float) -> tuple[Interval, Interval | None]:
+    """The difference and the ratio of two runs. The ratio is None if the baseline is 0."""
+    plain = own.value - base.value
+    ratio = own.value / base.value if base.value else None
+    if own.error is None or base.error is None:
+        return Interval(plain, None, None), None if ratio is None else Interval(ratio, None, None)
+    t = student(tail, _welch_degrees(own, base))
+    margin = t * math.hypot(own.error, base.error)
+    found = Interval(plain, plain - margin, plain + margin)
+    if ratio is None:
+        return found, None
+    return found, Interval(ratio, *_fieller(own.value, t * own.error, base.value, t * base.error))
+
+
+def steps_to_settle(own: StepEstimate, base: StepEstimate) -> int | None:
+    """How many steps in each run would tell these values apart in four of five cases. None if they hardly differ."""
+    known = max(1.0, own.degrees + base.degrees)
+    cube = 1 - 2 / (9 * known) - FOUR_OF_FIVE * math.sqrt(2 / (9 * known))
+    variance = (own.spread**2 + base.spread**2) / cube**3  # few steps often show too little of the noise
+    apart, inflation = abs(own.value - base.value), _inflation(USUAL_MEMORY)
+    for number in range(3, MOST_STEPS_TO_SETTLE):
+        independent = number / inflation
+        degrees = max(1, int(2 * max(independent - 1, 0.5)))
+        if (student(TAIL, degrees) + FOUR_OF_FIVE) * math.sqrt(variance / independent) < apart:
+            return number
+    return None
+
+
+def _welch_degrees(own: StepEstimate, base: StepEstimate) -> int:
+    """Degrees of freedom for two means with unequal variances, by Welch and Satterthwaite."""
+    variances = [(each.error or 0.0) ** 2 for each in (own, base)]
+    parts = sum(variance**2 / each.degrees for variance, each in zip(variances, (own, base), strict=True))
+    return max(1, int(sum(variances) ** 2 / parts if parts else own.degrees + base.degrees))
+
+
+def _fieller(own: float, own_margin: float, base: float, base_margin: float) -> tuple[float | None, float | None]:
+    """The ends of the ratio's interval by Fieller: it holds 1 exactly if the difference's interval holds 0."""
+    square, product = base**2 - base_margin**2, own * base
+    if square <= 0:
+        return None, None  # the baseline itself may be 0
+    root = math.sqrt(max(0.0, product**2 - square * (own**2 - own_margin**2)))
+    return max(0.0, (product - root) / square), (product + root) / square
 
 
 @dataclass(frozen=True)
@@ -191,4 +282,4 @@ class Blocks:
 
 
 def _student(degrees: int) -> float:
-    return student((1 - CONFIDENCE) / 2, degrees)
+    return student(TAIL, degrees)

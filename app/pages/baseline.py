@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from app.analysis import baseline
-from app.analysis.baseline import ENOUGH_STEPS, SPEED, PartDifference, measured_steps
+from app.analysis.baseline import SPEED, PartDifference, measured_steps
 from app.analysis.measures import BYTES_SENT
 from app.analysis.run import Run
 from app.analysis.statistics import Interval
@@ -16,9 +16,8 @@ from app.pages.intervals import NO_DIFFERENCE, interval, with_interval
 from app.pages.table import Column, Table
 
 NOISE = (
-    "The intervals hold jointly with 95 % confidence. They come from the means of up to ten batches of consecutive "
-    "steps, so they cover the noise within these runs. For run-to-run variance, repeat the runs with "
-    "scripts/experiment."
+    "Intervals have 95 % confidence, those of the phases jointly. They cover the noise within these runs, including "
+    "the similarity of consecutive steps. For run-to-run variance, repeat the runs with scripts/experiment."
 )
 
 
@@ -62,8 +61,7 @@ class Against:
         if found is None:
             return [f"{pair} cannot be compared: step time {step.finding}."]
         if step.part.beyond_noise is None:
-            steps = " and ".join(f"{each.name} has {measured_steps(each)}" for each in (run, self._base))
-            return [f"Too few steps to compare {pair}: {steps} after the first. At least {ENOUGH_STEPS} are needed."]
+            return [self._few_steps(run, found, ratio)]
         times = f"{digits(ratio.value)} times{interval(ratio)}" if ratio else ""
         lead = (
             f"A step of {run.name} takes {times} as long as a step of {self._base.name}: {_longer(found)}."
@@ -71,6 +69,17 @@ class Against:
             else f"Step time of {pair}: {NO_DIFFERENCE}, {times} as long."
         )
         return [lead, *_about_parts(parts)]
+
+    def _few_steps(self, run: Run, found: Interval, ratio: Interval | None) -> str:
+        """The factor, the number of steps behind it, and how many would settle it."""
+        counts = " and ".join(f"{measured_steps(each)} of {each.name}" for each in (run, self._base))
+        times = f"{digits(ratio.value)} times as long as" if ratio else f"{_longer(found)} than"
+        enough = baseline.enough_steps(run, self._base)
+        more = f"To settle it, measure {enough} steps in each run: MAX_STEPS={enough + 1}." if enough else ""
+        return (
+            f"A step of {run.name} takes {times} a step of {self._base.name}, but this rests on few steps after the "
+            f"first: {counts}. {more}"
+        ).strip()
 
     def _columns(self, own: Column[_ComparedRun], base: Column[_ComparedRun]) -> list[Column[_ComparedRun]]:
         """A value in both, and how it differs."""

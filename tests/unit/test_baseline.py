@@ -14,6 +14,7 @@ import pytest
 from app.analysis.baseline import ENOUGH_STEPS, SPEED, PartDifference, batches, compare, difference, estimate
 from app.analysis.measures import STEP as STEP_TIMES
 from app.analysis.run import Run
+from app.analysis.statistics import StepEstimate, steps_to_settle
 from app.errors import LockstepError
 from app.pages import on_demand
 from app.pages.baseline import Against
@@ -29,12 +30,12 @@ RUNS = 400
 PHASES = ("data", "forward", "backward", "sync", "optimiser")
 
 
-def of(own: Numbers, base: Numbers) -> PartDifference:
+def of(own: Numbers, base: Numbers, part: str = "step") -> PartDifference:
     """Two runs' means over steps."""
     estimates = [
         estimate(float(each.mean()), [each[batch].mean() for batch in batches(len(each))]) for each in (own, base)
     ]
-    return difference("step", *estimates)
+    return difference(part, *estimates)
 
 
 def noise(draw: np.random.Generator, steps: int, memory: float) -> Numbers:
@@ -46,12 +47,12 @@ def noise(draw: np.random.Generator, steps: int, memory: float) -> Numbers:
 
 
 @pytest.mark.parametrize("memory", [0.0, 0.6])
-@pytest.mark.parametrize("steps", [8, 24, 200])
+@pytest.mark.parametrize("steps", [3, 5, 9, 24, 200])
 def test_of_two_equal_runs_hardly_any_part_is_said_to_differ(steps: int, memory: float) -> None:
     """Although each step is like the one before; with the draws given by a seed, and room for their own chance."""
     draw = np.random.default_rng([steps, round(10 * memory)])
     named = sum(of(noise(draw, steps, memory), noise(draw, steps, memory)).beyond_noise is True for _ in range(RUNS))
-    most = 0.05 if memory else 0.01
+    most = 0.06 if memory else 0.05
     assert named <= most * RUNS + 3 * np.sqrt(most * RUNS)
 
 
@@ -62,7 +63,7 @@ def test_a_difference_that_is_there_is_found_and_lies_in_its_interval() -> None:
     for value, intervals in ((0.2, [each.difference for each in found]), (1.2, [each.ratio for each in found])):
         ends = [(each.low, each.high) for each in intervals if each and each.low is not None and each.high is not None]
         assert len(ends) == RUNS
-        assert np.mean([low <= value <= high for low, high in ends]) >= 0.98
+        assert np.mean([low <= value <= high for low, high in ends]) >= 0.93
 
 
 def test_difference_and_ratio_never_contradict_each_other() -> None:
@@ -75,17 +76,34 @@ def test_difference_and_ratio_never_contradict_each_other() -> None:
         assert found.beyond_noise is not (found.ratio.low <= 1 <= found.ratio.high)
 
 
-@pytest.mark.parametrize("steps", [1, 2, 8, 37, 200, 10_000])
-def test_every_step_is_in_one_of_at_most_ten_batches(steps: int) -> None:
+@pytest.mark.parametrize("steps", [0, 1, 2, 8, 37, 200, 10_000])
+def test_every_step_is_in_one_of_at_most_forty_batches(steps: int) -> None:
     taken = [step for batch in batches(steps) for step in range(steps)[batch]]
-    assert taken == (list(range(steps)) if steps >= 4 else [])
-    assert len(batches(steps)) <= 10
+    assert taken == list(range(steps))
+    assert len(batches(steps)) == min(steps, 40)
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.3])
+def test_nine_steps_show_that_one_run_takes_twice_as_long(memory: float) -> None:
+    draw = np.random.default_rng(3)
+    found = [of(6.9 * noise(draw, 9, memory), 3.4 * noise(draw, 9, memory)) for _ in range(RUNS)]
+    assert np.mean([each.beyond_noise is True for each in found]) >= 0.9
+
+
+@pytest.mark.parametrize("part", ["forward", "sync"])
+@pytest.mark.parametrize("steps", [8, 24, 200])
+def test_parts_are_held_to_a_stricter_standard_because_there_are_eight(steps: int, part: str) -> None:
+    draw = np.random.default_rng(steps)
+    named = sum(of(noise(draw, steps, 0.0), noise(draw, steps, 0.0), part).beyond_noise is True for _ in range(RUNS))
+    assert named <= 0.01 * RUNS + 3 * np.sqrt(0.01 * RUNS)
 
 
 # Runs whose records are given
 
 
-def write(results: Path, name: str, steps: int, times: Mapping[str, float | None], wobble: float = 0.01) -> Run:
+def write(
+    results: Path, name: str, steps: int, times: Mapping[str, float | None], wobble: float = 0.01, apart: float = 0.0
+) -> Run:
     """A run of two ranks, each step a little longer or shorter than the last; times by phase."""
     folder = results / name
     folder.mkdir(parents=True)
@@ -101,7 +119,7 @@ def write(results: Path, name: str, steps: int, times: Mapping[str, float | None
         with Recorder(folder, rank) as recorder:
             began = 0.0
             for step in range(steps):
-                factor = 1 + wobble * (-1) ** (step // 4)
+                factor = 1 + wobble * (-1) ** (step // 4) + apart * (step % 2)
                 taken = {f"{phase}_seconds": None if each is None else factor * each for phase, each in times.items()}
                 seconds = sum(each for each in taken.values() if each is not None)
                 changes: dict[str, Any] = {"wait_seconds": 0.0, **taken, "seconds": seconds, "at_seconds": began}
@@ -160,14 +178,31 @@ def test_the_sentences_lead_with_the_step_and_claim_nothing_within_the_noise(tmp
     assert re.match(r".* again and ring: no difference beyond the noise, \S+ times \(", alike), alike
 
 
-def test_too_few_steps_are_said_to_be_too_few(tmp_path: Path) -> None:
-    few, many = write(tmp_path, "few", ENOUGH_STEPS, RING), write(tmp_path, "many", ENOUGH_STEPS + 1, FLOOR)
+def test_two_steps_give_a_factor_and_the_number_of_steps_that_would_settle_it(tmp_path: Path) -> None:
+    """A step of 19.9 s against one of 7.5 s, each a little longer or shorter than the other."""
+    scale = {"few": 19.9, "many": 7.5}
+    few, many = (
+        write(tmp_path, name, ENOUGH_STEPS, {phase: each and each * by for phase, each in FLOOR.items()}, apart=0.2)
+        for name, by in scale.items()
+    )
     told, *_ = Against([few], many).sentences()
-    assert told.startswith("Too few steps")
-    assert all(fact in told for fact in ("few has 7", "many has 8", f"least {ENOUGH_STEPS} "))
+    needed = re.search(r"MAX_STEPS=(\d+)", told)
+    assert "2.65 times" in told
+    assert "2 of few and 2 of many" in told
+    assert needed
+    assert 3 < int(needed[1]) < 30
     table, _ = Against([few], many).tables()
     assert {row["finding"] for row in rows(table) if row["difference"] is not None} == {"too few steps"}
     assert all(row["noise"] is None for row in rows(table))
+
+
+def test_as_many_steps_as_were_named_settle_it() -> None:
+    draw = np.random.default_rng(4)
+    pairs = [[by * noise(draw, 2, 0.0) for by in (19.9, 7.5)] for _ in range(RUNS)]
+    needed = [steps_to_settle(*(StepEstimate.of(float(each.mean()), list(each)) for each in pair)) for pair in pairs]
+    typical = int(np.median([each or 10_000 for each in needed]))
+    found = [of(*(by * noise(draw, typical, 0.0) for by in (19.9, 7.5))) for _ in range(RUNS)]
+    assert np.mean([each.beyond_noise is True for each in found]) >= 0.8
 
 
 def test_a_run_without_steps_can_be_no_side_of_a_comparison(tmp_path: Path) -> None:
@@ -177,7 +212,7 @@ def test_a_run_without_steps_can_be_no_side_of_a_comparison(tmp_path: Path) -> N
 
 def test_a_comparison_leads_with_the_fastest_unless_the_noise_may_explain_it(tmp_path: Path) -> None:
     ring, floor = write(tmp_path, "ring", 41, RING), write(tmp_path, "floor", 41, FLOOR)
-    again, few = write(tmp_path, "again", 41, RING, 0.03), write(tmp_path, "few", 5, FLOOR)
+    again, few = write(tmp_path, "again", 41, RING, 0.03), write(tmp_path, "few", 3, FLOOR)
     assert re.fullmatch(
         r"floor is the fastest: 4000 images/s, 1\.9\d times \(1\.[\d]+ to [12][.\d]+\) as many as ring\.",
         headline([ring, floor]),
