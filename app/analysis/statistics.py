@@ -114,8 +114,13 @@ class StepEstimate:
         spread = math.sqrt(squares / (number - 1))
         if number < 3:
             return cls(value, None, number - 1, spread)
-        independent = number / _inflation(_memory(deviations, squares))
-        return cls(value, spread / math.sqrt(independent), max(independent - 1, 0.5), spread)
+        return cls(value, None, 0.0, spread).after(number, memory=_memory(deviations, squares))
+
+    def after(self, number: int, doubt: float = 1.0, memory: float = USUAL_MEMORY) -> "StepEstimate":
+        """The same value after so many steps of the same spread, times the doubt about it."""
+        independent = number * (1 - memory) / (1 + memory)
+        error = doubt * self.spread / math.sqrt(independent)
+        return StepEstimate(self.value, error, max(independent - 1, 0.5), self.spread)
 
 
 def _memory(deviations: Numbers, squares: float) -> float:
@@ -125,11 +130,6 @@ def _memory(deviations: Numbers, squares: float) -> float:
         measured = (float(deviations[1:] @ deviations[:-1]) / squares * number + 1) / (number - 3)  # without its bias
     memory = (weight * measured + USUAL_WEIGHT * USUAL_MEMORY) / (weight + USUAL_WEIGHT)
     return min(max(memory, 0.0), MOST_MEMORY)
-
-
-def _inflation(memory: float) -> float:
-    """How many steps count as much as one independent step."""
-    return (1 + memory) / (1 - memory)
 
 
 def compared(own: StepEstimate, base: StepEstimate, tail: float) -> tuple[Interval, Interval | None]:
@@ -150,12 +150,11 @@ def steps_to_settle(own: StepEstimate, base: StepEstimate) -> int | None:
     """How many steps in each run would tell these values apart in four of five cases. None if they hardly differ."""
     known = max(1.0, own.degrees + base.degrees)
     cube = 1 - 2 / (9 * known) - FOUR_OF_FIVE * math.sqrt(2 / (9 * known))
-    variance = (own.spread**2 + base.spread**2) / cube**3  # few steps often show too little of the noise
-    apart, inflation = abs(own.value - base.value), _inflation(USUAL_MEMORY)
+    doubt = cube**-1.5  # few steps often show too little of the noise
     for number in range(3, MOST_STEPS_TO_SETTLE):
-        independent = number / inflation
-        degrees = max(1, int(2 * max(independent - 1, 0.5)))
-        if (student(TAIL, degrees) + FOUR_OF_FIVE) * math.sqrt(variance / independent) < apart:
+        then = [each.after(number, doubt) for each in (own, base)]
+        error = math.hypot(*(each.error or 0.0 for each in then))
+        if (student(TAIL, _welch_degrees(*then)) + FOUR_OF_FIVE) * error < abs(own.value - base.value):
             return number
     return None
 
