@@ -1,5 +1,6 @@
 """What to try next, with the command that tries it: one thing, chosen by what bounds the run."""
 
+import math
 import shlex
 from collections.abc import Callable, Mapping
 
@@ -9,7 +10,6 @@ from app.analysis.summary import Advice, Summary
 from app.analysis.words import duration, percent
 from app.records.manifest import Manifest, Setting
 from app.settings.averaging import OF_AVERAGING
-from app.settings.link_rates import read_rate_by_rank
 from app.settings.settings import FIELDS
 
 WORTH_TRYING = 0.8  # of the time now
@@ -104,15 +104,16 @@ def _larger_batch_for_few(summary: Summary, manifest: Manifest) -> Advice | None
     return _larger_batch(MUCH_MORE, why, summary, manifest)
 
 
-def _fewer_ranks(summary: Summary, manifest: Manifest) -> Advice | None:
-    """More ranks than cores."""
+def _equal_shares(summary: Summary, manifest: Manifest) -> Advice | None:
+    """More ranks than cores. The number of ranks is the user's question, so it stays."""
     cores = min(rank.cores for rank in manifest.ranks)
-    if not _one_host(manifest) or summary.world_size <= cores or _last_rank_named(manifest) >= cores:
+    if not _one_host(manifest) or summary.world_size <= cores or manifest.settings.get("rank_cpus") is not None:
         return None
+    share = math.floor(100 * cores / summary.world_size) / 100
     return Advice(
-        f"{summary.world_size} ranks share {cores} cores. With one rank per core, none waits for a core, and fewer "
-        "ranks synchronise.",
-        command(manifest, workers=cores - 1, threads_per_rank=None),
+        f"{summary.world_size} ranks compete for {cores} cores. RANK_CPUS={share:g} gives each the same share, as if "
+        "it had a slower machine of its own.",
+        command(manifest, rank_cpus=share, threads_per_rank=None),
     )
 
 
@@ -127,9 +128,9 @@ def _fewer_threads(summary: Summary, manifest: Manifest) -> Advice | None:
     )
 
 
-def _fewer_ranks_for_idle_links(summary: Summary, manifest: Manifest) -> Advice | None:
+def _equal_shares_for_idle_links(summary: Summary, manifest: Manifest) -> Advice | None:
     """Ranks that share cores also share them while they handle messages."""
-    return None if _uses_links(summary) else _fewer_ranks(summary, manifest)
+    return None if _uses_links(summary) else _equal_shares(summary, manifest)
 
 
 def _find_the_others(summary: Summary, manifest: Manifest) -> Advice:
@@ -282,25 +283,16 @@ def _one_host(manifest: Manifest) -> bool:
     return len({rank.host_boot_id for rank in manifest.ranks}) == 1
 
 
-def _last_rank_named(manifest: Manifest) -> int:
-    """The last rank that a setting names, which must be there in the next run too; -1 where none is."""
-    slow, rates = manifest.settings.get("slow_rank"), manifest.settings.get("link_rate_by_rank")
-    named = [slow] if isinstance(slow, int) else []
-    if isinstance(rates, str):
-        named += read_rate_by_rank(rates)
-    return max(named, default=-1)
-
-
 Rule = Callable[[Summary, Manifest], Advice | None]
 WHATEVER_BOUNDS: tuple[Rule, ...] = (_spare_the_slow_rank, _larger_buckets, _larger_batch_for_few)
 RULES: dict[str, tuple[Rule, ...]] = {
-    "straggler": (_fewer_ranks, _fewer_threads),
-    "cpu": (_fewer_ranks, _fewer_threads, _find_the_others),
+    "straggler": (_equal_shares, _fewer_threads),
+    "cpu": (_equal_shares, _fewer_threads, _find_the_others),
     "communication": (
         _faster_mode,
         _smaller_buckets,
         _fewer_messages,
-        _fewer_ranks_for_idle_links,
+        _equal_shares_for_idle_links,
         _hide,
         _larger_batch_for_messages,
     ),

@@ -292,6 +292,12 @@ UTILISATION = Measure(
     "bandwidth.utilisation", PERCENT, "minimum seconds that the links allow, divided by the seconds taken", _utilisation
 )
 BANDWIDTH = (TRANSFER, LEAST_TRANSFER, ALGORITHM_BANDWIDTH, BUS_BANDWIDTH, SLOWEST_LINK, UTILISATION)
+LAST_BATCH = Measure(
+    "last_batch_samples",
+    COUNT,
+    "samples of the last step on all ranks",
+    lambda rows: rows.once("last batch", lambda: scores.last_batch(rows.ranks)),
+)
 BUCKETS = Measure(
     "buckets_per_step",
     DIGITS,
@@ -416,7 +422,7 @@ OF_ALL_RANKS: tuple[Measure[Any], ...] = (
     *(STRAGGLER, STRAGGLER_LAST_IN, STRAGGLER_RATIO, STRAGGLER_RATIO_LOW, STRAGGLER_RATIO_HIGH),
     *(STRAGGLER_WAIT, STRAGGLER_OTHERS_WAIT, STRAGGLER_UNDECIDED, CLOCK_UNCERTAINTY),
     *BANDWIDTH,
-    *(BUCKETS, ROUNDING_ERROR),
+    *(LAST_BATCH, BUCKETS, ROUNDING_ERROR),
 )
 OF_ONE_RANK: tuple[Measure[Any], ...] = (
     *(RANK, STEPS, FINISHED, PARAMETERS),

@@ -13,6 +13,12 @@ def losses(ranks: Sequence[RankRecords]) -> list[float]:
     return [score.loss for steps in paired if (score := training_score(steps))]
 
 
+def last_batch(ranks: Sequence[RankRecords]) -> int | None:
+    """The samples of the last step that all ranks recorded."""
+    paired = together([rank.steps for rank in ranks])
+    return sum(step.samples for step in paired[-1]) if paired else None
+
+
 def epochs(ranks: Sequence[RankRecords]) -> list[dict[str, float | None]]:
     """The scores of each epoch, over the ranks given."""
     return [

@@ -1,7 +1,8 @@
 """What a run's figures mean, in plain words: each sentence follows from the summary and the manifest alone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from app.analysis import busiest
 from app.analysis.advice import advise, faster_mode
 from app.analysis.bound import HARDLY_USED, MUCH, OUTWEIGHS, Parts, bound_of, held_back, utilisation
 from app.analysis.measures import (
@@ -14,6 +15,7 @@ from app.analysis.measures import (
     FINISHED,
     FORMULA_BYTES_SENT,
     HIDDEN_SYNC,
+    LAST_BATCH,
     LEAST_TRANSFER,
     RANK,
     ROUNDING_ERROR,
@@ -202,9 +204,10 @@ def _about_links(summary: Summary, manifest: Manifest) -> Iterator[str]:
         return
     if least := summary.run[LEAST_TRANSFER]:
         faster = taken < least
+        carries = busiest.of(summary, manifest)
+        lead = f"{carries.words}: at least" if carries else "On the measured links, this mode needs at least"
         yield (
-            f"On the measured links, this mode needs at least {duration(least)} per step. It took "
-            f"{duration(taken)} (median)"
+            f"{lead} {duration(least)} per step. It took {duration(taken)} (median)"
             + (": the links were faster than in the measurement before the run." if faster else ".")
         )
     if used is not None and used < HARDLY_USED and _share(summary, "sync") > MUCH:
@@ -236,13 +239,17 @@ def _about_bytes(summary: Summary) -> Iterator[str]:
     if not any(formula for _, formula in counted):
         return
     if wrong := [rank for rank, (sent, formula) in enumerate(counted) if sent is not None and abs(sent - formula) > 1]:
-        yield f"The bytes sent differ from the formula on rank(s) {', '.join(map(str, wrong))}."
+        yield f"The bytes sent differ from the formula on {_ranks(wrong)}."
         return
     excess = [each for rank in summary.ranks if (each := rank[SENT_EXCESS]) is not None]
     amounts = sorted({formula for _, formula in counted})
     size = f"{amounts[0] / 1e6:.2f}" if len(amounts) == 1 else f"{amounts[0] / 1e6:.2f} to {amounts[-1] / 1e6:.2f}"
     kernel = f" The kernel counted at most {percent(max(excess), 1)} more." if excess else ""
     yield f"The bytes sent match the formula on every rank: {size} MB per step.{kernel}"
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 def _about_rounding(summary: Summary, manifest: Manifest) -> Iterator[str]:
@@ -268,7 +275,11 @@ def _about_learning(summary: Summary) -> Iterator[str]:
     losses, accuracy = summary.losses, summary.run[ACCURACY]
     if losses:
         tested = "" if accuracy is None else f" Test accuracy is {percent(accuracy, 1)}."
-        yield f"The loss went from {losses[0]:.3g} to {losses[-1]:.3g} in {len(losses)} steps.{tested}"
+        of_what = "of the global batch " if summary.world_size > 1 else ""
+        yield f"The loss {of_what}went from {losses[0]:.3g} to {losses[-1]:.3g} in {len(losses)} steps.{tested}"
+        last = summary.run[LAST_BATCH]
+        if last is not None and last < summary.global_batch_size:
+            yield f"The last step had {last} samples instead of {summary.global_batch_size}, so its loss varies more."
     if summary.replicas_identical and summary.world_size > 1:
         yield "At the end, all replicas are bitwise identical."
 

@@ -15,7 +15,7 @@ def members_table(members: Sequence[Member]) -> str:
         quota = "" if member.machine.quota_cpus is None else f", quota {member.machine.quota_cpus:g} CPUs"
         lines.append(
             f"  rank {member.rank:<3} {member.name:<{width}}  {member.address:<15}  {member.threads} thread(s) on "
-            f"{cores} core(s) shared with {sharing} other rank(s){quota}"
+            f"{cores} cores shared with {sharing} other ranks{quota}"
         )
     if warning := oversubscription(members):
         lines.append(f"warning: {warning}")

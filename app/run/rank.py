@@ -17,6 +17,7 @@ from app.machine.interrupt import CleanUps, ignore_further_signals
 from app.machine.say import Say
 from app.pages.conclusion import conclude
 from app.records.lines import Finished
+from app.records.manifest import Manifest
 from app.records.places import ATTEMPTS
 from app.records.summary import is_complete
 from app.run import attempts
@@ -153,10 +154,12 @@ def _leave_records(cluster: Cluster, run_folder: Path, opened: Opened) -> None:
 
 
 def _print_outcome(run_folder: Path, summary: Summary, say: Say, took: str = "") -> None:
+    for warning in summary.warnings[len(Manifest.read(run_folder).warnings) :]:  # the others were printed at the start
+        say(f"warning: {warning}")
     say(summary.verdict.sentences[0])
     if (advice := summary.verdict.advice) and advice.command:
         say(f"To try next: {advice.command}")
-    steps = f"{summary.steps} steps on {summary.world_size} rank(s)"
+    steps = f"{summary.steps} steps on {summary.world_size} rank{'s' if summary.world_size > 1 else ''}"
     say(f"{steps}{f' {took}' if took else ''}. Results: {run_folder}")
     say(f"Report: {run_folder / folders.REPORT}")
 

@@ -33,7 +33,7 @@ def _lines(settings: Settings) -> Iterator[str]:
     averaging = settings.averaging
     mode = mode_class(averaging.sync_mode)
     schedule = mode.schedule(DRAWN_ELEMENTS, ranks, averaging) if issubclass(mode, Exchange) else None
-    yield f"{averaging.sync_mode} on {ranks} rank(s)"
+    yield f"{averaging.sync_mode} on {ranks} rank{'s' if ranks > 1 else ''}"
     if schedule is None:
         yield (
             "No drawing: the backend chooses this mode's messages." if averaging.sync_mode != "none" else "No messages."

@@ -164,12 +164,12 @@ class AveragingSettings(Concern):
         if self.group_size is not None and world_size % self.group_size:
             allowed = ", ".join(str(size) for size in range(1, world_size + 1) if world_size % size == 0)
             raise ConflictError(
-                f"GROUP_SIZE={self.group_size} does not divide {world_size} rank(s) into equal groups. "
+                f"GROUP_SIZE={self.group_size} does not divide {world_size} ranks into equal groups. "
                 f"Choose from: {allowed}."
             )
         if self.shards is not None and self.shards > world_size:
             raise ConflictError(
-                f"SHARDS={self.shards} is more than {world_size} rank(s) can serve. Give at most {world_size}."
+                f"SHARDS={self.shards} is more than {world_size} ranks can serve. Give at most {world_size}."
             )
 
     def group_size_of(self, world_size: int) -> int:

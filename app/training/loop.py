@@ -126,6 +126,8 @@ def train(
     steps = Steps(job)
     meter = StepMeter(job.cluster, clock, job.communicator, job.statistics, job.sync)
     console = Console(job.settings.averaging.log_every, job.say, resume_point.epoch_so_far)
+    if job.cluster.world_size > 1:
+        job.say(_whose_losses(job))
     began, step = time.monotonic(), 0
     if resume_point.found:
         step = resume_point.found.step
@@ -273,6 +275,18 @@ class Console:
         if score := training_score(self._epoch):
             self._say(_score_line("Training set", score.loss, score.correct, score.samples))
         self._epoch.clear()
+
+
+def _whose_losses(job: Job) -> str:
+    """The lines below have the course's form, which has no place for it."""
+    cluster, whole = job.cluster, job.plan.global_batch_size
+    part = len(range(cluster.rank, whole, cluster.world_size))
+    rest = len(job.dataset.train) % whole
+    shorter = f" The last batch of an epoch has {rest} samples." if rest else ""
+    return (
+        f"Losses and the training score below are of rank {cluster.rank}'s part of each batch: {part} of {whole} "
+        f"samples.{shorter} The report has the loss of the global batch."
+    )
 
 
 def _score_line(part: str, loss: float, correct: int, samples: int) -> str:

@@ -121,7 +121,7 @@ class MeanCheck:
             diagnosis = " The ranks hold different results."
         mode, ranks = self._averaging.sync_mode, ", ".join(map(str, wrong))
         raise ExtensionError(
-            f"rank {self._cluster.rank}: {path_of(mode)} does not compute the mean of the gradients on rank(s) "
+            f"rank {self._cluster.rank}: {path_of(mode)} does not compute the mean of the gradients on ranks "
             f"{ranks}. On rank {example}, {described}.{diagnosis} Run `scripts/conformance {mode}` for a smallest "
             "failing case. If the mode is not meant to compute the exact mean, declare its `law`.",
             "wrong-mean",

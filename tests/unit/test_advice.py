@@ -101,14 +101,14 @@ def manifest(given: dict[str, Any], cores: int, gradients: int, world_size: int)
             "scripts/up SYNC_MODE=ddp",
         ),
         ({"shares": COMMUNICATION, "used": 0.02, "gradients": 247_000}, "scripts/up SYNC_MODE=ddp"),
-        ({"shares": COMMUNICATION, "used": 0.02, "mode": "ddp", "cores": 2}, "scripts/up SYNC_MODE=ddp WORKERS=1"),
+        ({"shares": COMMUNICATION, "used": 0.02, "mode": "ddp", "cores": 2}, "scripts/up SYNC_MODE=ddp RANK_CPUS=0.5"),
         ({"shares": COMPUTE, "batch": 8}, "scripts/up SYNC_MODE=all_reduce GLOBAL_BATCH_SIZE=64"),
         (
             {"shares": WAITING, "straggler": SLOW, "given": {"slow_rank": 2, "slow_factor": 3.0}},
             "scripts/up SYNC_MODE=all_reduce",
         ),
         ({"shares": WAITING, "straggler": SLOW}, "scripts/doctor"),
-        ({"shares": COMPUTE, "no_core": 0.4, "cores": 2}, "scripts/up SYNC_MODE=all_reduce WORKERS=1"),
+        ({"shares": COMPUTE, "no_core": 0.4, "cores": 2}, "scripts/up SYNC_MODE=all_reduce RANK_CPUS=0.5"),
         (
             {"shares": COMPUTE, "no_core": 0.4, "given": {"threads_per_rank": 4}},
             "scripts/up SYNC_MODE=all_reduce",
@@ -147,11 +147,19 @@ def test_ranks_on_several_machines_get_the_command_for_those() -> None:
     assert found.command == "scripts/cloudlab --check HOST..."
 
 
-def test_a_rank_that_a_setting_names_stays() -> None:
-    """Two ranks would do here, but rank 3 is the one whose link is shaped."""
-    found = advice(COMPUTE, {"link_rate_by_rank": "3=20mbit"}, no_core=0.4, cores=2)
+def test_more_ranks_than_cores_keep_their_number() -> None:
+    """It is the user's question; and a quota that was asked for is not asked for again."""
+    found = advice(COMPUTE, {"link_rate_by_rank": "3=20mbit", "threads_per_rank": 1}, no_core=0.4, cores=2)
+    assert found is not None
+    assert found.command == "scripts/up SYNC_MODE=all_reduce LINK_RATE_BY_RANK=3=20mbit RANK_CPUS=0.5"
+    found = advice(COMPUTE, {"rank_cpus": 0.5}, no_core=0.4, cores=2)
     assert found is not None
     assert found.command is None
+    found = advice(COMPUTE, no_core=0.4, cores=2, world_size=3)
+    assert found is not None
+    assert found.command == "scripts/up WORKERS=2 SYNC_MODE=all_reduce RANK_CPUS=0.66" or found.command == (
+        "scripts/up SYNC_MODE=all_reduce WORKERS=2 RANK_CPUS=0.66"
+    )
 
 
 def test_a_batch_leaves_an_epoch_of_steps() -> None:
