@@ -56,8 +56,7 @@ def main() -> int:
         return stopped.exit_code
     except LockstepError as error:
         ignore_further_signals()
-        lines = "\n".join([error.line, *getattr(error, "__notes__", [])])
-        print(for_terminal(lines), file=sys.stderr, flush=True)
+        print(for_terminal(error.line), file=sys.stderr, flush=True)
         return error.exit_code
     except OSError as error:
         ignore_further_signals()

@@ -14,8 +14,8 @@ class LockstepError(Exception):
 
     @property
     def line(self) -> str:
-        """The message as printed, preceded by its name."""
-        return f"error: [{self.name}] {self}"
+        """The message as printed, preceded by its name and followed by its notes."""
+        return "\n".join([f"error: [{self.name}] {self}", *getattr(self, "__notes__", [])])
 
 
 class SettingError(LockstepError):
@@ -97,6 +97,13 @@ class PeerLostError(LockstepError):
     """Other ranks exited or stopped responding during an operation."""
 
     name = "rank-lost"
+
+
+class DeadlockError(LockstepError):
+    """All ranks wait for each other: the order of operations in their code is wrong, and stays so in every attempt."""
+
+    name = "deadlock"
+    deterministic = True
 
 
 class LinkError(LockstepError):

@@ -7,11 +7,12 @@ also while the training waits or computes.
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from selectors import EVENT_READ, DefaultSelector
 
+from app.cluster.activity import UNKNOWN, Activity
 from app.cluster.heartbeat import LARGEST, LONGEST_REASON, Heartbeat, pack, unpack
 from app.cluster.judgement import ANSWER_SECONDS, Judgement, LossVerdict
 from app.cluster.stopping import Stopping
@@ -46,6 +47,7 @@ class FailureDetector:
         """`addresses` are the listening addresses of all ranks, by rank."""
         self._datagrams, self._addresses, self._password = datagrams, addresses, password
         self._own = Heartbeat(rank)
+        self._activity: Callable[[], Activity] = Activity
         others = [other for other in range(len(addresses)) if other != rank]
         self._judgement = Judgement(rank, others, peer_timeout, time.monotonic())
         self._beat_seconds = min(SLOWEST_BEAT_SECONDS, peer_timeout / BEATS)
@@ -59,15 +61,23 @@ class FailureDetector:
             self._selector.register(each, EVENT_READ)
         self.stopping = Stopping(others, self._ring)
 
-    def start(self, abandon: Abandon) -> None:
-        """Start the thread. `abandon` ends the process after a loss that the training does not notice."""
+    def start(self, abandon: Abandon, activity: Callable[[], Activity] = Activity) -> None:
+        """Start the thread. `abandon` ends the process after a loss that the training does not notice.
+
+        `activity` returns what the training is doing. Any thread may call it.
+        """
+        self._activity = activity
         threading.Thread(target=self._run, args=(abandon,), name="failure detector", daemon=True).start()
 
     @property
     def loss(self) -> LossVerdict | None:
-        """The verdict if it names a lost rank; None before a verdict, or if no rank is lost."""
+        """The verdict if it names a lost rank or a deadlock; None before a verdict, or if a rank is only slow."""
         verdict = self._judgement.verdict
-        return verdict if verdict and verdict.lost else None
+        return verdict if verdict and (verdict.lost or verdict.deadlock) else None
+
+    def activities(self) -> Mapping[int, Activity]:
+        """The last known activity of every rank."""
+        return {**self._judgement.activities, self._own.rank: self._activity()}
 
     def unheard(self, deadline: float) -> list[int]:
         """Wait until every rank has sent a heartbeat; returns the ranks that have not by the deadline."""
@@ -82,6 +92,8 @@ class FailureDetector:
         """After a failed operation, find the ranks that caused it, not those that failed in consequence."""
         ignore_further_signals()
         self._guarding = False
+        failed = self._activity()
+        self._activity = lambda: failed  # others need it while this rank reports its error
         self._failed.set()
         self._ring()
         self._decided.wait(2 * ANSWER_SECONDS)
@@ -113,7 +125,7 @@ class FailureDetector:
             if now - next_wake > SLACK_SECONDS:
                 self._judgement.stand_still(now - next_wake, now)
             if self._failed.is_set():
-                self._judgement.doubt(now)
+                self._judgement.doubt(now, self._activity())
             self._judgement.consider(now)
             if self._judgement.verdict and not self._decided.is_set():
                 self._decided_at = now
@@ -158,6 +170,7 @@ class FailureDetector:
 
     def _present(self) -> Heartbeat:
         verdict = self._judgement.verdict
+        explains = self._own.ending or (verdict and verdict.lost)
         return replace(
             self._own,
             call=self._judgement.call,
@@ -166,6 +179,8 @@ class FailureDetector:
             reason=verdict.reason if verdict else "",
             deterministic=verdict.deterministic if verdict else self._own.deterministic,
             stop=self.stopping.named,
+            deadlock=bool(verdict and verdict.deadlock),
+            activity=UNKNOWN if explains else self._activity(),
         )
 
     def _ring(self) -> None:

@@ -2,10 +2,12 @@
 
 import hmac
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
+
+from app.cluster.activity import UNKNOWN, Activity
 
 LARGEST = 8192  # bytes of a datagram
 LONGEST_REASON = 1000  # characters, each of at most six bytes in JSON
@@ -26,6 +28,8 @@ class Heartbeat:
     reason: _Reason = ""  # given in the verdict
     deterministic: bool = False  # whether every attempt would end for that reason
     stop: Annotated[int, Field(ge=0)] = 0  # the step after which it proposes to stop; 0 without a request
+    deadlock: bool = False  # its verdict: no rank is lost, but all wait for each other
+    activity: Activity = UNKNOWN  # left out beside a reason, so that a datagram holds both
 
 
 def pack(heartbeat: Heartbeat, password: str) -> bytes:
@@ -45,5 +49,5 @@ def unpack(datagram: bytes, password: str) -> Heartbeat | None:
         return None
 
 
-_DEFAULTS = {each.name: each.default for each in fields(Heartbeat)}
+_DEFAULTS = asdict(Heartbeat(0))
 _HEARTBEAT = TypeAdapter(Heartbeat)

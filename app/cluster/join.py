@@ -89,7 +89,7 @@ def _form(
     store = Rendezvous(values, table.attempt) if values else dist.HashStore()
     backend = BACKENDS[place.backend]
     cluster = Cluster(rank, members, detector, place.peer_timeout, store, backend, table.attempt)
-    detector.start(lambda loss: end_now(cluster.failure(loss), clean_ups))
+    detector.start(lambda loss: end_now(cluster.failure(loss), clean_ups), cluster.activity)
     ask_on_signal(lambda: cluster.failure(detector.loss) if detector.loss else None)
     clean_ups.insert(0, lambda: detector.give_up("stopped by a signal"))
     deadline = max(identity.deadline, time.monotonic() + CONNECTING_SECONDS)

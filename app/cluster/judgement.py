@@ -1,8 +1,9 @@
 """Decides which ranks are lost, from the heartbeats received and their times, without a clock or a network."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from app.cluster.activity import UNKNOWN, Activity, is_deadlock
 from app.cluster.heartbeat import LONGEST_REASON, Heartbeat
 
 ANSWER_SECONDS = 5.0  # for the answers to a call
@@ -17,6 +18,7 @@ class LossVerdict:
     lost: tuple[int, ...]
     reason: str = ""
     deterministic: bool = False  # whether every attempt would end for that reason
+    deadlock: bool = False  # no rank is lost, but all wait for each other
 
 
 @dataclass
@@ -24,6 +26,7 @@ class _Other:
     heard_at: float
     heartbeat: Heartbeat
     known: bool = False
+    activity: Activity = UNKNOWN
     answered: bool = False  # the current call
 
 
@@ -50,6 +53,7 @@ class Judgement:
         self._calls = 0
         self._call: _Call | None = None
         self._standstill, self._stood_until = 0.0, 0.0
+        self._activity = UNKNOWN
         self.verdict: LossVerdict | None = None
 
     @property
@@ -71,6 +75,11 @@ class Judgement:
         """The ranks that have not reported that they finished."""
         return [rank for rank, other in self._others.items() if not other.heartbeat.done]
 
+    @property
+    def activities(self) -> Mapping[int, Activity]:
+        """The last known activity of every unfinished rank; this rank's own is that of its failed operation."""
+        return {self._rank: self._activity, **{rank: self._others[rank].activity for rank in self.present}}
+
     def standstill(self, now: float) -> float:
         """Seconds for which this rank did not run; 0 if that was too long ago to matter for a verdict."""
         return self._standstill if now - self._stood_until < self._peer_timeout + 2 * ANSWER_SECONDS else 0.0
@@ -81,11 +90,15 @@ class Judgement:
         other.heard_at, other.known = now, True
         if self._call and heartbeat.answer == self._call.number:
             other.answered = True
+        if not (heartbeat.ending or heartbeat.lost):
+            other.activity = heartbeat.activity
         if not (other.heartbeat.ending or other.heartbeat.done):  # keep its last heartbeat: older ones may arrive later
             other.heartbeat = heartbeat
         lost = tuple(rank for rank in heartbeat.lost if rank == self._rank or rank in self._others)
         if lost and self.verdict is None:
             self.verdict = LossVerdict(lost, heartbeat.reason, heartbeat.deterministic)
+        elif heartbeat.deadlock and self.verdict is None:
+            self.verdict = LossVerdict((), deadlock=True)
 
     def stand_still(self, seconds: float, now: float) -> None:
         """Note that this rank did not run until now, so the silence of others in that time does not count."""
@@ -96,8 +109,9 @@ class Judgement:
         if self._call:
             self._begin_call(now, self._call.must_end_in_a_verdict)
 
-    def doubt(self, now: float) -> None:
-        """Start a call that must end in a verdict, after a failed operation."""
+    def doubt(self, now: float, activity: Activity = UNKNOWN) -> None:
+        """Start a call that must end in a verdict, after a failed operation, which is this rank's `activity`."""
+        self._activity = activity
         if self.verdict is None and not (self._call and self._call.must_end_in_a_verdict):
             # The time during which a rank was merely suspected counts.
             self._begin_call(self._call.since if self._call else now, True)
@@ -129,7 +143,7 @@ class Judgement:
             why = [f"it ended: {each.ending}"[:LONGEST_REASON] for each in last if each.ending]
             self.verdict = LossVerdict(tuple(lost), why[0] if why else "", any(each.deterministic for each in last))
         elif call and call.must_end_in_a_verdict:
-            self.verdict = LossVerdict(())
+            self.verdict = LossVerdict((), deadlock=is_deadlock(self.activities, self._peer_timeout))
 
     def _stalled(self, now: float) -> dict[int, float]:
         """Seconds of standstill by rank, including this one, if long enough for other ranks to give up waiting."""

@@ -1,6 +1,8 @@
 """The formed group: its members, exchanges of small values, the final barrier, and errors that name the lost rank."""
 
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -8,11 +10,12 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 
+from app.cluster.activity import COMPUTING, IN_PYTORCH, LONGEST_TEXT, MOST_PEERS, Activity, place_of
 from app.cluster.backends import Backend
 from app.cluster.compose import where_to_read
 from app.cluster.failure_detector import FailureDetector
 from app.cluster.judgement import LossVerdict
-from app.errors import LockstepError, PeerLostError
+from app.errors import DeadlockError, LockstepError, PeerLostError
 from app.machine import interfaces
 from app.machine.cpus import Machine
 from app.machine.interrupt import ignore_further_signals
@@ -46,10 +49,11 @@ class Cluster:
     store: dist.Store  # every further group uses it, and PyTorch does not keep it alive
     backend: Backend
     attempt: int = 0  # of the run
-    # Incomplete messages between two ranks. MPI aborts a process that drops one, before it can print an error.
-    in_flight: set[dist.Work] = field(default_factory=set, compare=False)
-    # The operations in progress, outermost first, for a thread that ends the process with an error.
-    _under_way: list[Callable[[], str]] = field(default_factory=list, compare=False)
+    # Incomplete messages: sender and receiver. MPI aborts a process that drops one, before it can print an error.
+    in_flight: dict[dist.Work, tuple[int, int]] = field(default_factory=dict, compare=False)
+    # The operations in progress, outermost first, each since when it waits if it does. Any thread may read this.
+    _under_way: list[tuple[float | None, Callable[[], str]]] = field(default_factory=list, compare=False)
+    _thread: int = field(default_factory=threading.get_ident, compare=False)  # the training thread
 
     @property
     def world_size(self) -> int:
@@ -100,9 +104,9 @@ class Cluster:
             raise self.failure(verdict)
 
     @contextmanager
-    def watching(self, operation: str, moment: Callable[[], str]) -> Iterator[None]:
+    def watching(self, operation: str, moment: Callable[[], str], *, waits: bool = True) -> Iterator[None]:
         """Convert the backend's errors to one that names the lost rank and the operation."""
-        self._under_way.append(lambda: f"{operation} {moment()}")
+        self._under_way.append((time.monotonic() if waits else None, lambda: f"{operation} {moment()}"))
         try:
             yield
         except RuntimeError as error:
@@ -113,9 +117,23 @@ class Cluster:
         finally:
             self._under_way.pop()
 
+    def activity(self) -> Activity:
+        """What this rank's training thread is doing. Any thread may call this."""
+        place, in_pytorch = place_of(self._thread)
+        waits = [(time.monotonic() - since, name()) for since, name in self._under_way[-1:] if since is not None]
+        waited, doing = waits[0] if waits else (None, IN_PYTORCH if in_pytorch else COMPUTING)
+        messages = set(self.in_flight.values())
+        return Activity(
+            doing[:LONGEST_TEXT],
+            waited,
+            place[:LONGEST_TEXT],
+            tuple(sorted(receiver for sender, receiver in messages if sender == self.rank)[:MOST_PEERS]),
+            tuple(sorted(sender for sender, receiver in messages if receiver == self.rank)[:MOST_PEERS]),
+        )
+
     def failure(self, verdict: LossVerdict, cause: str = "") -> LockstepError:
         """This rank's error, given the failure detector's verdict. Any thread may call this."""
-        during = "".join(f" during {under_way()}" for under_way in self._under_way[-1:])
+        during = "".join(f" during {name()}" for _, name in self._under_way[-1:])
         if self.me.interface not in interfaces.names():
             return interfaces.cut_off(self.rank, self.me.interface)
         if self.rank in verdict.lost:
@@ -125,10 +143,7 @@ class Cluster:
                 "Check for a paused container, a suspended machine, or a temporary network failure."
             )
         if not verdict.lost:
-            return PeerLostError(
-                f"rank {self.rank}: no rank is lost, but one took longer than PEER_TIMEOUT={self.peer_timeout:g} s"
-                f"{during}:{cause}\nEvery rank responds. Raise PEER_TIMEOUT, or find the slow rank."
-            )
+            return self._unfinished(verdict.deadlock, during, cause)
         lost = [self.members[rank] for rank in verdict.lost]
         names = ", ".join(member.title for member in lost)
         reason = verdict.reason or cause.strip() or f"it no longer responds (PEER_TIMEOUT={self.peer_timeout:g} s)"
@@ -137,6 +152,26 @@ class Cluster:
             f"See the last lines of its output{where_to_read(lost[0].name)}"
         )
         error.deterministic = verdict.deterministic
+        return error
+
+    def _unfinished(self, deadlock: bool, during: str, cause: str) -> LockstepError:
+        """The error after an operation that failed although no rank is lost. It shows what every rank is doing."""
+        message = (
+            f"rank {self.rank}: no rank is lost, but an operation did not finish within "
+            f"PEER_TIMEOUT={self.peer_timeout:g} s{during}"
+        )
+        error: LockstepError
+        if deadlock:
+            error = DeadlockError(f"{message}. The ranks wait for each other:")
+            remedy = (
+                "Compare the order of sends, receives and collectives on these ranks. scripts/conformance MODE finds "
+                "such an error without a run. If only the links are slow, raise PEER_TIMEOUT."
+            )
+        else:
+            error = PeerLostError(f"{message}:{cause}\nEvery rank responds:")
+            remedy = "Find the rank that the others wait for, or raise PEER_TIMEOUT."
+        everyones = self.detector.activities()
+        error.add_note("\n".join([*(f"  rank {rank}: {everyones[rank]}" for rank in sorted(everyones)), remedy]))
         return error
 
     def _gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:

@@ -66,7 +66,7 @@ def take_part(settings: Settings, cluster: Cluster, dataset: DataSet, run_folder
     steps_of_epoch = _steps_of_epoch(run_folder, cluster.rank, found.step if found else 0, job.plan)
     # This also watches messages that bypass the communicator, such as DistributedDataParallel's first broadcast.
     own = f"training with {settings.averaging.sync_mode}"
-    with Recorder(run_folder, cluster.rank, attempt) as recorder, job.communicator.watching(own):
+    with Recorder(run_folder, cluster.rank, attempt) as recorder, job.communicator.watching(own, waits=False):
         comparing = Communicator(cluster, "while clocks were compared")
         zero = attempts.clock_began(run_folder) if cluster.rank == 0 and attempt else None
         clock = RunClock(cluster, comparing, zero)

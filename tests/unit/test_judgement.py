@@ -1,14 +1,18 @@
 """Who is lost: no living rank is ever named, no dead one is forgotten, whatever datagrams are lost on the way."""
 
 import json
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cluster.heartbeat import LONGEST_REASON, Heartbeat, pack, unpack
+from app.cluster.activity import LONGEST_TEXT, MOST_PEERS, UNKNOWN, Activity, is_deadlock, place_of
+from app.cluster.heartbeat import LARGEST, LONGEST_REASON, Heartbeat, pack, unpack
 from app.cluster.judgement import ANSWER_SECONDS, FRESH_SECONDS, Judgement, LossVerdict
 
 TURN = 0.2  # seconds, as in the failure detector
@@ -22,6 +26,7 @@ class Rank:
     runs: bool = True
     ending: str = ""
     deterministic: bool = False
+    activity: Activity = UNKNOWN
     inbox: list[Heartbeat] = field(default_factory=list)
 
 
@@ -68,6 +73,8 @@ class World:
             lost=verdict.lost if verdict else (),
             reason=verdict.reason if verdict else "",
             deterministic=verdict.deterministic if verdict else rank.deterministic,
+            deadlock=bool(verdict and verdict.deadlock),
+            activity=rank.activity,
         )
 
     def _send(self, heartbeat: Heartbeat, to: int) -> None:
@@ -132,6 +139,106 @@ def test_a_rank_that_says_why_it_ends_is_named_with_that_and_with_whether_it_wou
     assert world.verdicts()[:-1] == [lost] * (world_size - 1)
 
 
+def receiving(rank: int, world_size: int) -> Activity:
+    """In a ring in which every rank receives before it sends."""
+    source = (rank - 1) % world_size
+    return Activity(f"receive of 4 bytes from rank {source} at step 0", 1e6, "here", (), (source,))
+
+
+@given(**CASES, data=st.data())
+def test_a_deadlock_is_what_all_agree_on_if_no_rank_is_lost_or_computes(
+    world_size: int, peer_timeout: float, loss: float, seed: int, data: st.DataObject
+) -> None:
+    world = World(world_size, peer_timeout, loss, seed)
+    for number, rank in enumerate(world.ranks):
+        rank.activity = receiving(number, world_size)
+    world.run(2)
+    other = data.draw(st.integers(1, world_size - 1))
+    case = data.draw(st.sampled_from(["all wait", "one computes", "one is dead"]))
+    if case == "one computes":
+        world.ranks[other].activity = Activity("computing", None, "there")
+    world.ranks[other].runs = case != "one is dead"
+    world.ranks[0].judgement.doubt(world.now, world.ranks[0].activity)
+    world.run(ANSWER_SECONDS + FRESH_SECONDS + 4)  # the verdict may be lost on the way, too
+    verdicts = {rank.judgement.verdict for rank in world.ranks if rank.runs}
+    if case == "all wait":
+        assert verdicts == {LossVerdict((), deadlock=True)}
+    elif case == "one computes":
+        assert verdicts == {LossVerdict(()), None}
+        assert world.ranks[0].judgement.activities[other] == world.ranks[other].activity
+    else:
+        assert verdicts == {LossVerdict((other,))}
+
+
+def test_what_a_rank_did_stays_known_after_it_has_announced_its_end() -> None:
+    judgement = Judgement(0, [1], 10, 0.0)
+    judgement.hear(Heartbeat(1, activity=receiving(1, 2)), 1.0)
+    judgement.hear(Heartbeat(1, ending="the disk is full"), 2.0)
+    assert judgement.activities[1] == receiving(1, 2)
+
+
+def waiting(
+    *operations: str,
+    sends: Mapping[int, tuple[int, ...]] = {},
+    receives: Mapping[int, tuple[int, ...]] = {},
+    for_: float = 9,
+) -> bool:
+    """Whether it is a deadlock if the ranks wait in these operations, with these messages in flight by rank."""
+    everyones = {
+        rank: Activity(doing, for_ if rank == 0 else 1, "", sends.get(rank, ()), receives.get(rank, ()))
+        for rank, doing in enumerate(operations)
+    }
+    return is_deadlock(everyones, 10)
+
+
+def test_ranks_in_an_operation_that_all_its_ranks_have_started_are_only_slow() -> None:
+    assert not waiting("all-reduce of 4 bytes at step 1")
+    assert not waiting(*["all-reduce of 4 bytes at step 1"] * 3)
+    assert waiting(*["all-reduce of 4 bytes at step 1"] * 2, "all-reduce of 8 bytes at step 1")
+    assert waiting("all-reduce of 4 bytes at step 1", "all-reduce of 4 bytes at step 2")
+    assert not waiting("gather of 4 bytes", "scatter of 4 bytes", "gather of 4 bytes")  # rank 1 was first
+    assert waiting("gather of 4 bytes", "scatter of 4 bytes", "scatter of 4 bytes")
+    ring = [f"receive of 4 bytes from rank {source}" for source in (2, 0, 1)]
+    receives = {0: (2,), 1: (0,), 2: (1,)}
+    assert waiting(*ring, receives=receives)
+    assert waiting(*ring, receives=receives, sends={1: (0,)})
+    assert not waiting(*ring, receives=receives, sends={0: (1,)})
+
+
+def test_an_operation_that_failed_before_its_time_is_no_deadlock() -> None:
+    assert waiting("barrier", "gather", for_=9)
+    assert not waiting("barrier", "gather", for_=8)
+
+
+def test_a_thread_is_where_its_innermost_extension_is_or_else_this_program() -> None:
+    reached, end = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        reached.set()
+        end.wait()
+
+    def function(module: str, body: str, **names: object) -> Callable[[], None]:
+        scope: dict[str, object] = {"__name__": module, **names}
+        exec(f"def run():\n    {body}", scope)  # noqa: S102
+        return cast("Callable[[], None]", scope["run"])
+
+    library = function("app.cluster.wire.any", "stay()", stay=stay)
+    program = function("app.sync.modes.any", "inner()", inner=library)
+    for outermost, expected in (
+        (program, "app/sync/modes/any.py, line 2, in run"),
+        (function("extensions.mine", "inner()", inner=program), "extensions/mine.py, line 2, in run"),
+    ):
+        thread = threading.Thread(target=outermost)
+        thread.start()
+        reached.wait()
+        assert place_of(cast("int", thread.ident)) == (expected, False)
+        end.set()
+        thread.join()
+        reached.clear()
+        end.clear()
+    assert place_of(cast("int", thread.ident)) == ("", False)
+
+
 def stand_still(world: World, number: int, seconds: float) -> None:
     sleeper = world.ranks[number]
     sleeper.runs = False
@@ -187,6 +294,15 @@ HEARTBEATS = st.builds(
     standstill=st.floats(0, 1e9),
     lost=st.lists(st.integers(0, 100), max_size=20).map(tuple),
     reason=st.text(max_size=LONGEST_REASON),
+    deadlock=st.booleans(),
+    activity=st.builds(
+        Activity,
+        doing=st.text(max_size=LONGEST_TEXT),
+        waited=st.none() | st.floats(0, 1e9),
+        place=st.text(max_size=LONGEST_TEXT),
+        sends=st.lists(st.integers(0, 70_000), max_size=20).map(tuple),
+        receives=st.lists(st.integers(0, 70_000), max_size=20).map(tuple),
+    ),
 )
 
 
@@ -201,9 +317,20 @@ def test_a_heartbeat_arrives_as_it_was_sent_and_only_with_the_password(heartbeat
     assert unpack(datagram[:-1], "the password") is None
 
 
+@pytest.mark.parametrize("rank", [0, 65_535])
+def test_the_longest_activity_fits_into_a_datagram_and_longer_ones_are_refused(rank: int) -> None:
+    text, peers = "\U0001f600" * LONGEST_TEXT, (65_535,) * MOST_PEERS
+    longest = Activity(text, 0.1 + 0.2, text, peers, peers)
+    assert len(pack(Heartbeat(rank, 2**31, activity=longest), "p" * 32)) <= LARGEST
+    for each in (Activity(text + "x"), Activity(place=text + "x"), Activity(sends=(*peers, 1))):
+        assert unpack(pack(Heartbeat(rank, activity=each), ""), "") is None
+    assert str(Activity("a\x1b[2J\n", 1.0, "b\r")).isprintable()
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda each: st.lists(each, max_size=4) | st.dictionaries(st.sampled_from(["rank", "lost", "done", "x"]), each),
+    lambda each: st.lists(each, max_size=4)
+    | st.dictionaries(st.sampled_from(["rank", "lost", "done", "activity", "doing", "x"]), each),
     max_leaves=12,
 )
 

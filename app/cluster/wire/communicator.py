@@ -78,8 +78,8 @@ class Peers(Protocol):
     def world_size(self) -> int: ...
 
     @property
-    def in_flight(self) -> set[dist.Work]:
-        """The incomplete messages between two ranks, which the communicator adds and removes."""
+    def in_flight(self) -> dict[dist.Work, tuple[int, int]]:
+        """Sender and receiver of the incomplete messages, which the communicator adds and removes."""
 
     @property
     def bytes_in_order(self) -> int | None:
@@ -91,7 +91,9 @@ class Peers(Protocol):
     def insist_on_all(self) -> None:
         """Raise an error if a rank is known to be lost."""
 
-    def watching(self, operation: str, moment: Callable[[], str]) -> AbstractContextManager[None]:
+    def watching(
+        self, operation: str, moment: Callable[[], str], *, waits: bool = True
+    ) -> AbstractContextManager[None]:
         """Convert the backend's errors in the body to errors that name the operation and the lost rank."""
 
 
@@ -100,7 +102,7 @@ class PlainGroup:
     """An existing process group. Its timeout limits every wait, and its errors are PyTorch's own."""
 
     process_group: dist.ProcessGroup
-    in_flight: set[dist.Work] = field(default_factory=set)
+    in_flight: dict[dist.Work, tuple[int, int]] = field(default_factory=dict)
     bytes_in_order: int | None = None
 
     @property
@@ -120,7 +122,9 @@ class PlainGroup:
     def insist_on_all(self) -> None:
         """Check nothing, because an operation that needs a lost rank fails by itself."""
 
-    def watching(self, operation: str, moment: Callable[[], str]) -> AbstractContextManager[None]:
+    def watching(
+        self, operation: str, moment: Callable[[], str], *, waits: bool = True
+    ) -> AbstractContextManager[None]:
         return nullcontext()
 
 
@@ -239,12 +243,14 @@ class Communicator:
         operation = f"send of {tensor.nbytes} bytes to rank {to}"
         with self.watching(operation):
             work = self.group.send([tensor], to, tag)
+        self.in_flight[work] = self.rank, to
         return Transfer(self, operation, work, tensor.nbytes, 0)
 
     def start_receive(self, tensor: torch.Tensor, source: int, tag: int = 0) -> "Transfer":
         operation = f"receive of {tensor.nbytes} bytes from rank {source}"
         with self.watching(operation):
             work = self.group.recv([tensor], source, tag)
+        self.in_flight[work] = source, self.rank
         return Transfer(self, operation, work, 0, tensor.nbytes)
 
     def wait_for_peers(self) -> None:
@@ -252,9 +258,12 @@ class Communicator:
         with self.watching("barrier"):
             dist.barrier(self.group)
 
-    def watching(self, operation: str) -> AbstractContextManager[None]:
-        """Convert the backend's errors to one that names the lost rank, the operation and the step."""
-        return self._peers.watching(operation, lambda: self._moment)
+    def watching(self, operation: str, *, waits: bool = True) -> AbstractContextManager[None]:
+        """Convert the backend's errors to one that names the lost rank, the operation and the step.
+
+        `waits` is false if the body also computes, and a rank in it may be the one that the others wait for.
+        """
+        return self._peers.watching(operation, lambda: self._moment, waits=waits)
 
     @contextmanager
     def passing(self, operation: str, sent: float, received: float) -> Iterator[None]:
@@ -280,13 +289,12 @@ class Transfer:
         self._communicator, self._operation, self._work = communicator, operation, work
         self._traffic = communicator.traffic
         self._traffic.begin(sent, received)
-        communicator.in_flight.add(work)
 
     def wait(self) -> None:
         """Wait until the message has left this rank or has arrived."""
         try:
             with self._communicator.watching(self._operation):
                 self._work.wait()
-            self._communicator.in_flight.discard(self._work)
+            self._communicator.in_flight.pop(self._work, None)
         finally:
             self._traffic.end()

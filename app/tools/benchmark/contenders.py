@@ -92,7 +92,7 @@ class House:
     def run(self, steps: int) -> None:
         """Train."""
         for _ in range(steps):
-            with self.job.communicator.watching(f"training with {self.job.settings.averaging.sync_mode}"):
+            with self.job.communicator.watching(f"training with {self.job.settings.averaging.sync_mode}", waits=False):
                 outcome = self._steps.take(self._number, next(self._batches), self._augmentation, self._meter)
             record = self._meter.record(0, outcome, self.job.sync.overlap())
             self._recorder.write(record)

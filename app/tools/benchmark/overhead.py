@@ -185,7 +185,7 @@ class OverheadBench:
 
     def _take(self, meter: Meter) -> StepOutcome:
         self._step += 1
-        with self._job.communicator.watching(f"training with {self._job.settings.averaging.sync_mode}"):
+        with self._job.communicator.watching(f"training with {self._job.settings.averaging.sync_mode}", waits=False):
             return self._steps.take(self._step - 1, self._batch, self._augmentation, meter)
 
 
