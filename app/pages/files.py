@@ -8,18 +8,18 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app import __version__
 from app.machine.folders import replace_file
-from app.pages import sorting, theme, written
+from app.pages import written
+from app.pages.chart import STYLE, as_file, in_page
 from app.pages.drawing import Drawing
 from app.pages.table import Table
 
 
 def write_parts(folder: Path, tables: Sequence[Table], drawings: Sequence[Drawing]) -> None:
     """Put tables and drawings beside a page; those of an earlier page that this one has not are taken away."""
-    own: dict[str, str | bytes] = {f"tables/{table.name}.csv": table.csv() for table in tables}
+    own: dict[str, str] = {f"tables/{table.name}.csv": table.csv() for table in tables}
     own |= {f"tables/{table.name}.md": written.markdown(table.on_page()) for table in tables}
     own |= {f"tables/{table.name}.tex": written.latex(table.on_page()) for table in tables}
-    own |= {f"figures/{drawing.name}.svg": drawing.svg for drawing in drawings if drawing.svg is not None}
-    own |= {f"figures/{drawing.name}.png": drawing.png for drawing in drawings if drawing.png is not None}
+    own |= {f"figures/{drawing.name}.svg": as_file(drawing.chart) for drawing in drawings if drawing.chart}
     for part, kinds in (("tables", ("csv", "md", "tex")), ("figures", ("svg", "png"))):
         (folder / part).mkdir(parents=True, exist_ok=True)
         for kind in kinds:
@@ -39,6 +39,5 @@ def render(template: str, content: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["for_page"] = theme.for_page
-    environment.filters["places"] = sorting.places
-    return environment.get_template(template).render(**content, version=__version__)
+    environment.filters["in_page"] = in_page
+    return environment.get_template(template).render(**content, version=__version__, chart_style=STYLE)

@@ -1,24 +1,24 @@
-"""The colours of the figures, held by computation: on both panels, to colour-blind readers, and in grey print."""
+"""The colours of charts, held by computation: in both themes, to colour-blind readers, and in grey print."""
 
+from collections.abc import Iterable
 from itertools import combinations, pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from app.pages import theme
-from app.pages.textures import HATCHES
+from app.pages import palette
 
 Array = npt.NDArray[np.float64]
 
 # Between neighbours. At 2.3 a difference is just seen side by side; at 10 it is seen at a glance, also across a gap.
 LEAST_DIFFERENCE = 15.0  # CIEDE2000, of phases that touch
-LEAST_DIFFERENCE_1976 = 24.0  # the same by the older measure, the distance in CIELAB
 LEAST_DIFFERENCE_OF_LINES = 20.0  # CIEDE2000, between any two of the first four
-LEAST_DIFFERENCE_OF_ANY = 9.5  # CIEDE2000, between any two phases, and any two series
-LEAST_STEP_OF_GREY = 14.0  # in lightness, which goes from 0 to 100
-LEAST_CONTRAST = 3.0  # WCAG 2.1, 1.4.11, of graphics against what is behind them
-PANELS = ("#ffffff", "#1d2026")
+LEAST_DIFFERENCE_OF_ANY = 12.0  # CIEDE2000, between any two phases, and any two series
+LEAST_STEP_OF_GREY = 12.0  # in lightness, which goes from 0 to 100
+LEAST_CONTRAST = 3.0  # WCAG 2.1, 1.4.11, of graphics with what is behind them
+LEAST_CONTRAST_OF_WORDS = 4.5  # WCAG 2.1, 1.4.3
+THEMES = ("light", "dark")
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0, in linear RGB
 VISIONS = {
@@ -34,32 +34,25 @@ TO_XYZ = np.array(
     [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.119192, 0.9503041]]
 )
 
-BAR = [*theme.PHASES]
 # In a bar each phase touches the next one; without waits, without messages, across two steps, and behind backward.
 TOUCHING = [
-    *pairwise(BAR),
+    *pairwise(palette.PHASES),
     ("backward", "sync"),
     ("backward", "optimiser"),
     ("optimiser", "data"),
     ("backward", "hidden"),
 ]
-ALIKE_IN_GREY = ("backward", "sync")  # they touch only where nobody waited
-COLOURS = theme.PHASES | {"hidden": theme.HIDDEN}
+DRAWN = palette.PHASES | palette.HIDDEN  # together in a figure, beside which "undivided" stands for two of them
+
+
+def shown(roles: Iterable[str], theme: str) -> dict[str, str]:
+    return {role: str(getattr(palette.COLOURS[role], theme)) for role in roles}
 
 
 def linear(colour: str) -> Array:
     """Red, green and blue as amounts of light."""
     share = np.array([int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)])
     return np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
-
-
-def luminance(colour: str) -> float:
-    return float(TO_XYZ[1] @ linear(colour))
-
-
-def contrast(one: str, other: str) -> float:
-    dark, light = sorted((luminance(one), luminance(other)))
-    return (light + 0.05) / (dark + 0.05)
 
 
 def lab(colour: str, vision: str = "normal") -> Array:
@@ -104,45 +97,73 @@ def test_the_measure_of_colours_is_the_published_one(one: Array, other: Array, k
     assert difference(np.array(one), np.array(other)) == pytest.approx(known, abs=1e-4)
 
 
+@pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("vision", VISIONS)
-def test_phases_that_touch_are_distinct(vision: str) -> None:
-    seen = {name: lab(colour, vision) for name, colour in COLOURS.items()}
-    pairs = {f"{one}, {other}": (seen[one], seen[other]) for one, other in TOUCHING}
-    apart = {pair: (difference(*both), float(np.linalg.norm(both[0] - both[1]))) for pair, both in pairs.items()}
-    assert {pair: by for pair, by in apart.items() if by[0] < LEAST_DIFFERENCE or by[1] < LEAST_DIFFERENCE_1976} == {}
+def test_phases_that_touch_are_distinct(vision: str, theme: str) -> None:
+    seen = {name: lab(colour, vision) for name, colour in shown(DRAWN, theme).items()}
+    apart = {pair: difference(seen[pair[0]], seen[pair[1]]) for pair in TOUCHING}
+    assert {pair: by for pair, by in apart.items() if by < LEAST_DIFFERENCE} == {}
 
 
+@pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("vision", VISIONS)
-def test_no_two_colours_of_a_figure_are_alike(vision: str) -> None:
-    for colours in (tuple(COLOURS.values()), theme.SERIES):
+def test_no_two_colours_of_a_figure_are_alike(vision: str, theme: str) -> None:
+    for roles in (DRAWN, palette.SERIES):
+        colours = shown(roles, theme).values()
         apart = {pair: difference(*(lab(each, vision) for each in pair)) for pair in combinations(colours, 2)}
         assert {pair: by for pair, by in apart.items() if by < LEAST_DIFFERENCE_OF_ANY} == {}
 
 
+@pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("vision", VISIONS)
-def test_four_lines_are_far_apart(vision: str) -> None:
-    apart = {pair: difference(*(lab(each, vision) for each in pair)) for pair in combinations(theme.SERIES[:4], 2)}
+def test_four_lines_are_far_apart(vision: str, theme: str) -> None:
+    colours = [*shown(palette.SERIES, theme).values()][:4]
+    apart = {pair: difference(*(lab(each, vision) for each in pair)) for pair in combinations(colours, 2)}
     assert {pair: by for pair, by in apart.items() if by < LEAST_DIFFERENCE_OF_LINES} == {}
 
 
-def test_in_grey_print_a_phase_ends_where_the_next_one_begins() -> None:
-    apart = {pair: abs(lab(COLOURS[pair[0]])[0] - lab(COLOURS[pair[1]])[0]) for pair in {*TOUCHING} - {ALIKE_IN_GREY}}
+@pytest.mark.parametrize("theme", THEMES)
+def test_in_grey_print_a_phase_ends_where_the_next_one_begins(theme: str) -> None:
+    grey = {name: lab(colour)[0] for name, colour in shown(DRAWN, theme).items()}
+    apart = {pair: abs(grey[pair[0]] - grey[pair[1]]) for pair in TOUCHING}
     assert {pair: step for pair, step in apart.items() if step < LEAST_STEP_OF_GREY} == {}
 
 
-def test_textures_tell_in_grey_print_what_lightness_cannot() -> None:
-    """Backward, wait and sync each touch both others, and there is not enough lightness for three of them.
+@pytest.mark.parametrize("theme", THEMES)
+def test_computing_is_blue_waiting_amber_and_the_network_red(theme: str) -> None:
+    hues = {}
+    for role, colour in shown(DRAWN, theme).items():
+        _, a, b = lab(colour)
+        hues[role] = float(np.degrees(np.arctan2(b, a)) % 360)
+    assert all(200 < hues[role] < 300 for role in ("data", "forward", "backward", "optimiser")), hues
+    assert 60 < hues["wait"] < 90
+    assert all(hues[role] < 45 for role in ("sync", "hidden")), hues
 
-    Contrast with a white and with a dark panel leaves a range in which three colours are less than 10 apart.
-    """
-    least, most = LEAST_CONTRAST * (luminance(PANELS[1]) + 0.05), (luminance(PANELS[0]) + 0.05) / LEAST_CONTRAST
-    range_of_lightness = 116 * (np.cbrt(most - 0.05) - np.cbrt(least - 0.05))
-    assert range_of_lightness < 2 * 10
-    one, other = (HATCHES.get(COLOURS[phase]) for phase in ALIKE_IN_GREY)
-    assert one != other
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_everything_drawn_stands_out_from_the_panel(theme: str) -> None:
+    panel = shown(["panel"], theme)["panel"]
+    drawn = shown((*DRAWN, *palette.UNDIVIDED, *palette.SERIES), theme)
+    found = {role: palette.contrast(colour, panel) for role, colour in drawn.items()}
+    assert {role: value for role, value in found.items() if value < LEAST_CONTRAST} == {}
 
 
-@pytest.mark.parametrize("panel", PANELS)
-def test_everything_drawn_stands_out_from_the_panel(panel: str) -> None:
-    found = {colour: contrast(colour, panel) for colour in (*COLOURS.values(), *theme.SERIES)}
-    assert {colour: value for colour, value in found.items() if value < LEAST_CONTRAST} == {}
+@pytest.mark.parametrize("theme", THEMES)
+def test_all_words_can_be_read(theme: str) -> None:
+    colours = shown(palette.COLOURS, theme)
+    behind = {"ink": "panel", "muted": "panel"}
+    for role in (*DRAWN, *palette.UNDIVIDED, *palette.SERIES):
+        behind |= {palette.words_on(role): role, palette.words_beside(role): "panel"}
+    found = {words: palette.contrast(colours[words], colours[ground]) for words, ground in behind.items()}
+    assert {words: value for words, value in found.items() if value < LEAST_CONTRAST_OF_WORDS} == {}
+
+
+def test_contrast_is_that_of_the_guidelines() -> None:
+    assert palette.contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert palette.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)
+
+
+def test_the_style_sheet_has_every_colour_in_both_themes_and_prints_the_light_one() -> None:
+    for theme, count in (("light", 2), ("dark", 1)):
+        for role, colour in shown(palette.COLOURS, theme).items():
+            assert palette.STYLE.count(f"--{role}:{colour};") >= count
