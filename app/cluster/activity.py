@@ -1,6 +1,5 @@
 """What a rank is doing while others wait for it, and whether all ranks wait for each other."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FrameType
@@ -56,13 +55,13 @@ def is_deadlock(everyones: Mapping[int, Activity], peer_timeout: float) -> bool:
     return timed_out and not (passing or rooted) and len(set(operations)) > 1
 
 
-def place_of(thread: int) -> tuple[str, bool]:
-    """Where a thread is, and whether it is in PyTorch.
+def place_of(innermost: FrameType | None) -> tuple[str, bool]:
+    """Where a thread in this frame is, and whether it is in PyTorch.
 
     The innermost frame of an extension counts, because it is the user's code. Without one it is the innermost frame of
     this program outside the communicator.
     """
-    frame = innermost = sys._current_frames().get(thread)
+    frame = innermost
     own: FrameType | None = None
     while frame and not _module(frame).startswith("extensions."):
         if own is None and _module(frame).startswith("app.") and not _module(frame).startswith("app.cluster."):

@@ -88,12 +88,12 @@ class FailureDetector:
         """The ranks that have missed several heartbeats: they may be paused or disconnected."""
         return self._judgement.silent_since(time.monotonic() - BEATS_MISSED * self._beat_seconds)
 
-    def find_lost(self) -> LossVerdict:
-        """After a failed operation, find the ranks that caused it, not those that failed in consequence."""
+    def find_lost(self, failed: Activity | None = None) -> LossVerdict:
+        """After the operation that `failed`, find the ranks that caused it, not those that failed in consequence."""
         ignore_further_signals()
         self._guarding = False
-        failed = self._activity()
-        self._activity = lambda: failed  # others need it while this rank reports its error
+        own = failed or self._activity()
+        self._activity = lambda: own  # others need it while this rank reports its error
         self._failed.set()
         self._ring()
         self._decided.wait(2 * ANSWER_SECONDS)

@@ -1,11 +1,13 @@
 """The formed group: its members, exchanges of small values, the final barrier, and errors that name the lost rank."""
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from traceback import walk_tb
 
 import torch
 import torch.distributed as dist
@@ -113,15 +115,18 @@ class Cluster:
             if not self.backend.is_failure(error):
                 raise
             cause = str(error).splitlines()[0].rpartition("RuntimeError: ")[2]  # without prefixes of wrapping errors
-            raise self.failure(self.detector.find_lost(), f" {cause}") from error
+            raise self.failure(self.detector.find_lost(self.activity(error)), f" {cause}") from error
         finally:
             self._under_way.pop()
 
-    def activity(self) -> Activity:
-        """What this rank's training thread is doing. Any thread may call this."""
-        place, in_pytorch = place_of(self._thread)
-        waits = [(time.monotonic() - since, name()) for since, name in self._under_way[-1:] if since is not None]
-        waited, doing = waits[0] if waits else (None, IN_PYTORCH if in_pytorch else COMPUTING)
+    def activity(self, failed: RuntimeError | None = None) -> Activity:
+        """What this rank's training thread is doing, or did when the backend `failed`. Any thread may call this."""
+        frames = [frame for frame, _ in walk_tb(failed.__traceback__)] if failed else []
+        place, in_pytorch = place_of(frames[-1] if frames else sys._current_frames().get(self._thread))
+        doing, waited = IN_PYTORCH if in_pytorch else COMPUTING, None
+        for since, name in self._under_way[-1:]:
+            if since is not None or failed:  # the backend fails in operations only, also in those of PyTorch itself
+                doing, waited = name(), time.monotonic() - since if since is not None else 0.0
         messages = set(self.in_flight.values())
         return Activity(
             doing[:LONGEST_TEXT],

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.group import Ranks, prepare
+from app.cluster.activity import Activity
+from app.cluster.members import Cluster
+from tests.processes.group import Ranks, prepare, run_group
 
 PEER_TIMEOUT = 3
 
@@ -96,3 +98,23 @@ def test_a_rank_in_an_endless_loop_is_no_deadlock_and_named_with_its_line(tmp_pa
         assert "all-reduce" not in doing
         assert at in (place(FIRST), place(FIRST + 1))
         assert listed(output)[1][1] == place(FIRST + 2)
+
+
+def activities(cluster: Cluster) -> list[Activity]:
+    """While it trains, while it waits, and when PyTorch's own operation fails in the training."""
+    with cluster.watching("training", lambda: "at step 7", waits=False):
+        found = [cluster.activity()]
+        with cluster.watching("barrier", lambda: "at step 7"):
+            found.append(cluster.activity())
+        try:
+            raise RuntimeError
+        except RuntimeError as error:
+            return [*found, cluster.activity(error)]
+
+
+def test_a_rank_waits_in_an_operation_and_not_while_it_trains() -> None:
+    ((trains, waits, fails),) = run_group(1, activities)
+    assert trains.waited is None
+    assert trains.doing != "training at step 7"
+    assert (waits.doing, waits.waited is not None) == ("barrier at step 7", True)
+    assert (fails.doing, fails.waited) == ("training at step 7", 0)
