@@ -129,8 +129,7 @@ def _headline(bound: str, summary: Summary, parts: Parts) -> str:
 
 
 def _computation(summary: Summary, parts: Parts) -> str:
-    phases = ", ".join(f"{phase} {percent(_share(summary, phase))}" for phase in COMPUTING)
-    rest = [f"{percent(_share(summary, *COMPUTING))} of the step is computation ({phases})"]
+    rest = [f"{percent(_share(summary, *COMPUTING))} of the step is computation"]
     sync = summary.run[SHARES["sync"]]
     if sync is not None and summary.world_size > 1:
         rest.append(f"{percent(sync)} is exposed synchronisation and {percent(_share(summary, 'wait'))} waiting")
@@ -242,8 +241,8 @@ def _about_bytes(summary: Summary) -> Iterator[str]:
         yield f"The bytes sent differ from the formula on {_ranks(wrong)}."
         return
     excess = [each for rank in summary.ranks if (each := rank[SENT_EXCESS]) is not None]
-    amounts = sorted({formula for _, formula in counted})
-    size = f"{amounts[0] / 1e6:.2f}" if len(amounts) == 1 else f"{amounts[0] / 1e6:.2f} to {amounts[-1] / 1e6:.2f}"
+    amounts = sorted(formula for _, formula in counted)
+    size = " to ".join(dict.fromkeys(f"{end / 1e6:.2f}" for end in (amounts[0], amounts[-1])))
     kernel = f" The kernel counted at most {percent(max(excess), 1)} more." if excess else ""
     yield f"The bytes sent match the formula on every rank: {size} MB per step.{kernel}"
 

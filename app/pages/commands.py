@@ -1,4 +1,4 @@
-"""The commands `report` and `compare`. Their scripts pass arguments on as typed."""
+"""The command `report`. Its script passes arguments on as typed."""
 
 from argparse import Namespace
 
@@ -7,19 +7,15 @@ from app.machine.say import say
 
 
 def add_to(commands: Commands) -> None:
-    for name, number, default, summary in (
-        ("report", "*", " [the current run]", "rebuild a run's report, or build one page of several runs"),
-        ("compare", "+", "", "compare runs on the terminal, fastest first"),
-    ):
-        command = add_command(commands, name, summary, _run, prog=f"scripts/{name}")
-        meaning = f"name of a run in results/, or its folder{default}"
-        command.add_argument("runs", nargs=number, metavar="RUN", help=meaning)
-        meaning = "compare the runs with this one, part by part, with the noise of each difference"
-        command.add_argument("--baseline", metavar="RUN", help=meaning)
+    summary = "rebuild a run's report, or compare several runs"
+    command = add_command(commands, "report", summary, _run, prog="scripts/report")
+    meaning = "name of a run in results/, or its folder [the current run]"
+    command.add_argument("runs", nargs="*", metavar="RUN", help=meaning)
+    meaning = "compare the runs with this one, part by part, with the noise of each difference"
+    command.add_argument("--baseline", metavar="RUN", help=meaning)
 
 
 def _run(arguments: Namespace) -> None:
     from app.pages import on_demand
 
-    command = on_demand.report if arguments.command == "report" else on_demand.compare
-    command(arguments.runs, say, arguments.baseline)
+    on_demand.report(arguments.runs, say, arguments.baseline)

@@ -1,17 +1,18 @@
 """Several runs side by side: the table of them, and in what they differ."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from app.analysis import baseline, measures
+from app.analysis import baseline, busiest, measures
 from app.analysis.figures import Measure
 from app.analysis.run import Run
-from app.analysis.units import COUNT, TEXT, Unit, digits, plain
+from app.analysis.statistics import Interval
+from app.analysis.units import COUNT, TEXT, Unit, Value, digits
+from app.analysis.words import duration
 from app.pages import definitions
-from app.pages.intervals import NO_DIFFERENCE, interval
+from app.pages.intervals import NO_DIFFERENCE
+from app.pages.run_names import differing_settings
 from app.pages.table import Column, Table, measured
-from app.records.manifest import Setting
-from app.settings.concern import Mark
-from app.settings.settings import marked
 
 PHASES = (
     *(measures.FORWARD, measures.BACKWARD, measures.WAIT, measures.SYNC, measures.HIDDEN_SYNC),
@@ -53,26 +54,67 @@ def compared(runs: Sequence[Run]) -> Table:
     return Table.of("compared", "Side by side, the fastest first", columns, ordered, note)
 
 
-def headline(runs: Sequence[Run]) -> str:
-    """Which run is the fastest, and by how much; none is, where the noise of their steps may explain it."""
+LONGEST_NAME = 28
+
+
+def brief(runs: Sequence[Run]) -> Table:
+    """The main columns, which fit a terminal."""
+    whole = compared(runs)
+    names = ("run", "images_per_second", "times_slower", "seconds_median", "wait_seconds_mean", "sync_seconds_mean")
+    kept = [n for n, column in enumerate(whole.columns) if column.name in names]
+    rows = [[_shortened(row[n]) for n in kept] for row in whole.rows]
+    return replace(whole, columns=[whole.columns[n] for n in kept], rows=rows)
+
+
+def _shortened(value: Value) -> Value:
+    return f"{value[: LONGEST_NAME - 1]}…" if isinstance(value, str) and len(value) > LONGEST_NAME else value
+
+
+def headline(runs: Sequence[Run]) -> tuple[str | None, str]:
+    """How many times as fast the fastest run is as the slowest, if the noise cannot explain it; and a sentence."""
     speeds = {run: speed for run in runs if (speed := run.summary.run[measures.IMAGES_PER_SECOND])}
     if len(speeds) < 2:
-        return "Nothing to compare: fewer than two runs have a step that counts."
+        return None, "Nothing to compare: fewer than two runs have a step that counts."
     fastest, *others = sorted(speeds, key=lambda run: -speeds[run])
     found = {run: baseline.speed(fastest, run) for run in others}
     alike = [run.name for run, each in found.items() if each.beyond_noise is False]
     differing = [run for run, each in found.items() if each.beyond_noise]
-    unknown = [run.name for run, each in found.items() if each.beyond_noise is None]
+    unknown = [run for run, each in found.items() if each.beyond_noise is None]
     if unknown:
-        doubt = f"There are too few steps to say whether {', '.join(unknown)} really did fewer."
-        return f"{fastest.name} did the most images/s. {doubt}"
+        slowest = unknown[-1]
+        ratio = found[slowest].ratio
+        times = f"{digits(ratio.value)} times as many images/s as {slowest.name}" if ratio else "the most images/s"
+        steps = f"{min(map(baseline.measured_steps, (fastest, slowest)))} steps after the first"
+        return None, f"{fastest.name} did {times}, but this rests on {steps}: too few to exclude noise."
     if not differing:
-        return f"Between the runs there is {NO_DIFFERENCE} in images/s."
-    ratio = found[differing[-1]].ratio
-    times = f"{digits(ratio.value)} times{interval(ratio)}" if ratio else ""
+        return None, f"Between the runs there is {NO_DIFFERENCE} in images/s."
+    slowest = differing[-1]
+    ratio = found[slowest].ratio
     besides = f", with {NO_DIFFERENCE} to {', '.join(alike)}" if alike else ""
-    lead = f"{digits(speeds[fastest])} images/s, {times} as many as {differing[-1].name}"
-    return f"{fastest.name} is the fastest{besides}: {lead}."
+    speed = f"{digits(speeds[fastest])} images/s compared with {digits(speeds[slowest])} of {slowest.name}"
+    return (
+        f"{digits(ratio.value)} x faster" if ratio else None,
+        f"{fastest.name} is the fastest{besides}: {speed}{_ends(ratio)}.",
+    )
+
+
+def _ends(ratio: Interval | None) -> str:
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return ""
+    return f", {digits(ratio.low)} to {digits(ratio.high)} times as many with 95 % confidence"
+
+
+def causes(runs: Sequence[Run]) -> list[str]:
+    """What the busiest rank of each run carries, and what that takes."""
+    found = []
+    for run in runs:
+        carried = busiest.of(run.summary, run.manifest)
+        least, taken = (run.summary.run[each] for each in (measures.LEAST_TRANSFER, measures.TRANSFER))
+        if carried and taken:
+            words = f"{carried.words[0].lower()}{carried.words[1:]}"
+            at_least = f", at least {duration(least)}" if least else ""
+            found.append(f"{run.name}: {words}{at_least}. Its synchronisation took {duration(taken)} (median).")
+    return found
 
 
 def _of_run(heading: str, measure: Measure[float], name: str | None = None) -> Column[Run]:
@@ -82,20 +124,13 @@ def _of_run(heading: str, measure: Measure[float], name: str | None = None) -> C
 
 
 def differences(runs: Sequence[Run]) -> list[str]:
-    """In what else than the mode the runs differ, so that nobody takes one thing's effect for another's."""
-    own = {"sync_mode", *marked(Mark.OF_ONE_START, Mark.CHANGES_NO_FIGURE)} - {"world_size"}
-    found = []
-    for name in dict.fromkeys(name for run in runs for name in run.manifest.settings if name not in own):
-        values = [_setting(run.manifest.settings.get(name)) for run in runs]
-        if len(set(values)) > 1:
-            found.append(
-                f"{name.upper()}: " + ", ".join(f"{run.name} {value}" for run, value in zip(runs, values, strict=True))
-            )
+    """In what else than the mode the runs differ, so that nobody mistakes one effect for another."""
+    names = [run.name for run in runs]
+    found = [
+        f"{name.upper()}: {', '.join(f'{run} {value}' for run, value in zip(names, values, strict=True))}"
+        for name, values in differing_settings(runs).items()
+    ]
     hosts = {tuple(sorted({rank.host_boot_id for rank in run.manifest.ranks})) for run in runs}
     if len(hosts) > 1:
         found.append("the runs come from different machines, or from before and after a reboot")
     return found
-
-
-def _setting(value: Setting) -> str:
-    return "unset" if value is None else plain(value)

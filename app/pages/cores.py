@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from app.analysis.run import Run
 from app.analysis.run_records import RankRecords
-from app.pages import theme
 from app.pages.drawing import Missing
-from app.pages.labels import name_lines
-from app.pages.series import Numbers, Series, long_enough, series, thinned
+from app.pages.plot import Plot
+from app.pages.scale import Axis
+from app.pages.series import Numbers, Series, long_enough, series, thinned, trace
+from app.pages.traces import Panel
 from app.records.manifest import Participant
 
 
@@ -81,32 +81,25 @@ def hosts_of(run: Run) -> list[Host]:
     ]
 
 
-def cores(run: Run) -> tuple[Figure, str]:
+def cores(run: Run) -> tuple[Plot, str]:
     """The figure and its caption."""
     hosts = hosts_of(run)
     lines = [host.line for host in hosts]
     if all(line.empty for line in lines):
         raise Missing("the ranks left no samples of the same time.")
-    figure = theme.new_figure()
-    axes = figure.subplots()
-    for number, (host, line) in enumerate(zip(hosts, lines, strict=True)):
-        theme.plot(axes, line, number)
-        axes.axhline(100 * host.cpus, color=theme.colour(number), linestyle="--", linewidth=1.0)
-        axes.annotate(
-            f"{host.cpus:g} CPUs",
-            (0, 100 * host.cpus),
-            (4, 3),
-            xycoords=("axes fraction", "data"),
-            textcoords="offset points",
+    panels = [
+        Panel(
+            [trace(line)] if not line.empty else [],
+            host.name if len(hosts) > 1 else "",
+            levels=[(100 * host.cpus, f"{host.cpus:g} CPUs")],
         )
-    axes.set_ylim(0, 1.15 * max(axes.get_ylim()[1], *(100 * host.cpus for host in hosts)))
-    axes.set_ylabel("% of one CPU")
-    axes.set_xlabel("seconds since the run began")
-    name_lines(figure)
+        for host, line in zip(hosts, lines, strict=True)
+    ]
     found = ", ".join(
         f"{f'{host.name}: ' if len(hosts) > 1 else ''}{host.used:.0f} of {100 * host.cpus:.0f} %" for host in hosts
     )
-    return figure, (
-        f"On average {found}. The sum over the ranks of a host, in program and kernel; dashed: its cores, or the "
-        f"ranks' quotas where those are less.{thinned(lines, 'samples')}"
+    words = "CPU time of all ranks of a host"
+    return Plot(words, Axis("since the start of the run", "s"), Axis("of one CPU", "%"), panels), (
+        f"On average {found}. The sum over the ranks of a host, in program and kernel. Dotted: its cores, or the "
+        f"ranks' quotas if those are less.{thinned(lines, 'samples')}"
     )

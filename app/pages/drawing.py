@@ -20,9 +20,7 @@ class Missing(Exception):  # noqa: N818  # it is no error
     """What a figure would show was not measured."""
 
 
-def draw[Subject](
-    name: str, title: str, make: Callable[[Subject], tuple[Chart, str]], subject: Subject
-) -> Drawing:
+def draw[Subject](name: str, title: str, make: Callable[[Subject], tuple[Chart, str]], subject: Subject) -> Drawing:
     """Make a chart and its caption."""
     try:
         chart, caption = make(subject)

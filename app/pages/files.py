@@ -1,10 +1,12 @@
 """How pages, tables and drawings get into files: whole or not at all."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from app import __version__
 from app.machine.folders import replace_file
@@ -40,4 +42,11 @@ def render(template: str, content: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["in_page"] = in_page
+    environment.filters["code"] = _with_code
     return environment.get_template(template).render(**content, version=__version__, chart_style=STYLE)
+
+
+def _with_code(words: str) -> Markup:
+    """Text whose words in backticks are code."""
+    marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(words)))
+    return Markup(marked)  # noqa: S704  # escaped above

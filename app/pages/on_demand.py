@@ -1,8 +1,9 @@
-"""Makes the reports of finished runs, and compares runs on the terminal."""
+"""`scripts/report`: rebuilds the report of a run, or compares several runs, on a page and on the terminal."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from textwrap import fill
 
 from app.analysis.run import Run, find
 from app.errors import SettingError, WriteError
@@ -11,47 +12,53 @@ from app.machine.say import Say
 from app.pages import comparison, page
 from app.pages.baseline import Against
 from app.pages.conclusion import conclude
+from app.pages.run_names import call_by_difference
 from app.pages.written import on_terminal
 from app.records import manifest
 
+WIDTH = 80  # columns of a terminal
+
 
 def report(names: Sequence[str], say: Say, baseline: str | None = None) -> None:
-    """Make one run's report and summary again, or one page of several runs; without a name, of the present run."""
+    """Rebuild one run's report and summary, or compare several runs. Without a name, of the current run."""
     if not names and baseline is None:
         present = folders.run_ticket().run
         if not (folders.RESULTS / present / manifest.FILE).is_file():
-            return  # it ended before it had anything to report, and has said why
+            return  # it ended before it had anything to report, and has printed the reason
         names = [present]
     found = _find(names or ["latest"])
     base = _find_baseline(baseline, found)
-    _call_apart([*found, base] if base else found)
+    runs = [*found, base] if base else found
+    _call_apart(runs)
     try:
-        if len(found) == 1 and not base:
+        if len(runs) == 1:
             conclude(found[0].folder)
             path = found[0].folder / folders.REPORT
         else:
+            call_by_difference(runs)
             path = page.write_comparison(found, base)
     except OSError as error:
         raise WriteError(folders.unwritten(error)) from None
+    if len(runs) > 1:
+        for line in _compared(found, base):
+            say(line)
     say(f"Report: {_from_here(path)}")
 
 
-def compare(names: Sequence[str], say: Say, baseline: str | None = None) -> None:
-    """Lay runs side by side, the fastest first; with a baseline, also say how each differs from it."""
-    found = _find(names)
-    base = _find_baseline(baseline, found)
+def _compared(found: Sequence[Run], base: Run | None) -> Iterator[str]:
+    """The comparison, no wider than a terminal."""
     runs = [*found, base] if base else found
-    _call_apart(runs)
-    say(on_terminal(comparison.compared(runs)))
-    for each in comparison.differences(runs):
-        say(f"differs: {each}")
-    for run in runs:
-        say(f"{run.name}: {run.summary.verdict.sentences[0]}")
-    if base:
-        against = Against(found, base)
-        for table in against.tables():
-            say(f"\n{table.title}\n{on_terminal(table)}")
-        say("\n" + "\n".join(against.sentences()))
+    factor, headline = comparison.headline(runs)
+    yield fill(f"{factor}: {headline}" if factor else headline, WIDTH, break_on_hyphens=False)
+    yield f"\n{on_terminal(comparison.brief(runs))}\n"
+    sentences = [
+        *comparison.causes(runs),
+        *(f"Differs: {each}" for each in comparison.differences(runs)),
+        *(f"{run.name}: {run.summary.verdict.sentences[0]}" for run in runs),
+        *(Against(found, base).sentences() if base else []),
+    ]
+    for sentence in sentences:
+        yield fill(sentence, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _find(names: Sequence[str]) -> list[Run]:

@@ -1,4 +1,4 @@
-"""The HTML page of one run or several, and the tables and drawings beside it as files."""
+"""The HTML page of one run or several, and the tables and figures beside it as files."""
 
 import hashlib
 import re
@@ -6,57 +6,75 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from app.analysis import measures, wall_clock
+from app.analysis import wall_clock
 from app.analysis.run import Run
 from app.machine import folders
-from app.pages import comparison, drawings, files, tables
+from app.pages import comparison, drawings, files, hero, tables
 from app.pages.baseline import Against
-from app.pages.drawing import draw
-from app.pages.overview import overview
-from app.pages.what_if import what_if
 
 LONGEST_NAME = 200
 
+FIRST = ("phases", "loss", "bytes")  # of the figures, what is not folded away
+FOLDS = (  # title, hint, and the names of figures and tables
+    (
+        "Time",
+        "each phase and rank, single steps, the whole run",
+        ("timeline", "times", "steps", "wall_clock", "processor"),
+    ),
+    ("Network", "bytes, bandwidth, links", ("bytes", "bandwidth", "links", "network", "networks")),
+    ("CPU and memory", "over time", ("cpu", "cores", "memory", "usage")),
+    ("Learning", "scores by epoch and rank", ("accuracy", "scores")),
+    ("Settings and environment", "what differs from the defaults, and everything else", ("given", "ranks", "settings")),
+)
+
 
 def write(run: Run) -> Path:
-    """Put a run's report into its folder."""
-    picture = draw("summary", "The run in one picture", overview, run, png=True)
-    return _write(run.folder, {"title": run.name, "compared": None, "pages": [_of_run(run) | {"picture": picture}]})
+    """Write a run's report into its folder."""
+    return _write(run.folder, {"title": hero.title(run), "compared": None, "pages": [_of_run(run)]})
 
 
 def write_comparison(compared_runs: Sequence[Run], base: Run | None = None) -> Path:
-    """Put a report of several runs side by side into its own folder; with a baseline, also their differences."""
+    """Write a report that compares several runs. With a baseline, it also has their differences."""
     runs = [*compared_runs, base] if base else compared_runs
     against = Against(compared_runs, base) if base else None
-    pages = [_of_run(run) for run in runs]
+    factor, headline = comparison.headline(runs)
     compared = {
         "tables": [comparison.compared(runs), *(against.tables() if against else [])],
         "drawings": drawings.of_runs(runs),
-        "headline": comparison.headline(runs),
+        "factor": factor,
+        "headline": headline,
+        "causes": comparison.causes(runs),
         "differences": comparison.differences(runs),
         "baseline": base,
         "against": against.sentences() if against else [],
     }
-    title = " / ".join(run.name for run in compared_runs) + (f" against {base.name}" if base else "")
+    title = " / ".join(run.name for run in compared_runs) + (f" compared with {base.name}" if base else "")
+    pages = [_of_run(run) for run in runs]
     return _write(_comparison_folder(compared_runs, base), {"title": title, "compared": compared, "pages": pages})
 
 
 def _of_run(run: Run) -> dict[str, Any]:
     """What the template shows of a run."""
+    own_tables = {table.name: table for table in tables.of_run(run)}
+    own_drawings = {drawing.name: drawing for drawing in drawings.of_run(run)}
+    folds = [
+        (title, hint, [name for name in names if name in own_tables or (name in own_drawings and name not in FIRST)])
+        for title, hint, names in FOLDS
+    ]
     return {
         "run": run,
-        "measures": measures,
-        "sent": [size for rank in run.summary.ranks if (size := rank[measures.BYTES_SENT]) is not None],
+        "step": hero.step_bar(run),
+        "tiles": list(hero.tiles(run)),
         "time": wall_clock.in_words(run.summary.wall_clock),
-        "tables": tables.of_run(run),
-        "drawings": drawings.of_run(run),
-        "what_if": what_if(run),
-        "picture": None,
+        "tables": own_tables,
+        "drawings": own_drawings,
+        "first": FIRST,
+        "folds": folds,
     }
 
 
 def _comparison_folder(runs: Sequence[Run], base: Run | None) -> Path:
-    names = [run.name for run in runs] + ([f"against-{base.name}"] if base else [])
+    names = [run.folder.name for run in runs] + ([f"against-{base.folder.name}"] if base else [])
     name = "--".join(re.sub(r"[^A-Za-z0-9._-]", "_", each) for each in names)
     if len(name) > LONGEST_NAME:
         name = f"{name[:LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -64,8 +82,8 @@ def _comparison_folder(runs: Sequence[Run], base: Run | None) -> Path:
 
 
 def _write(folder: Path, content: dict[str, Any]) -> Path:
-    own = content["compared"] or content["pages"][0]
-    pictures = [picture] if (picture := own.get("picture")) else []
-    files.write_parts(folder, own["tables"], [*own["drawings"], *pictures])
+    compared, page = content["compared"], content["pages"][0]
+    own = compared or {"tables": page["tables"].values(), "drawings": page["drawings"].values()}
+    files.write_parts(folder, list(own["tables"]), list(own["drawings"]))
     folders.replace_file(folder / folders.REPORT, files.render("page.html", content))
     return folder / folders.REPORT

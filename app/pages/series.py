@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from app.pages.traces import Trace
 from app.records.lines import Usage
 
 MOST_POINTS = 240
@@ -38,18 +39,37 @@ class Series:
         return not len(self.values)
 
 
-def series(name: str, at: Sequence[float], values: Sequence[float | None]) -> Series:
-    """What was measured, in at most so many points, each the mean of its neighbours, within their least and most."""
+def series(name: str, at: Sequence[float], values: Sequence[float | None], most: int = MOST_POINTS) -> Series:
+    """The measured values in at most `most` points, each the mean of its neighbours, with their least and most."""
     moments = np.array([moment for moment, value in zip(at, values, strict=True) if value is not None], dtype=float)
     measured = np.array([value for value in values if value is not None], dtype=float)
-    if len(measured) <= MOST_POINTS:
+    if len(measured) <= most:
         return Series(name, moments, measured)
-    neighbours = -(-len(measured) // MOST_POINTS)
+    neighbours = -(-len(measured) // most)
     edges = np.arange(0, len(measured), neighbours)
     counts = np.diff(np.append(edges, len(measured)))
     band = Band(neighbours, np.minimum.reduceat(measured, edges), np.maximum.reduceat(measured, edges))
     at_means, means = (np.add.reduceat(each, edges) / counts for each in (moments, measured))
     return Series(name, at_means, means, band)
+
+
+def over_ranks(name: str, at: Sequence[float], values: Sequence[Sequence[float]]) -> Series:
+    """The mean over all ranks of each step, with the least and the most of them, in at most MOST_POINTS points."""
+    if not values or len(values[0]) == 1:
+        return series(name, at, [value for (value,) in values])
+    by_step = np.array(values, dtype=float)
+    neighbours = -(-len(at) // MOST_POINTS)
+    edges = np.arange(0, len(at), neighbours)
+    counts = np.diff(np.append(edges, len(at)))
+    places, means = (np.add.reduceat(each, edges) / counts for each in (np.array(at, float), by_step.mean(1)))
+    band = Band(neighbours, np.minimum.reduceat(by_step.min(1), edges), np.maximum.reduceat(by_step.max(1), edges))
+    return Series(name, places, means, band)
+
+
+def trace(line: Series) -> Trace:
+    """The line of a chart."""
+    band = (line.band.least.tolist(), line.band.most.tolist()) if line.band else ((), ())
+    return Trace(line.name, line.at.tolist(), line.values.tolist(), *band, look="curve" if len(line.at) > 1 else "line")
 
 
 def of_records(name: str, records: Sequence[Any], at: str, value: str, scale: float = 1.0) -> Series:
@@ -68,7 +88,7 @@ def long_enough(samples: Sequence[Usage]) -> list[Usage]:
 
 def thinned(lines: Sequence[Series], what: str = "steps") -> str:
     """What a caption says where lines are means; nothing where they show every value."""
-    counts = [line.band.neighbours for line in lines if line.band]
+    counts = [line.band.neighbours for line in lines if line.band and line.band.neighbours > 1]
     if not counts:
         return ""
     many = f"{counts[0]}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"

@@ -22,6 +22,7 @@ from app.pages import definitions, time_tables
 from app.pages.table import Column, Table, measured
 from app.pages.time_tables import RANK, name_of, own
 from app.records.manifest import WAYS, Link, Participant
+from app.settings.settings import FIELDS
 
 
 def of_run(run: Run) -> list[Table]:
@@ -37,6 +38,7 @@ def of_run(run: Run) -> list[Table]:
         _scores(run),
         _usage(run),
         _ranks(run),
+        _given(run),
         _settings(run),
     ]
 
@@ -192,10 +194,29 @@ def _ranks(run: Run) -> Table:
     return Table.of("ranks", "Ranks", columns, run.manifest.ranks, "Cores are shared by all ranks of a host.")
 
 
+def _given(run: Run) -> Table:
+    """The settings that rank 0 was given and that differ from their defaults."""
+    rows: list[tuple[str, Value]] = [
+        (name.upper(), value)
+        for name, value in (run.manifest.given or {}).items()
+        if name in FIELDS and value != FIELDS[name].default
+    ]
+    columns: list[Column[tuple[str, Value]]] = [
+        Column("", "name", TEXT, lambda row: row[0]),
+        Column("", "value", Unit(EXACT.words, right=False), lambda row: row[1]),
+    ]
+    return Table.of("given", "Settings that differ from their defaults", columns, rows)
+
+
 def _settings(run: Run) -> Table:
     manifest = run.manifest
     rows: dict[str, Value] = {name.upper(): value for name, value in manifest.settings.items()}
-    rows |= {"started": manifest.started_at, "parameters": manifest.parameters, "steps": manifest.plan.steps}
+    rows |= {
+        "started": manifest.started_at,
+        "data set": manifest.dataset,
+        "parameters": manifest.parameters,
+        "steps": manifest.plan.steps,
+    }
     rows |= {f"version of {name}": value for name, value in vars(manifest.versions).items()}
     rows |= {f"image: {name}": value for name, value in vars(manifest.image).items() if name != "package_versions"}
     rows |= {f"package {name}": value for name, value in (manifest.image.package_versions or {}).items()}

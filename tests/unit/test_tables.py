@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from app.analysis.units import DIGITS, MEGABYTES, MISSING, PERCENT, SECONDS, TEXT, Unit
 from app.machine.say import as_csv, say
 from app.pages.series import MOST_POINTS, series, thinned
-from app.pages.sorting import places
 from app.pages.table import Column, Table
 
 SCALES = {"": 1.0, "s": 1.0, "ms": 1e-3, "MB": 1e6, "GB": 1e9}
@@ -102,18 +101,3 @@ def test_a_thinned_line_hides_no_spike_and_says_that_it_is_a_mean(count: int) ->
     first = values[: line.band.neighbours]
     assert line.values[0] == pytest.approx(first.mean())
     assert thinned([line]).startswith(f" A line is the mean of {line.band.neighbours} neighbouring steps")
-
-
-@given(st.lists(MEASURED, min_size=1, max_size=8))
-def test_places_are_in_the_order_of_the_values(values: list[float | None]) -> None:
-    shown = places(table(values))
-    assert [each.startswith("--m0:") for each in shown] == [value is None for value in values]
-    known = [(value, int(each[5:])) for value, each in zip(values, shown, strict=True) if value is not None]
-    for value, place in known:
-        for other, beside in known:
-            assert (value < other, value == other) == (place < beside, place == beside)
-
-
-def test_words_are_placed_by_the_alphabet_and_numbers_before_them() -> None:
-    made = Table.of("example", "", [Column[object]("", "name", TEXT, lambda value: value)], ["b", 3, "A", True, None])  # type: ignore[arg-type, return-value]
-    assert places(made) == ["--o0:3", "--o0:1", "--o0:2", "--o0:0", "--m0:100000"]

@@ -1,0 +1,34 @@
+"""A step as a bar: its phases end to end, and below them the synchronisation that backward hides."""
+
+from collections.abc import Mapping, Sequence
+
+from app.analysis.figures import Figures
+from app.analysis.measures import HIDDEN_SYNC, PHASE_TIMES, STEP
+from app.pages.drawing import Missing
+from app.pages.rows import Bars, Row, Span, stacked
+from app.pages.scale import Axis
+from app.records.lines import PHASES
+
+# Of each phase, of `hidden_sync`, and of the whole `step`. If that has an interval, its ends are `low` and `high`.
+MeanSeconds = Mapping[str, float | None]
+
+
+def mean_seconds(figures: Figures) -> MeanSeconds:
+    """The means of some ranks."""
+    return {
+        name: figures[timing.mean] for name, timing in {**PHASE_TIMES, "hidden_sync": HIDDEN_SYNC, "step": STEP}.items()
+    }
+
+
+def phase_bars(words: str, rows: Sequence[tuple[str, MeanSeconds]]) -> Bars:
+    """A bar per name."""
+    if not any(row["step"] for _, row in rows):
+        raise Missing("there is no step after the first.")
+    return Bars(words, Axis("time per step", "s"), [_bar(name, row) for name, row in rows])
+
+
+def _bar(name: str, seconds: MeanSeconds) -> Row:
+    hidden, begins = seconds["hidden_sync"] or 0.0, sum(seconds.get(each) or 0.0 for each in ("data", "forward"))
+    below = [Span(begins, begins + hidden, "hidden", "hidden sync")] if hidden else []
+    parts = [(phase, seconds.get(phase) or 0.0, phase) for phase in PHASES]
+    return Row(name, stacked(parts), below, seconds["step"], seconds.get("low"), seconds.get("high"))
