@@ -5,6 +5,7 @@ By hand on numpy, because pandas would add 46 MB to the image for what the colum
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import cast
 
 import numpy as np
@@ -21,9 +22,8 @@ Mask = npt.NDArray[np.bool_]
 class Rows:
     """The rows of some ranks of a run. A column has the name of a field of `Step`, such as `cpu_seconds.data`."""
 
-    def __init__(self, table: "RunTable", ranks: Sequence[RankRecords]) -> None:
-        self.table, self.ranks = table, ranks
-        self._columns: dict[str, Numbers] = {}
+    def __init__(self, table: "RunTable", ranks: Sequence[RankRecords], place: slice) -> None:
+        self.table, self.ranks, self._place = table, ranks, place
         self._known: dict[Hashable, object] = {}
 
     @property
@@ -36,28 +36,17 @@ class Rows:
         (rank,) = self.ranks
         return rank
 
-    @cached_property
+    @property
     def steps(self) -> list[Step]:
-        return [step for rank in self.ranks for step in rank.steps]
-
-    @cached_property
-    def _warm_mask(self) -> Mask:
-        masks = [rank.warm_mask for rank in self.ranks]
-        return np.array([each for mask in masks for each in mask], dtype=bool)
+        return self.table.steps[self._place]
 
     def column(self, name: str) -> Numbers:
         """A number of every step."""
-        if name not in self._columns:
-            field, *inside = name.split(".")
-            values = [getattr(step, field) for step in self.steps]
-            for key in inside:
-                values = [None if value is None else getattr(value, key) for value in values]
-            self._columns[name] = np.array(values, dtype=float)
-        return self._columns[name]
+        return self.table.column(name)[self._place]
 
     def warm(self, name: str) -> Numbers:
         """A number of every step but the first one of each attempt, which includes setup."""
-        return self.column(name)[self._warm_mask]
+        return self.column(name)[self.table.warm[self._place]]
 
     def once[Result](self, key: Hashable, make: Callable[[], Result]) -> Result:
         """A result on which several measures depend, computed on first use."""
@@ -71,5 +60,24 @@ class RunTable:
 
     def __init__(self, records: RunRecords) -> None:
         self.records = records
-        self.all = Rows(self, records.ranks)
-        self.ranks = [Rows(self, [rank]) for rank in records.ranks]
+        self.steps = [step for rank in records.ranks for step in rank.steps]
+        self._columns: dict[str, Numbers] = {}
+        self.all = Rows(self, records.ranks, slice(None))
+        edges = [0, *accumulate(len(rank.steps) for rank in records.ranks)]
+        self.ranks = [
+            Rows(self, [rank], slice(*edge)) for rank, edge in zip(records.ranks, pairwise(edges), strict=True)
+        ]
+
+    @cached_property
+    def warm(self) -> Mask:
+        return np.array([counts for rank in self.records.ranks for counts in rank.warm_mask], dtype=bool)
+
+    def column(self, name: str) -> Numbers:
+        """A number of every step of every rank."""
+        if name not in self._columns:
+            field, *inside = name.split(".")
+            values = [getattr(step, field) for step in self.steps]
+            for key in inside:
+                values = [None if value is None else getattr(value, key) for value in values]
+            self._columns[name] = np.array(values, dtype=float)
+        return self._columns[name]

@@ -147,8 +147,8 @@ def _share(summary: Summary, *phases: str) -> float:
 
 def _about_ceiling(summary: Summary) -> Iterator[str]:
     """What the best of all modes could gain."""
-    sync = summary.run[SHARES["sync"]]
-    if sync is not None and sync < 1 and summary.run[BYTES_SENT]:
+    sync, sent = summary.run[SHARES["sync"]], summary.run[BYTES_SENT]
+    if sync is not None and sync < 1 and sent:
         yield f"With zero-cost synchronisation, steps would be at most {1 / (1 - sync):.2f} times as fast."
 
 

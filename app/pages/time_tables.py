@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 from app.analysis import measures
-from app.analysis.figures import Figures, Measure
+from app.analysis.figures import Figures, Measure, StepTime
 from app.analysis.run import Run
 from app.analysis.units import COUNT, PERCENT, SECONDS, TEXT, Unit, Value
 from app.analysis.wall_clock import PARTS
@@ -45,9 +45,7 @@ def times(run: Run) -> Table:
         measured("median", step.median),
         measured("p95", step.p95),
         measured("most", step.most),
-        *(measured(phase, measures.PHASE_TIMES[phase].mean) for phase in PHASES),
-        measured("hidden sync", measures.HIDDEN_SYNC.mean),
-        measured("throttled", measures.THROTTLED.mean),
+        *(measured(each.label, each.mean) for each in measures.TIMES[1:] if _is_shown(each, run)),
         measured("images/s", measures.IMAGES_PER_SECOND),
     ]
     note = (
@@ -92,6 +90,11 @@ def _warm_steps(run: Run) -> str:
     each = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"the {counts[0]}"
     together = f", {sum(counts)} together," if len(counts) > 1 else ""
     return f"{each} steps of {'each' if len(counts) > 1 else 'the'} rank{together} without its first"
+
+
+def _is_shown(timing: StepTime, run: Run) -> bool:
+    """Phases always, everything else if the mode has it."""
+    return timing in measures.PHASE_TIMES.values() or run.summary.run[timing.mean] is not None
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,6 @@ run_with_floor() {
     say "== $run"
     run_ranks "prepare --neighbours=$(neighbours)" train
     say "== $run compared with $run-floor"
-    attend of_runs compare "$run" --baseline "$run-floor"
     attend of_runs report "$run" --baseline "$run-floor"
 }
 

@@ -54,7 +54,7 @@ def test_a_thin_link_makes_it_communication_and_a_slow_cpu_computation(clone: Cl
     rows = [line.split() for line in output.splitlines() if line.startswith(("thin ", "slow "))]
     assert [row[0] for row in rows] == [faster["run_name"], slower["run_name"]]
     assert f"{faster['run']['images_per_second'] / slower['run']['images_per_second']:.2f} x" in output
-    assert "differs: LINK_RATE: " in output
+    assert "Differs: LINK_RATE: " in output
 
 
 def test_usage_is_the_kernels_and_covers_the_run(clone: Clone) -> None:

@@ -18,7 +18,7 @@ from app.analysis.run import Run, find
 from app.errors import LockstepError
 from app.machine.say import for_terminal
 from app.pages import comparison, tables
-from app.pages.on_demand import compare
+from app.pages.on_demand import report
 from app.records import journal
 from app.records.lines import Clock, Evaluation, OverlappedMessage, PhaseSeconds, Record, Step, Usage
 from app.records.summary import is_complete
@@ -95,7 +95,7 @@ def write(folder: Path, rank: int, content: list[Any]) -> None:
 
 
 def read(folder: Path) -> str | None:
-    """Read it as `report` and `compare` do; the refusal, if there is one."""
+    """Read it as `report` does; the refusal, if there is one."""
     try:
         run = find(str(folder))
         tables.of_run(run)
@@ -240,15 +240,18 @@ def test_a_run_whose_name_cannot_be_a_folder_s_is_refused(folder: Path, name: st
     assert "manifest.json: run: " in (read(folder) or "")
 
 
-def test_a_stranger_s_texts_neither_control_the_terminal_nor_become_formulas(folder: Path, tmp_path: Path) -> None:
-    hostile = {"model": "=HYPERLINK(1)", "sync_mode": "\x1b]0;\a\nerror: forged", "dataset": "@a\r"}
+def test_a_stranger_s_texts_neither_control_the_terminal_nor_become_formulas(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostile = {"sync_mode": "=HYPERLINK(1)", "model": "\x1b]0;\a\nerror: forged", "dataset": "@a\r"}
     other = tmp_path / "other\x1b[2J"
     shutil.copytree(folder, other)
     for each, settings_of in ((folder, MANIFEST["settings"]), (other, MANIFEST["settings"] | hostile)):
         (each / "manifest.json").write_text(json.dumps(MANIFEST | {"settings": settings_of}))
         write(each, 0, RECORDS)
     told: list[str] = []
-    compare([str(folder), str(other)], told.append)
+    monkeypatch.chdir(tmp_path)
+    report([str(folder), str(other)], told.append)
     printed = for_terminal("\n".join(told))
     assert all(line.isprintable() for line in printed.split("\n"))
     assert printed.count("error: forged") == printed.count(r"\nerror: forged") > 0
@@ -264,7 +267,8 @@ def test_a_step_number_that_no_run_has_is_told_and_takes_no_time(folder: Path) -
     assert "rank 0: steps 1, 2, 3, 4, 5, ... are not recorded." in Run(folder).summary.warnings
 
 
-def test_copies_of_a_run_are_called_by_their_folders(tmp_path: Path) -> None:
+def test_copies_of_a_run_are_called_by_their_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     for name in ("one/mine", "two/mine", "other"):
         copied = tmp_path / name
         copied.mkdir(parents=True)
@@ -273,9 +277,9 @@ def test_copies_of_a_run_are_called_by_their_folders(tmp_path: Path) -> None:
             write(copied, rank, [record(each) for each in rank_records(rank)])
     told: list[str] = []
     names = [str(tmp_path / name) for name in ("one/mine", "other")]
-    compare(names, told.append)
-    assert [line.split()[0] for line in told[0].splitlines()[1:]] == ["mine", "other"]
+    report(names, told.append)
+    assert [line.split()[0] for line in told[1].strip().splitlines()[1:]] == ["mine", "other"]
     told.clear()
-    compare([*names, str(tmp_path / "two/mine")], told.append)
-    called = {line.split()[0] for line in told[0].splitlines()[1:]}
-    assert called == {str(tmp_path / "one/mine"), "other", str(tmp_path / "two/mine")}
+    report([*names, str(tmp_path / "two/mine")], told.append)
+    called = {line.split()[0] for line in told[1].strip().splitlines()[1:]}
+    assert called == {"one/mine", "other", "two/mine"}

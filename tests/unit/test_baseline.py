@@ -200,7 +200,8 @@ def test_two_steps_give_a_factor_and_the_number_of_steps_that_would_settle_it(tm
 def test_as_many_steps_as_were_named_settle_it() -> None:
     draw = np.random.default_rng(4)
     pairs = [[by * noise(draw, 2, 0.0) for by in (19.9, 7.5)] for _ in range(RUNS)]
-    needed = [steps_to_settle(*(StepEstimate.of(float(each.mean()), list(each)) for each in pair)) for pair in pairs]
+    estimates = [[StepEstimate.of(float(each.mean()), list(each)) for each in pair] for pair in pairs]
+    needed = [steps_to_settle(own, base) for own, base in estimates]
     typical = int(np.median([each or 10_000 for each in needed]))
     found = [of(*(by * noise(draw, typical, 0.0) for by in (19.9, 7.5))) for _ in range(RUNS)]
     assert np.mean([each.beyond_noise is True for each in found]) >= 0.8

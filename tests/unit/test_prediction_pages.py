@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,23 +15,20 @@ import numpy as np
 import pytest
 
 from app import modes
-from app.analysis.run import Run
 from app.analysis.units import digits
 from app.analysis.words import duration
-from app.pages import what_if
-from app.settings.concern import Mark
-from app.settings.settings import marked
+from app.pages.chart import in_page
 from app.tools.experiment.plan import grid
 from app.tools.experiment.plan.trials import ExperimentPlan
 from app.tools.prediction import calibration, cells, tables
 from app.tools.prediction.forecast import Forecast
 from app.tools.prediction.names import RANKS, RATE, telling
-from app.tools.prediction.pages import advice, curves, errors, findings, predicted, verified
+from app.tools.prediction.pages import advice, curves, errors, findings, phases, predicted, verified
 from app.tools.prediction.pages.lines import axes_of, lines
 from app.tools.prediction.pages.predicted import Predicted
 from app.tools.prediction.pages.verified import Verified
 from app.tools.prediction.verification import PREDICTIONS, Checked, Measured, score
-from tests.runs import group_figures, manifest, rank_figures, spread, summary
+from tests.runs import manifest
 
 ROOT = Path(__file__).parents[2]
 KNOWN = calibration.parse((ROOT / "tests/calibrations/known.json").read_bytes())
@@ -121,12 +117,65 @@ def test_what_nobody_has_verified_is_dashed_and_said(tmp_path: Path) -> None:
     said = "simulated, not verified beyond 8 ranks"
     assert Page(write(tmp_path, *BY_RANKS)).text.count(said) >= 4, "in the reading, and below each of three figures"
     assert said not in Page(write(tmp_path, *BY_RATE)).text
-    figure, _ = curves.seconds(forecasts(*BY_RANKS), RANKS)
-    drawn = [line for line in figure.axes[0].get_lines() if len(np.asarray(line.get_xdata()))]
-    by_style: dict[str, set[float]] = {}
-    for line in drawn:
-        by_style.setdefault(str(line.get_linestyle()), set()).update(map(float, np.asarray(line.get_xdata())))
-    assert by_style == {"-": {2, 4, 8}, "--": {8, 16, 32}}, "from the last verified point on"
+    plot, _ = curves.seconds(forecasts(*BY_RANKS), RANKS)
+    for trace in plot.panels[0].traces:
+        assert dict(zip(trace.x, trace.hollow, strict=True)) == {2: False, 4: False, 8: False, 16: True, 32: True}
+    drawn = in_page(plot)
+    assert drawn.count("stroke-dasharray") == 4, "a dashed part of both lines, at both widths"
+
+
+def test_curves_have_the_values_of_their_cells_their_intervals_and_references() -> None:
+    found = forecasts(*BY_RANKS)
+    plot, caption = curves.seconds(found, RANKS)
+    traces = {trace.name: trace for trace in plot.panels[0].traces}
+    assert list(traces) == ["ring_all_reduce", "all_reduce"]
+    for line in lines(found, RANKS):
+        trace = traces[line.name]
+        assert list(trace.y) == [each.seconds for each in line.cells]
+        assert [*zip(trace.low, trace.high, strict=True)] == [each.interval for each in line.cells]
+    assert (plot.x.title, plot.x.labels[-1], plot.y.title, plot.y.unit) == ("ranks", (32, "32"), "time per step", "s")
+    assert "four of five measured steps" in caption
+    plot, caption = curves.efficiency(found)
+    assert [trace.y[0] for trace in plot.panels[0].traces] == [found[0].efficiency, found[1].efficiency]
+    assert plot.panels[0].levels == [(0.5, "a half")]
+    assert "Dotted: a half." in caption
+
+
+def test_rates_are_named_as_they_are_set_and_those_of_the_calibration_are_shaded() -> None:
+    plot, caption = curves.seconds(forecasts(*BY_RATE), RATE)
+    assert plot.x.labels == [(50e6, "50mbit"), (100e6, "100mbit"), (1e9, "1gbit")]
+    assert plot.x.log
+    assert plot.panels[0].shaded == (KNOWN.domain.least_rate, KNOWN.domain.most_rate, "calibrated rates")
+    assert caption.endswith("Grey: the rates of the calibration.")
+
+
+def test_figures_of_phases_have_shares_along_an_axis_and_seconds_of_each_cell() -> None:
+    plot, caption = phases.along(forecasts(*BY_RANKS), RANKS)
+    assert [panel.title for panel in plot.panels] == ["ring_all_reduce", "all_reduce"]
+    for panel in plot.panels:
+        assert [trace.name for trace in panel.traces] == ["computing", "wait", "sync", "optimiser"]
+        assert np.sum([trace.y for trace in panel.traces], axis=0) == pytest.approx(1.0)
+    assert "Dashed: simulated" in caption
+    found = forecasts(*NEITHER)
+    bars, caption = phases.by_cell(found)
+    assert [row.name for row in bars.rows] == ["RANK_CPUS=0.25", "RANK_CPUS=0.5"]
+    for row, each in zip(bars.rows, found, strict=True):
+        assert (row.value, row.low, row.high) == (each.seconds, *each.interval)
+        assert row.spans[-1].end == pytest.approx(each.seconds)
+        assert sum(span.end for span in row.below) == each.hidden
+    assert "80 % interval" in caption
+
+
+def test_of_more_than_a_figure_can_show_captions_count_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curves, "MOST_LINES", 1)
+    monkeypatch.setattr(phases, "MOST_PANELS", 1)
+    monkeypatch.setattr(phases, "MOST_ROWS", 1)
+    plot, caption = curves.seconds(forecasts(*BY_RANKS), RANKS)
+    fastest = min(lines(forecasts(*BY_RANKS), RANKS), key=lambda line: line.last.seconds)
+    assert [trace.name for trace in plot.panels[0].traces] == [fastest.name]
+    assert "Of 2 lines, the 1 that end fastest are drawn." in caption
+    assert "The first 1 of 2 lines are drawn." in phases.along(forecasts(*BY_RANKS), RANKS)[1]
+    assert "The first 1 of 2 cells are drawn." in phases.by_cell(forecasts(*NEITHER))[1]
 
 
 def test_lines_are_cells_that_differ_in_nothing_but_the_axis() -> None:
@@ -140,7 +189,7 @@ def test_a_setting_that_follows_from_another_names_no_line(monkeypatch: pytest.M
     monkeypatch.setattr(grid, "GRIDS", ROOT / "scripts/experiments")
     found = cells.forecasts(cells.of_grid(grid.read("cells")), KNOWN, one_host=True)[:63]  # the first two blocks
     assert telling(found, RANKS) == ["SYNC_MODE", "MODEL", "LINK_RATE"], "and not the steps and batches of each model"
-    panels = curves.PredictedCurves(found, RANKS, "", lambda each: 0.0).panels()
+    panels = curves.by_panel(found, RANKS)
     assert list(panels) == ["vgg11, 500mbit", "vgg11, 2gbit", "lenet5, 400mbit"]
     assert [len(each) for each in panels.values()] == [6, 6, 5]
 
@@ -244,61 +293,30 @@ def test_errors_by_kind_stand_beside_the_number_of_cells() -> None:
     assert rows["all"][places["direction"]] == "short"
 
 
-# What if, on the page of a run.
-
-
-def run_of(given: dict[str, Any], ranks: int = 4, model: str = "vgg11") -> Run:
-    run: Any = Run(Path("nowhere"))
-    mode, compression = given.get("sync_mode", "ddp"), given.get("compression", "none")
-    settings = {"sync_mode": mode, "model": model, "dataset": "shapes", "compression": compression}
-    run.manifest = manifest(world_size=ranks, settings=settings, given=given)
-    run.summary = summary(group_figures(seconds=spread(0.25)), [rank_figures(rank) for rank in range(ranks)])
-    return run  # type: ignore[no-any-return]
-
-
-GIVEN: list[dict[str, Any]] = [
-    {},
-    {"max_steps": 5, "evaluate": "never", "seed": 3, "nodes": "a,b", "run_name": "x"},
-    {"sync_mode": "tree", "link_rate": "200mbit", "rank_cpus": 0.5, "global_batch_size": 64},
-    {"sync_mode": "hierarchical", "group_size": 2, "batch_size_per_rank": 16},
-    {"sync_mode": "parameter_server", "shards": 3},
-    {"sync_mode": "flat_all_reduce", "compression": "power_sgd", "compression_rank": 2, "error_feedback": "off"},
-    {"sync_mode": "gathered_all_reduce", "compression": "top_k", "compression_ratio": 0.05},
-    {"sync_mode": "parameter_server", "compression": "sign"},
-    {"sync_mode": "flat_all_reduce", "sync_every": 16, "outer_momentum": 0.9, "outer_learning_rate": 0.7},
-    {"sync_mode": "ring_all_reduce", "wire_precision": "bf16", "precision": "bf16"},
-    {"sync_mode": "none", "slow_rank": 3, "slow_factor": 3.0, "link_delay": "5ms", "link_loss": "1%"},
-    {"link_rate_by_rank": "1=10mbit,2=20mbit", "bucket_bytes": 1 << 20, "batch_norm": "synchronised"},
-]
-
-
-@pytest.mark.parametrize("given", GIVEN, ids=str)
-def test_the_command_of_what_if_is_accepted_and_starts_from_the_run(given: dict[str, Any]) -> None:
-    found = what_if.what_if(run_of(given))
-    assert found is not None
-    assert found.sentence.startswith("A step took 250 ms on 4 ranks, on average. What would it take on 8 and 16 ranks")
-    program, *words = shlex.split(found.command)
-    assert program == "scripts/predict"
-    whole = cells.forecasts(cells.asked(words), replace(KNOWN, coding=dict.fromkeys(COMPRESSORS, 0.0)), one_host=None)
-    first = whole[0].setup
-    assert first.ranks == 4
-    assert first.settings.averaging.sync_mode == given.get("sync_mode", "ddp")
-    for name in marked(Mark.CHANGES_STEP_TIME) & given.keys():
-        assert str(first.settings.value(name)) == str(given[name])
-
-
-def test_ranks_that_compose_cannot_start_are_not_asked_for() -> None:
-    found = what_if.what_if(run_of({}, ranks=40))
-    assert found is not None
-    assert "WORKERS=39,79 " in found.command
-
-
-@pytest.mark.parametrize(
-    ("given", "model"),
-    [({"sync_mode": "my_mode"}, "vgg11"), ({}, "my_model")],
-)
-def test_what_no_calibration_has_is_not_asked(given: dict[str, Any], model: str) -> None:
-    assert what_if.what_if(run_of(given, model=model)) is None
+def test_each_cell_is_a_mark_with_its_error_in_both_figures() -> None:
+    found = checked()
+    plot, caption = errors.scatter(found)
+    assert (plot.tolerances, plot.x.log, plot.y.log) == ((0.2, 0.1), True, True)
+    (panel,) = plot.panels
+    assert panel.title == "lenet5"
+    assert [trace.name for trace in panel.traces] == ["ring_all_reduce", "all_reduce"]
+    marks = {mark for trace in panel.traces for mark in zip(trace.x, trace.y, trace.low, trace.high, strict=True)}
+    assert marks == {(each.corrected, each.forecast.seconds, *each.forecast.interval) for each in found}
+    assert "up to 10% and 20% off" in caption
+    plot, _ = errors.errors_by_kind(found)
+    limit, dots, medians = plot.panels[0].traces
+    assert (limit.name, min(limit.x), max(limit.x)) == ("20% off", -0.2, 0.2)
+    rows = dict(plot.y.labels)
+    by_row: dict[str, list[float]] = {}
+    for error, height in zip(dots.x, dots.y, strict=True):
+        by_row.setdefault(rows[height], []).append(error)
+    assert by_row["all (6)"] == [each.error for each in found]
+    assert by_row["8 ranks (2)"] == [each.error for each in found if each.forecast.setup.ranks == 8]
+    assert {rows[height]: error for error, height in zip(medians.x, medians.y, strict=True)} == {
+        name: pytest.approx(float(np.median(each))) for name, each in by_row.items()
+    }
+    assert list(rows.values())[-1] == "all (6)", "on top"
+    assert f"{found[-1].forecast.name}: -50.0%, " in in_page(plot)
 
 
 def test_calibrations_have_every_compressor_that_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from app.analysis import measures
+from app.analysis.units import Value
 from app.errors import SettingError
 from app.machine import folders
-from app.machine.say import shown
+from app.machine.say import as_csv, shown
 from app.pages import files
 from app.settings.explanations import hint
 from app.tools.experiment.plan import grid as grids
@@ -21,6 +23,7 @@ from app.tools.experiment.views import VIEWS
 from app.tools.experiment.views.view import Section, View
 
 MOST_WARNINGS = 8
+RUNS = "runs.csv"
 SUMMARY = "experiment.json"  # what the index needs to know of a page
 
 
@@ -63,12 +66,28 @@ def write(grid: Grid, plan: ExperimentPlan) -> Path:
     sections = [view.section(results, name) for name, view in named] if results.cells else []
     folder = page_folder(grid.name)
     files.write_parts(folder, [t for s in sections for t in s.tables], [d for s in sections for d in s.drawings])
+    folders.replace_file(folder / RUNS, _runs(plan, results))
     summary = _summary(grid, plan, results, sections)
     folders.replace_file(folder / SUMMARY, json.dumps(summary, indent=2) + "\n")
     content = {"grid": grid, "summary": summary, "sections": sections, "results": results, "plan": plan}
     content["attempts"] = plan.attempts_made()
     folders.replace_file(folder / folders.REPORT, files.render("experiment.html", content))
     return folder / folders.REPORT
+
+
+def _runs(plan: ExperimentPlan, results: Results) -> str:
+    """A row per finished run: its cell and round, every setting, and every figure of all ranks together."""
+    made = [(trial, run) for trial in plan.trials if (run := results.run(trial.cell, trial.round))]
+    settings = list(dict.fromkeys(name for _, run in made for name in run.manifest.settings))
+    figures = (*measures.OF_ANY_RANKS, *measures.OF_ALL_RANKS)
+    rows: list[list[Value]] = [
+        ["run", "cell", "round", *(name.upper() for name in settings), *(each.name for each in figures)]
+    ]
+    for trial, run in made:
+        own: list[Value] = [trial.name, trial.cell, trial.round]
+        own += [run.manifest.settings.get(name) for name in settings]
+        rows.append(own + [run.summary.run[each] for each in figures])
+    return as_csv(rows)
 
 
 def write_index() -> Path:

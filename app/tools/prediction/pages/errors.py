@@ -1,24 +1,22 @@
 """How far predictions are from runs, in figures and by kind of cell."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import nan
 from statistics import mean, median
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
 from app.analysis.units import COUNT, PERCENT, TEXT
-from app.pages import theme
+from app.analysis.words import duration
+from app.pages.plot import Plot
+from app.pages.scale import Axis
 from app.pages.table import Column, Table
-from app.pages.tooltips import explain
-from app.tools.experiment.views.drawn import LEGEND_LETTERS, in_powers
+from app.pages.traces import Panel, Trace
 from app.tools.prediction.names import RANKS, value_of
 from app.tools.prediction.verification import MOST_MEDIAN_ERROR, MOST_P90_ERROR, Checked
 
-MARKERS = "os^Dv"  # by model
 KINDS = ("MODEL", "SYNC_MODE", RANKS)
-MARGIN = 1.25  # beside the outermost points
 
 
 @dataclass(frozen=True)
@@ -39,11 +37,16 @@ def kinds(checked: Sequence[Checked]) -> list[ErrorGroup]:
     """All cells; then those of each model, mode and number of ranks."""
     found = [ErrorGroup("", "all", list(checked))]
     for name, heading in zip(KINDS, ("model", "mode", "ranks"), strict=True):
-        by_value: dict[str, list[Checked]] = {}
-        for each in sorted(checked, key=lambda each: each.forecast.setup.ranks if name == RANKS else 0):
-            by_value.setdefault(value_of(each.forecast, name), []).append(each)
+        by_value = _by(sorted(checked, key=lambda each: each.forecast.setup.ranks if name == RANKS else 0), name)
         if len(by_value) > 1:
             found += [ErrorGroup(heading, value, cells) for value, cells in by_value.items()]
+    return found
+
+
+def _by(checked: Sequence[Checked], name: str) -> dict[str, list[Checked]]:
+    found: dict[str, list[Checked]] = {}
+    for each in checked:
+        found.setdefault(value_of(each.forecast, name), []).append(each)
     return found
 
 
@@ -73,62 +76,55 @@ def _direction(kind: ErrorGroup) -> str | None:
     return None if 2 * longer == len(kind.cells) else "long" if 2 * longer > len(kind.cells) else "short"
 
 
-def scatter(checked: Sequence[Checked]) -> tuple[Figure, str]:
-    """Predicted by measured, a mark for each cell."""
-    figure = theme.new_figure(4.6)
-    axes = figure.subplots()
-    ends = [value for each in checked for value in (each.corrected, *each.forecast.interval)]
-    low, high = min(ends) / MARGIN, max(ends) * MARGIN
-    span = np.array([low, high])
-    for share, opacity in ((MOST_P90_ERROR, 0.5), (MOST_MEDIAN_ERROR, 0.9)):
-        axes.fill_between(span, span * (1 - share), span * (1 + share), color=theme.GRID, alpha=opacity, linewidth=0)
-    axes.plot(span, span, color=theme.MUTED, linewidth=0.8)
-    modes = _numbered(checked, lambda each: value_of(each.forecast, "SYNC_MODE"))
-    models = _numbered(checked, lambda each: value_of(each.forecast, "MODEL"))
-    for each in checked:
-        colour = theme.colour(modes[value_of(each.forecast, "SYNC_MODE")])
-        marker = MARKERS[models[value_of(each.forecast, "MODEL")] % len(MARKERS)]
-        axes.plot([each.corrected] * 2, each.forecast.interval, color=colour, linewidth=0.9)
-        (mark,) = axes.plot([each.corrected], [each.forecast.seconds], marker, color=colour, markersize=5)
-        explain(mark, f"{each.forecast.name}: {each.error:+.1%}")
-    for mode, number in modes.items():
-        axes.plot([], [], "o", color=theme.colour(number), label=mode)
-    if len(models) > 1:
-        for model, number in models.items():
-            axes.plot([], [], MARKERS[number % len(MARKERS)], color=theme.MUTED, label=model)
-    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
-    axes.set(xlabel="measured, s/step", ylabel="predicted, s/step")
-    axes.set_aspect("equal")
-    for axis in (axes.xaxis, axes.yaxis):
-        in_powers(axis)
-    longest = max(map(len, (*modes, *models)))
-    theme.legend_above(axes, max(1, LEGEND_LETTERS // (longest + 5)))
-    return figure, (
+def scatter(checked: Sequence[Checked]) -> tuple[Plot, str]:
+    """Predicted by measured: a panel for each model, and in it a mark for each cell in the colour of its mode."""
+    panels = [
+        Panel([_marks(name, cells) for name, cells in _by(checked_of_model, "SYNC_MODE").items()], model)
+        for model, checked_of_model in _by(checked, "MODEL").items()
+    ]
+    chart = Plot(
+        "Predicted against measured time per step",
+        Axis("measured time per step", "s", log=True),
+        Axis("predicted time per step", "s", log=True),
+        panels,
+        tolerances=(MOST_P90_ERROR, MOST_MEDIAN_ERROR),
+    )
+    return chart, (
         "Measured: the machine's drift taken out. On the line, a prediction is right; grey: up to "
         f"{MOST_MEDIAN_ERROR:.0%} and {MOST_P90_ERROR:.0%} off. Upright lines: the 80 % interval of the prediction."
     )
 
 
-def errors_by_kind(checked: Sequence[Checked]) -> tuple[Figure, str]:
+def _marks(name: str, cells: Sequence[Checked]) -> Trace:
+    low, high = zip(*(each.forecast.interval for each in cells), strict=True)
+    measured, predicted = [each.corrected for each in cells], [each.forecast.seconds for each in cells]
+    return Trace(name, measured, predicted, low, high, "dot", notes=list(map(_note, cells)))
+
+
+def _note(cell: Checked) -> str:
+    times = f"{duration(cell.forecast.seconds)} predicted, {duration(cell.corrected)} measured"
+    return f"{cell.forecast.name}: {cell.error:+.1%}, {times}"
+
+
+def errors_by_kind(checked: Sequence[Checked]) -> tuple[Plot, str]:
     """Each cell's error, in the row of each kind that it is of."""
-    rows = kinds(checked)
-    figure = theme.new_figure(1.2 + 0.27 * len(rows))
-    axes = figure.subplots()
-    axes.axvspan(-MOST_P90_ERROR, MOST_P90_ERROR, color=theme.GRID, alpha=0.5, linewidth=0)
-    axes.axvspan(-MOST_MEDIAN_ERROR, MOST_MEDIAN_ERROR, color=theme.GRID, alpha=0.9, linewidth=0)
-    axes.axvline(0, color=theme.MUTED, linewidth=0.8)
-    for place, kind in enumerate(rows):
-        errors = [each.error for each in kind.cells]
-        axes.plot(errors, [place] * len(errors), "o", color=theme.colour(0), markersize=4, alpha=0.6)
-        axes.plot([median(errors)] * 2, [place - 0.35, place + 0.35], color=theme.INK, linewidth=1.6)
-    labels = [f"{kind.name} ({len(kind.cells)})" for kind in rows]
-    axes.set_yticks(range(len(rows)), labels, fontsize=9)
-    axes.invert_yaxis()
-    axes.grid(visible=False, axis="y")
-    axes.set_xlabel("error of the predicted step: below 0 too short, above too long")
-    axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    return figure, "A dot for each cell, an upright line for the median, beside the name the number of cells."
-
-
-def _numbered(checked: Sequence[Checked], name: Callable[[Checked], str]) -> dict[str, int]:
-    return {each: number for number, each in enumerate(dict.fromkeys(map(name, checked)))}
+    by_height = {place + 0.5: kind for place, kind in enumerate(reversed(kinds(checked)))}
+    points = [(height, each) for height, kind in by_height.items() for each in kind.cells]
+    names = [(height, f"{kind.name} ({len(kind.cells)})") for height, kind in by_height.items()]
+    off, top = MOST_P90_ERROR, len(names) + 1.0  # with room for a word above the rows
+    traces = [
+        Trace(f"{off:.0%} off", [-off, -off, nan, off, off], [0, top, nan, 0, top], look="curve", role="muted"),
+        Trace(
+            "cell", [each.error for _, each in points], [height for height, _ in points], look="dot", role="series-0",
+            notes=[_note(each) for _, each in points],
+        ),
+        Trace(
+            "median", [median(each.error for each in kind.cells) for kind in by_height.values()], [*by_height],
+            look="diamond", role="ink",
+        ),
+    ]  # fmt: skip
+    shaded = (-MOST_MEDIAN_ERROR, MOST_MEDIAN_ERROR, f"within {MOST_MEDIAN_ERROR:.0%}")
+    up = Axis("kind, with the number of its cells", labels=names, most=top)
+    panel = Panel(traces, shaded=shaded)
+    chart = Plot("Errors of predictions by kind of cell", Axis("error of the predicted step", "share"), up, [panel])
+    return chart, f"Below 0, predictions are too short, above too long. Grey: up to {MOST_MEDIAN_ERROR:.0%} off."

@@ -1,12 +1,14 @@
 """The lines of a page's figures: cells along an axis that differ in nothing else."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from app.pages.scale import Axis
+from app.pages.traces import Trace
 from app.settings.averaging import OF_AVERAGING
 from app.settings.link_rates import read_rate
 from app.tools.prediction.forecast import VERIFIED_RANKS, Forecast
-from app.tools.prediction.names import RANKS, RATE, in_words, telling
+from app.tools.prediction.names import RANKS, RATE, in_words, telling, value_of
 
 AXES = (RANKS, RATE)  # the settings that a figure can have across
 
@@ -28,6 +30,11 @@ class PredictedLine:
     def last(self) -> Forecast:
         """The cell at the right end."""
         return self.cells[-1]
+
+    def trace(self, axis: str, value: Callable[[Forecast], float], *, name: str = "", role: str = "") -> Trace:
+        """A value of each cell along the axis, dashed where it is not verified."""
+        places, values = [position(each, axis) or 0.0 for each in self.cells], list(map(value, self.cells))
+        return Trace(name or self.way, places, values, hollow=list(map(unverified, self.cells)), role=role)
 
 
 def position(cell: Forecast, axis: str) -> float | None:
@@ -67,3 +74,16 @@ def axes_of(found: Sequence[Forecast]) -> list[str]:
 def unverified(cell: Forecast) -> bool:
     """Whether it has more ranks than have been held against runs."""
     return cell.setup.ranks > VERIFIED_RANKS
+
+
+def across(found: Sequence[Forecast], axis: str) -> Axis:
+    """The scale along the axis, on which each cell's place has a label."""
+    places = {place: each for each in found if (place := position(each, axis)) is not None}
+    labels = [(at, f"{at:,.0f}" if axis == RANKS else value_of(places[at], RATE)) for at in sorted(places)]
+    title, log = ("ranks", None) if axis == RANKS else ("link rate of a rank", True)
+    return Axis(title, log=log, labels=labels)
+
+
+def first_of(count: int, most: int, what: str) -> str:
+    """A sentence of a caption, where a figure has more than it can show."""
+    return f" The first {most} of {count} {what} are drawn." if count > most else ""

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from app.machine import folders
 from app.pages import files
-from app.pages.drawing import Drawing
+from app.pages.drawing import Drawing, draw
 from app.pages.table import Table
-from app.tools.experiment.views.view import drawn
 from app.tools.prediction.calibration import Calibration
 from app.tools.prediction.forecast import Forecast
 from app.tools.prediction.names import RANKS
@@ -69,10 +68,10 @@ def drawings(found: Sequence[Forecast]) -> list[Drawing]:
     for axis in axes:
         what = "ranks" if axis == RANKS else "rate"
         title = f"Seconds of a step by {what}"
-        made.append(drawn(f"seconds-by-{what}", title, partial(curves.seconds, axis=axis), found))
+        made.append(draw(f"seconds-by-{what}", title, partial(curves.seconds, axis=axis), found))
         if axis == RANKS:
-            made.append(drawn("efficiency", "Efficiency by ranks", curves.efficiency, found))
+            made.append(draw("efficiency", "Efficiency by ranks", curves.efficiency, found))
         if axis == axes[0]:
             title = f"What a step is made of, by {what}"
-            made.append(drawn(f"phases-by-{what}", title, partial(phases.along, axis=axis), found))
-    return made or [drawn("phases", "What a step is made of, by cell", phases.by_cell, found)]
+            made.append(draw(f"phases-by-{what}", title, partial(phases.along, axis=axis), found))
+    return made or [draw("phases", "What a step is made of, by cell", phases.by_cell, found)]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from app.machine import folders
 from app.pages import files
+from app.pages.drawing import draw
 from app.pages.table import Table
 from app.tools.experiment.reading.results import Results
-from app.tools.experiment.views.view import drawn
 from app.tools.prediction.calibration import Calibration
 from app.tools.prediction.drift import ASIDE, MOST_APART, made_again
 from app.tools.prediction.forecast import Forecast
@@ -42,8 +42,8 @@ class Verified:
 def write(verified: Verified, folder: Path) -> Path:
     """Put the page and its parts there, beside what was sealed."""
     pictures = [
-        drawn("scatter", "Predicted against measured", errors.scatter, verified.checked),
-        drawn("errors", "Errors by kind of cell", errors.errors_by_kind, verified.checked),
+        draw("scatter", "Predicted against measured", errors.scatter, verified.checked),
+        draw("errors", "Errors by kind of cell", errors.errors_by_kind, verified.checked),
     ]
     tables = [errors.by_kind(verified.checked), *verified.tables]
     files.write_parts(folder, tables, pictures)
