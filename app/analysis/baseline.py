@@ -40,9 +40,11 @@ class PartDifference:
 
     @property
     def noise(self) -> float | None:
-        """The half-width of the difference's interval. None if there is none."""
+        """How far the end of the difference's interval that is nearer to 0 lies from the difference."""
         found = self.difference
-        return found.high - found.value if found and found.high is not None else None
+        if found is None or found.low is None or found.high is None:
+            return None
+        return found.value - found.low if found.value > 0 else found.high - found.value
 
     @property
     def beyond_noise(self) -> bool | None:

@@ -5,7 +5,7 @@ By hand, because scipy would add 74 MB to the image for two functions: Student's
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -133,17 +133,27 @@ def _memory(deviations: Numbers, squares: float) -> float:
 
 
 def compared(own: StepEstimate, base: StepEstimate, tail: float) -> tuple[Interval, Interval | None]:
-    """The difference and the ratio of two runs. The ratio is None if the baseline is 0."""
+    """The difference and the ratio of two runs. The ratio is None if the baseline is 0.
+
+    Both follow from relative errors, because longer steps vary more. So the difference excludes 0 exactly if the ratio
+    excludes 1.
+    """
     plain = own.value - base.value
     ratio = own.value / base.value if base.value else None
     if own.error is None or base.error is None:
         return Interval(plain, None, None), None if ratio is None else Interval(ratio, None, None)
-    t = student(tail, _welch_degrees(own, base))
-    margin = t * math.hypot(own.error, base.error)
-    found = Interval(plain, plain - margin, plain + margin)
-    if ratio is None:
-        return found, None
-    return found, Interval(ratio, *_fieller(own.value, t * own.error, base.value, t * base.error))
+    if ratio is None or ratio <= 0:
+        margin = student(tail, _welch_degrees(own, base)) * math.hypot(own.error, base.error)
+        return Interval(plain, plain - margin, plain + margin), None if ratio is None else Interval(ratio, None, None)
+    margin = math.exp(_relative_margin(own, base, tail))
+    low, high = ratio / margin, ratio * margin
+    return Interval(plain, base.value * (low - 1), base.value * (high - 1)), Interval(ratio, low, high)
+
+
+def _relative_margin(own: StepEstimate, base: StepEstimate, tail: float) -> float:
+    """Of the logarithm of the ratio."""
+    relative = [replace(each, error=(each.error or 0.0) / abs(each.value)) for each in (own, base)]
+    return student(tail, _welch_degrees(*relative)) * math.hypot(*(each.error or 0.0 for each in relative))
 
 
 def steps_to_settle(own: StepEstimate, base: StepEstimate) -> int | None:
@@ -151,10 +161,12 @@ def steps_to_settle(own: StepEstimate, base: StepEstimate) -> int | None:
     known = max(1.0, own.degrees + base.degrees)
     cube = 1 - 2 / (9 * known) - FOUR_OF_FIVE * math.sqrt(2 / (9 * known))
     doubt = cube**-1.5  # few steps often show too little of the noise
+    if not own.value > 0 < base.value:
+        return None
     for number in range(3, MOST_STEPS_TO_SETTLE):
         then = [each.after(number, doubt) for each in (own, base)]
-        error = math.hypot(*(each.error or 0.0 for each in then))
-        if (student(TAIL, _welch_degrees(*then)) + FOUR_OF_FIVE) * error < abs(own.value - base.value):
+        error = math.hypot(*((each.error or 0.0) / each.value for each in then))
+        if _relative_margin(*then, TAIL) + FOUR_OF_FIVE * error < abs(math.log(own.value / base.value)):
             return number
     return None
 
@@ -164,15 +176,6 @@ def _welch_degrees(own: StepEstimate, base: StepEstimate) -> int:
     variances = [(each.error or 0.0) ** 2 for each in (own, base)]
     parts = sum(variance**2 / each.degrees for variance, each in zip(variances, (own, base), strict=True))
     return max(1, int(sum(variances) ** 2 / parts if parts else own.degrees + base.degrees))
-
-
-def _fieller(own: float, own_margin: float, base: float, base_margin: float) -> tuple[float | None, float | None]:
-    """The ends of the ratio's interval by Fieller: it holds 1 exactly if the difference's interval holds 0."""
-    square, product = base**2 - base_margin**2, own * base
-    if square <= 0:
-        return None, None  # the baseline itself may be 0
-    root = math.sqrt(max(0.0, product**2 - square * (own**2 - own_margin**2)))
-    return max(0.0, (product - root) / square), (product + root) / square
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.pages.chart import as_file
 from tests.processes.experiments import carry_out, put_grid
 from tests.processes.test_experiment_costs import Bench, close, content, mean_of, steps_of, table
 
@@ -156,7 +157,9 @@ def test_a_break_even_is_told_with_its_interval_and_its_absence_in_words(bench: 
     assert value == pytest.approx(316e6, rel=0.05)
     assert low < value < high
     assert rows["sign"]["break_even_bits_per_second"] is rows["power_sgd"]["break_even_bits_per_second"] is None
-    assert section.drawings[0].svg
+    assert section.drawings[0].chart
+    words = as_file(section.drawings[0].chart)
+    assert all(f">{each}<" in words for each in (*RATES, "time per step, plain is 1", "plain", "random_k", "power_sgd"))
 
 
 def test_rates_without_a_run_and_a_single_round_are_told(bench: Bench) -> None:
@@ -200,7 +203,9 @@ def test_two_exchanges_are_told_apart_on_each_number_of_ranks(bench: Bench) -> N
     assert "; slower on 3 (" in first
     assert "; faster on 4 (" in first
     assert "3 ranks: halving_doubling > ring_all_reduce; 4 ranks: ring_all_reduce > halving" in section.sentences[1]
-    assert section.drawings[0].svg
+    assert section.drawings[0].chart
+    words = as_file(section.drawings[0].chart)
+    assert all(f">{each}<" in words for each in ("2", "3", "4", "ranks", "halving_doubling", "ring_all_reduce"))
 
 
 def test_nothing_finished_is_nothing_said(bench: Bench) -> None:
@@ -214,7 +219,7 @@ def test_nothing_finished_is_nothing_said(bench: Bench) -> None:
         put_grid(Path(), "made", f'title = "Made"\nquestion = "?"\n{text}')
         section = bench.section(text, dict.fromkeys(names_of(text)), rounds=2)
         assert section.sentences
-        assert all(drawing.svg is None for drawing in section.drawings)
+        assert all(drawing.chart is None for drawing in section.drawings)
         assert not section.tables[0].rows
 
 

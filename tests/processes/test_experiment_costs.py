@@ -15,6 +15,7 @@ import pytest
 
 from app.analysis import run_records
 from app.analysis.run import Run, summarise
+from app.pages.chart import as_file
 from app.tools.experiment import page
 from app.tools.experiment.plan import grid
 from app.tools.experiment.plan.trials import ExperimentPlan
@@ -296,8 +297,8 @@ def test_one_round_tells_no_difference_and_no_figure_is_missing(place: Path) -> 
     assert len(reading) == 5
     report = (folder / "report.html").read_text()
     assert "no difference is called one" in report
-    assert {path.stem for path in (folder / "figures").glob("*.png")} == {
-        *("phases", "phases-blocks", "lines", "usage-cpu", "scaling", "epochs")
+    assert {path.stem for path in (folder / "figures").glob("*.svg")} == {
+        *("phases", "phases-blocks", "lines", "usage-cpu", "scaling", "epochs", "epochs-speedup")
     }, "usage-network is missing, because these ranks share an interface"
 
 
@@ -445,7 +446,11 @@ def test_an_order_that_stays_and_cells_that_failed(bench: Bench) -> None:
     assert "gather_scatter is slower than every other at each of these points" in words
     assert "(they may fail: of reasons): gather_scatter, 100mbit; all_reduce, 100mbit; ddp, 100mbit." in words
     assert "Not measured, because no run is finished: ddp, unshaped." in words
-    assert section.drawings[0].svg
+    (drawing,) = section.drawings
+    assert drawing.chart
+    words = as_file(drawing.chart)
+    assert all(f">{each}<" in words for each in ("LINK_RATE", "1gbit", "unshaped", "all_reduce", "time per step, s"))
+    assert re.search(r"all_reduce, 1gbit: [\d.]+ s \([\d.]+ s to [\d.]+ s\)", words)
 
 
 def test_one_round_gives_no_order(bench: Bench) -> None:
@@ -539,7 +544,7 @@ def test_without_one_rank_there_is_no_speedup(bench: Bench) -> None:
     cells = [f"{mode} on {ranks}" for mode in ("all_reduce", "ddp") for ranks in (2, 3, 4)]
     section = bench.section(STRONG, {"one": None, **dict.fromkeys(cells, 1.0)})
     assert section.sentences[0] == "No speedup can be told: one rank alone was not measured."
-    assert section.drawings[0].svg is None
+    assert section.drawings[0].chart is None
     table = section.tables[0]
     speedup = [column.name for column in table.columns].index("speedup")
     assert all(row[speedup] is None for row in table.rows)
@@ -626,5 +631,5 @@ def test_nothing_finished_is_nothing_said(bench: Bench) -> None:
         cells = [cell.name for cell in grid.read("made").cells]
         section = bench.section(text, dict.fromkeys(cells), rounds=2)
         assert section.sentences
-        assert all(drawing.svg is None for drawing in section.drawings)
+        assert all(drawing.chart is None for drawing in section.drawings)
         assert not section.tables[0].rows

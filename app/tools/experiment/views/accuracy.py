@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
-from matplotlib.figure import Figure
 from pydantic import Field
 
 from app.analysis import figures
@@ -12,24 +11,17 @@ from app.analysis.measures import ACCURACY, TRAINING_ACCURACY
 from app.analysis.statistics import Blocks, Comparison, Estimate, Interval
 from app.analysis.units import PERCENT, Unit
 from app.analysis.words import percent
-from app.pages import theme
+from app.pages.chart import Chart
 from app.pages.definitions import INTERVALS
-from app.pages.drawing import Drawing, Missing
+from app.pages.drawing import Drawing, Missing, draw
 from app.pages.intervals import with_interval
+from app.pages.scale import Axis
 from app.pages.table import Column, Table
 from app.tools.experiment.reading.results import Measure, MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, ROUNDS, told
-from app.tools.experiment.views.drawn import (
-    draw_interval,
-    draw_series,
-    epoch_lines,
-    in_percent,
-    left_out,
-    name_rows,
-    rows_of,
-)
+from app.tools.experiment.views.drawn import bar, bars, curves, epoch_lines, remarks
 from app.tools.experiment.views.measures import test_accuracy, training_accuracy
-from app.tools.experiment.views.view import Published, View, drawn
+from app.tools.experiment.views.view import Published, View
 from app.tools.experiment.views.words import listed, noise_sentence, points
 
 Part = Literal["training", "test"]
@@ -113,40 +105,25 @@ class Accuracy(View):
 
     def _drawings(self, results: Results, name: str) -> list[Drawing]:
         return [
-            drawn(f"{name}-epochs", f"{self.title}, by epoch", self._by_epoch, results),
-            drawn(f"{name}-ends", f"{self.title}, at the end", self._at_the_end, results),
+            draw(f"{name}-epochs", f"{self.title}, by epoch", self._by_epoch, results),
+            draw(f"{name}-ends", f"{self.title}, at the end", self._at_the_end, results),
         ]
 
-    def _by_epoch(self, results: Results) -> tuple[Figure, str]:
+    def _by_epoch(self, results: Results) -> tuple[Chart, str]:
         lines = epoch_lines(results, OF_EPOCH[self.judged])
-        up = f"{self.judged} accuracy"
-        figure, axes = draw_series(lines, "epoch", up, f"no run has a {up}.", marker="o")
-        in_percent(axes.yaxis)
-        return figure, f"Medians over rounds.{left_out(lines)}"
+        what = f"{self.judged} accuracy"
+        chart = curves(self.title, "epoch", Axis(what, "share", zero=False), lines, f"no run has a {what}.")
+        return chart, f"Medians over rounds.{remarks(lines, 'epochs')}"
 
-    def _at_the_end(self, results: Results) -> tuple[Figure, str]:
+    def _at_the_end(self, results: Results) -> tuple[Chart, str]:
         blocks, published = _blocks(results, self.judged), self._published_accuracies[self.judged]
         if not blocks.cells:
             raise Missing(f"no run has a {self.judged} accuracy.")
-        names = [cell.name for cell in results.cells]
-        figure = rows_of(len(names))
-        axes = figure.subplots()
-        own = [(place, found) for place, cell in enumerate(names) if (found := _estimate(blocks, cell))]
-        for place, found in own:
-            draw_interval(axes, place, found)
-        marks = {"measured": ([(place, found.value) for place, found in own], "o")}
-        if published:
-            theirs = [(place, value) for place, cell in enumerate(names) if (value := published.of(cell)) is not None]
-            marks |= {"published": (theirs, "D")} if theirs else {}
-        for number, (label, (values, form)) in enumerate(marks.items()):
-            places, shown = [place for place, _ in values], [value for _, value in values]
-            axes.plot(shown, places, form, color=theme.colour(number), markersize=6, label=label)
-        name_rows(axes, names, f"{self.judged} accuracy")
-        in_percent(axes.xaxis)
-        if len(marks) > 1:
-            theme.legend_above(axes, 2)
-        source = self._sources(published) if len(marks) > 1 else ""
-        return figure, f"Medians over rounds; lines are {INTERVALS}.{source}"
+        theirs = {cell.name: published.of(cell.name) if published else None for cell in results.cells}
+        rows = [bar(cell, _estimate(blocks, cell), "share", value) for cell, value in theirs.items()]
+        source = self._sources(published) if any(value is not None for value in theirs.values()) else ""
+        caption = f"Medians over rounds; lines are {INTERVALS}.{source}"
+        return bars(self.title, Axis(f"{self.judged} accuracy at the end", "share"), rows), caption
 
 
 def _blocks(results: Results, part: Part) -> Blocks:

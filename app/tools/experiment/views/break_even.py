@@ -4,22 +4,22 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 from pydantic import Field
 
 from app.analysis.statistics import Blocks, Interval
 from app.analysis.units import SECONDS, TEXT, Scale, Unit, digits
-from app.pages import definitions, theme
+from app.pages import definitions
+from app.pages.chart import Chart
 from app.pages.drawing import Missing
 from app.pages.intervals import with_interval
+from app.pages.scale import Axis
 from app.pages.table import Column, Table
 from app.settings.link_rates import read_rate
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.reading.break_even import EVERYWHERE, NOWHERE, break_even
 from app.tools.experiment.reading.results import MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, ROUNDS, estimated
-from app.tools.experiment.views.drawn import MOST_LINES, draw_lines, in_powers
+from app.tools.experiment.views.drawn import MOST_LINES, interval_line, left_out, plot
 from app.tools.experiment.views.measures import step_seconds
 from app.tools.experiment.views.view import View
 from app.tools.experiment.views.words import noise_sentence
@@ -132,26 +132,17 @@ class BreakEven(View):
             Table.of(f"{name}-rates", "Time per step by rate", cells, results.cells, steps),
         ]
 
-    def _figure(self, results: Results) -> tuple[Figure, str]:
-        lines = self._lines(results, results.blocks(step_seconds))[:MOST_LINES]
+    def _figure(self, results: Results) -> tuple[Chart, str]:
+        lines = self._lines(results, results.blocks(step_seconds))
         if not lines:
             raise Missing(f"no rate has both {self.against} and another way.")
-        figure = theme.new_figure(3.4)
-        axes = figure.subplots()
-        draw_lines(axes, {each.name: [(rate, each.ratios[rate]) for rate in sorted(each.ratios)] for each in lines})
-        axes.axhline(1, color=theme.MUTED, linewidth=0.8, linestyle="--")
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        in_powers(axes.yaxis)
+        traces = [interval_line(each.name, sorted(each.ratios.items())) for each in lines[:MOST_LINES]]
         rates = {read_rate(rate): rate for cell in results.cells if (rate := cell.settings.get(RATE))}
-        axes.set_xticks([*rates], [*rates.values()])
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xlabel(RATE)
-        axes.set_ylabel(f"time per step, {self.against} is 1")
-        theme.legend_above(axes, 4)
-        return figure, (
-            f"Below the dashed line it is faster. Both scales are logarithmic; upright lines are "
-            f"{definitions.INTERVALS}."
+        x = Axis(RATE, log=True, labels=[*rates.items()])
+        y = Axis(f"time per step, {self.against} is 1", log=True)
+        return plot(self.title, x, y, traces, [(1.0, self.against)]), (
+            f"Below the dotted line it is faster. Both scales are logarithmic; upright lines are "
+            f"{definitions.INTERVALS}.{left_out(len(lines), what='lines')}"
         )
 
 

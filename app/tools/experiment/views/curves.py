@@ -3,21 +3,22 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from matplotlib.figure import Figure
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from app.analysis import figures, measures
 from app.analysis.run import Run
 from app.analysis.units import DIGITS, PERCENT, digits
 from app.analysis.words import percent
-from app.pages.drawing import Drawing
+from app.pages.chart import Chart
+from app.pages.drawing import Drawing, draw
+from app.pages.scale import Axis
 from app.pages.table import Table
 from app.tools.experiment.reading.results import Measure, Results
 from app.tools.experiment.views.columns import MEMBER, PRINTED, CellRank, ends_of_member
 from app.tools.experiment.views.distance import Coincidence
-from app.tools.experiment.views.drawn import draw_series, epoch_lines, in_percent, left_out
+from app.tools.experiment.views.drawn import curves, epoch_lines, remarks
 from app.tools.experiment.views.measures import training_accuracy, training_loss
-from app.tools.experiment.views.view import Published, View, drawn
+from app.tools.experiment.views.view import Published, View
 from app.tools.experiment.views.words import listed
 
 NEAR = 0.1  # of a published value
@@ -103,9 +104,16 @@ class Curves(View):
 
     def _drawings(self, results: Results, name: str) -> list[Drawing]:
         return [
-            drawn(f"{name}-{what}", f"{self.title}: {what}", partial(_figure, what=what), results)
+            draw(f"{name}-{what}", f"{self.title}: {what}", partial(self._by_epoch, what=what), results)
             for what in ("loss", "accuracy")
         ]
+
+    def _by_epoch(self, results: Results, what: str) -> tuple[Chart, str]:
+        lines = epoch_lines(results, measures.TRAINING_LOSS if what == "loss" else measures.TRAINING_ACCURACY)
+        up = Axis(f"training {what}", "share" if what == "accuracy" else "", zero=False)
+        chart = curves(self.title, "epoch", up, lines, "no epoch has a score.")
+        caption = "Over each epoch's images, as the model took them; medians over rounds."
+        return chart, f"{caption}{remarks(lines, 'epochs')}"
 
 
 def _told(published: Published | None) -> Callable[[CellRank], float | None] | None:
@@ -146,11 +154,3 @@ def _ends(results: Results) -> Iterator[str]:
     when = f"after {count} epoch{'s' if count > 1 else ''}" if len(epochs) == 1 and (count := max(epochs)) else ""
     if ends:
         yield f"Training loss and accuracy {when or 'at the end'}, medians over rounds: {'; '.join(ends)}."
-
-
-def _figure(results: Results, what: str) -> tuple[Figure, str]:
-    lines = epoch_lines(results, measures.TRAINING_LOSS if what == "loss" else measures.TRAINING_ACCURACY)
-    figure, axes = draw_series(lines, "epoch", f"training {what}", "no epoch has a score.")
-    if what == "accuracy":
-        in_percent(axes.yaxis)
-    return figure, f"Over each epoch's images, as the model took them; medians over rounds.{left_out(lines)}"

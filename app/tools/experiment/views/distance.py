@@ -4,20 +4,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-import numpy as np
-from matplotlib.figure import Figure
 from pydantic import Field
 
 from app.analysis.measures import TEST_LOSS
 from app.analysis.units import DIGITS, PERCENT, TEXT, digits
-from app.pages import theme
+from app.pages.chart import Chart
 from app.pages.drawing import Missing
-from app.pages.series import series, thinned
+from app.pages.scale import Axis
+from app.pages.series import series
 from app.pages.table import Column, Table
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.reading.results import MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, PRINTED, ROUNDS, measured
-from app.tools.experiment.views.drawn import draw_series, in_powers, left_out
+from app.tools.experiment.views.drawn import curves, remarks
 from app.tools.experiment.views.measures import test_accuracy
 from app.tools.experiment.views.view import View
 from app.tools.experiment.views.words import listed
@@ -163,7 +162,7 @@ class Distance(View):
         )
         return [Table.of(name, self.title, columns, self._shown(results), note)]
 
-    def _figure(self, results: Results) -> tuple[Figure, str]:
+    def _figure(self, results: Results) -> tuple[Chart, str]:
         lines = []
         for each in self._others(results):
             distances = next(iter(each.rounds.values()), [])
@@ -171,13 +170,8 @@ class Distance(View):
         if not lines:
             raise Missing("there is no other cell.")
         none = f"no loss differs from that of {self.reference}, or no round has both."
-        figure, axes = draw_series(lines, "step", "relative difference of the loss", none)
-        axes.set_yscale("log")
-        in_powers(axes.yaxis)
-        highest = max(float(np.max(line.values)) for line in lines if not line.empty)
-        axes.axhline(self.rounding, color=theme.MUTED, linewidth=0.8, linestyle=":")
-        axes.set_ylim(top=max(highest, self.rounding) * 3)
-        return figure, (
+        up = Axis("relative difference of the loss", log=True)
+        return curves(self.title, "step", up, lines, none, [(self.rounding, "rounding")]), (
             f"From {self.reference}, in the first round that has both; dotted: what rounding explains. "
-            f"Losses that are the same to the last digit have no place on this axis.{left_out(lines)}{thinned(lines)}"
+            f"Losses that are the same to the last digit have no place on this axis.{remarks(lines)}"
         )

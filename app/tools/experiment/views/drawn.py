@@ -1,98 +1,109 @@
-"""What the drawings of several views have in common: rows, lines with intervals, panels."""
+"""What the drawings of several views have in common: bars of cells, lines with intervals, and what captions add."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from math import nan
 from statistics import median
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.axis import Axis
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 
 from app.analysis.figures import Measure
 from app.analysis.statistics import Interval
-from app.pages import theme
+from app.pages import palette
 from app.pages.drawing import Missing
-from app.pages.series import Series, series
+from app.pages.plot import Plot
+from app.pages.rows import Bars, Row, Span
+from app.pages.scale import Axis, written
+from app.pages.series import Numbers, Series, series, thinned
+from app.pages.traces import Panel, Trace
 from app.tools.experiment.reading.results import Results
+from app.tools.experiment.views.words import listed
 
 MOST_LINES = 10  # what a drawing can keep apart
-LEGEND_LETTERS = 96  # in a row of it
-NARROWEST = 1.4  # points
-WIDE = 100.0  # from the smallest value to the largest: from there on, powers of ten are marks enough
+MOST_MARKS = 20  # of a line; one of more points has none
 VISIBLE = 0.01  # of a line's rise, below which two lines are one to the eye
 
 
-def rows_of(count: int, height: float = 1.2) -> Figure:
-    """Room for a row for each cell."""
-    if not count:
+def bars(title: str, x: Axis, rows: Sequence[Row]) -> Bars:
+    if not rows:
         raise Missing("no run is finished.")
-    return theme.new_figure(height + 0.42 * count)
+    return Bars(f"{title}: {x.title} of {listed([row.name for row in rows])}", x, rows)
 
 
-def name_rows(axes: Axes, names: Sequence[str], across: str) -> None:
-    """The cells' names, the first on top."""
-    axes.set_yticks(np.arange(len(names)), theme.shorten(names))
-    axes.invert_yaxis()
-    axes.grid(visible=False, axis="y")
-    axes.set_xlabel(across)
+def bar(name: str, found: Interval | None, unit: str, published: float | None = None) -> Row:
+    if found is None:
+        return Row(name, [])
+    span = Span(0.0, found.value, palette.series(0), name, f"{name}: {written(found.value, unit)}")
+    return Row(name, [span], value=found.value, low=found.low, high=found.high, published=published)
 
 
-def draw_interval(axes: Axes, place: float, found: Interval) -> None:
-    """A line across a row, as far as the interval goes."""
-    if found.low is not None and found.high is not None and found.low < found.high:
-        axes.plot([found.low, found.high], [place, place], color=theme.INK, linewidth=1.2)
+def plot(title: str, x: Axis, y: Axis, traces: Sequence[Trace], levels: Sequence[tuple[float, str]] = ()) -> Plot:
+    """A plot of a single panel."""
+    words = f"{title}: {y.title} by {x.title} of {listed([trace.name for trace in traces])}"
+    return Plot(words, x, y, [Panel(traces, levels=levels)])
 
 
-def draw_lines(axes: Axes, lines: Mapping[str, Sequence[tuple[float, Interval]]]) -> None:
-    """Lines by name, of values and where they stand, with an upright interval at each."""
-    for number, (name, points) in enumerate(lines.items()):
-        colour = theme.colour(number)
-        at = [place for place, _ in points]
-        axes.plot(at, [each.value for _, each in points], color=colour, label=name, marker="o", markersize=4)
-        for place, each in points:
-            if each.low is not None and each.high is not None and each.low < each.high:
-                axes.plot([place, place], [each.low, each.high], color=colour, linewidth=1.0)
+def interval_line(name: str, points: Sequence[tuple[float, Interval]]) -> Trace:
+    """Values by where they stand, each with its interval."""
+    found = [each for _, each in points]
+    low = [nan if each.low is None else each.low for each in found]
+    high = [nan if each.high is None else each.high for each in found]
+    return Trace(name, [at for at, _ in points], [each.value for each in found], low, high)
 
 
-def panels(titles: Sequence[str], *, most: int, across: int, height: float, up: str) -> tuple[Figure, list[Axes], str]:
-    """A small panel for each cell, with what a caption says where there are more cells than panels."""
-    shown = theme.shorten(titles[:most], 72 // across)
-    across = min(across, len(shown))
-    down = math.ceil(len(shown) / across)
-    figure = theme.new_figure(0.9 + height * down)
-    grid = figure.subplots(down, across, sharey=True, squeeze=False)
-    for axes, title in zip(grid.flat, shown, strict=False):
-        axes.set_title(title)
-    for axes in grid.flat[len(shown) :]:
-        axes.set_visible(False)
-    for axes in grid[:, 0]:
-        axes.set_ylabel(up)
-    cut = f" The first {most} of {len(titles)} cells are drawn." if len(titles) > most else ""
-    return figure, list(grid.flat[: len(shown)]), cut
+def curve(name: str, *lines: Series, role: str = "", most_marks: int = MOST_MARKS) -> Trace:
+    """A line with its band, or several of one name with gaps between them; few points have marks."""
+    low, high = (
+        _joined([getattr(each.band, end) if each.band else each.values for each in lines])
+        if any(each.band for each in lines)
+        else ()
+        for end in ("least", "most")
+    )
+    at, values = _joined([each.at for each in lines]), _joined([each.values for each in lines])
+    few = all(len(each.values) <= most_marks for each in lines)
+    return Trace(name, at, values, low, high, "line" if few else "curve", role=role)
 
 
-def draw_series(
-    lines: Sequence[Series], across: str, up: str, missing: str, marker: str | None = None
-) -> tuple[Figure, Axes]:
+def _joined(parts: Sequence[Numbers]) -> list[float]:
+    return [float(value) for part in parts for value in (*part, nan)]
+
+
+def curves(
+    title: str, x: str, y: Axis, lines: Sequence[Series], missing: str, levels: Sequence[tuple[float, str]] = ()
+) -> Plot:
     """One line for each cell, as far as they can be kept apart."""
-    if all(line.empty for line in lines):
+    if all(each.empty for each in lines):
         raise Missing(missing)
     shown = lines[:MOST_LINES]
-    columns = max(1, LEGEND_LETTERS // (max(len(line.name) for line in shown) + 5))
-    figure = theme.new_figure(theme.HEIGHT + 0.2 * ((len(shown) - 1) // columns))
-    axes = figure.subplots()
-    for number, line in enumerate(shown):
-        if not line.empty:
-            theme.plot(axes, line, number, marker)
-            # So that of lines that coincide none hides another.
-            axes.lines[-1].set_linewidth(NARROWEST + 2 * sum(_coincide(line, later) for later in shown[number + 1 :]))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
-    theme.legend_above(axes, columns)
-    return figure, axes
+    return plot(title, whole(x, shown), y, [curve(each.name, each) for each in shown], levels)
+
+
+def whole(title: str, lines: Sequence[Series]) -> Axis:
+    """An axis of whole numbers, with no tick between two of them."""
+    numbers = sorted({float(at) for each in lines for at in each.at})
+    return Axis(title, "count", labels=[(at, f"{at:g}") for at in numbers] if len(numbers) <= MOST_MARKS else ())
+
+
+def remarks(lines: Sequence[Series], what: str = "steps") -> str:
+    """What a caption says of lines that are thinned, that hide each other, or that are left out."""
+    groups: list[list[Series]] = []
+    for each in lines[:MOST_LINES]:
+        alike = next((group for group in groups if _coincide(group[0], each)), None)
+        if alike is None:
+            groups.append([each])
+        else:
+            alike.append(each)
+    hidden = (f" The lines of {listed([each.name for each in group])} coincide." for group in groups if group[1:])
+    return f"{''.join(hidden)}{left_out(len(lines))}{thinned(lines, what)}"
+
+
+def _coincide(one: Series, other: Series) -> bool:
+    if len(one.values) != len(other.values) or one.empty:
+        return False
+    return bool(np.all(np.abs(one.values - other.values) <= VISIBLE * np.ptp(one.values)))
+
+
+def left_out(count: int, most: int = MOST_LINES, what: str = "cells") -> str:
+    return f" The first {most} of {count} {what} are drawn." if count > most else ""
 
 
 def epoch_lines(results: Results, measure: Measure[float]) -> list[Series]:
@@ -106,28 +117,3 @@ def epoch_lines(results: Results, measure: Measure[float]) -> list[Series]:
             values.append(median(known) if len(known) == len(epoch) else None)
         lines.append(series(cell.name, range(1, len(values) + 1), values))
     return lines
-
-
-def _coincide(one: Series, other: Series) -> bool:
-    if len(one.values) != len(other.values) or one.empty:
-        return False
-    return bool(np.all(np.abs(one.values - other.values) <= VISIBLE * np.ptp(one.values)))
-
-
-def left_out(lines: Sequence[Series]) -> str:
-    """What a caption says where there are more cells than lines."""
-    return f" The first {MOST_LINES} of {len(lines)} cells." if len(lines) > MOST_LINES else ""
-
-
-def in_percent(axis: Axis) -> None:
-    """Mark an axis of accuracies, which go from 0 to 1."""
-    axis.set_major_formatter(PercentFormatter(1, decimals=0))
-
-
-def in_powers(axis: Axis) -> None:
-    """Mark a logarithmic axis; at 1, 2 and 5 as well where it has too few powers of ten to be read by them."""
-    low, high = axis.get_data_interval()
-    if low > 0 and high / low < WIDE:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())

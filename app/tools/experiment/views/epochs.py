@@ -4,8 +4,6 @@ import math
 from collections.abc import Iterator
 from functools import partial
 
-import numpy as np
-from matplotlib.figure import Figure
 from pydantic import Field
 
 from app.analysis import figures, measures
@@ -14,13 +12,17 @@ from app.analysis.statistics import Comparison
 from app.analysis.units import COUNT, MEGABYTES, MEGABYTES_PER_SECOND, PERCENT, SECONDS, digits
 from app.analysis.words import duration
 from app.cluster.wire.bandwidth import all_reduce_share
-from app.pages import definitions, theme
+from app.pages import definitions
+from app.pages.chart import Chart
+from app.pages.drawing import Drawing, Missing, draw
 from app.pages.intervals import interval, with_interval
+from app.pages.rows import Row, stacked
+from app.pages.scale import Axis
 from app.pages.table import Column, Table
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.reading.results import Measure, MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, RANKS, ROUNDS, estimated, measured, told
-from app.tools.experiment.views.drawn import draw_interval, name_rows, rows_of
+from app.tools.experiment.views.drawn import bar, bars
 from app.tools.experiment.views.measures import (
     COMMUNICATION,
     COMPUTING,
@@ -132,29 +134,26 @@ class Epochs(View):
         note += self._sources()
         return Table.of(name, f"{self.title}: bandwidth", columns, cells, note)
 
-    def _figure(self, results: Results) -> tuple[Figure, str]:
-        cells = _in_order(results)
-        figure = rows_of(len(cells), 1.4)
-        left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
-        begin = np.zeros(len(cells))
-        for part, (measure, phase) in PARTS.items():
-            widths = np.array([cell.middle(measure) or 0.0 for cell in cells])
-            left.barh(np.arange(len(cells)), widths, 0.6, left=begin, color=theme.PHASES[phase], label=part)
-            begin += widths
-        for place, cell in enumerate(cells):
-            if speedup := _speedup(results, cell):
-                right.barh(place, speedup.value, 0.6, color=theme.colour(0))
-                draw_interval(right, place, speedup)
-        name_rows(left, [cell.name for cell in cells], "seconds per epoch")
-        left.set_xlim(0, max(1.05 * begin.max(), 1e-9))
-        right.set_xlim(left=0)
-        right.set_xlabel("speedup")
-        right.grid(visible=False, axis="y")
-        theme.legend_above(left, 2)
-        return figure, (
-            "Mean seconds of a step times the steps of an epoch, and the speedup against one rank with the same batch "
-            f"per rank; medians over rounds, lines are {definitions.INTERVALS}."
-        )
+    def _drawings(self, results: Results, name: str) -> list[Drawing]:
+        return [
+            draw(name, self.title, self._figure, results),
+            draw(f"{name}-speedup", f"{self.title}: speedup", self._speedup_figure, results),
+        ]
+
+    def _figure(self, results: Results) -> tuple[Chart, str]:
+        rows = []
+        for cell in _in_order(results):
+            parts = [(part, cell.middle(measure) or 0.0, phase) for part, (measure, phase) in PARTS.items()]
+            rows.append(Row(cell.name, stacked(parts), value=sum(seconds for _, seconds, _ in parts) or None))
+        caption = "Mean seconds of a step times the steps of an epoch; medians over rounds."
+        return bars(self.title, Axis("time per epoch", "s"), rows), caption
+
+    def _speedup_figure(self, results: Results) -> tuple[Chart, str]:
+        rows = [bar(cell.name, found, "") for cell in _in_order(results) if (found := _speedup(results, cell))]
+        if not rows:
+            raise Missing("speedup needs one rank and more, with the same batch per rank.")
+        caption = "Against one rank with the same batch per rank; medians over rounds, lines are"
+        return bars(self.title, Axis("speedup of an epoch"), rows), f"{caption} {definitions.INTERVALS}."
 
 
 def _batch_of(cell: Cell) -> int | None:

@@ -1,22 +1,23 @@
 """What each exchange costs by the number of ranks, beside the least time that its messages need on the links."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 from pydantic import Field
 
 from app.analysis.run import Run
 from app.analysis.statistics import Blocks
 from app.analysis.units import SECONDS, TEXT, digits
-from app.pages import definitions, theme
+from app.pages import definitions, palette
+from app.pages.chart import Chart
 from app.pages.drawing import Missing
 from app.pages.intervals import NO_DIFFERENCE
+from app.pages.scale import Axis
 from app.pages.table import Column, Table
+from app.pages.traces import Trace
 from app.tools.experiment.reading.results import MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, RANKS, ROUNDS, estimated, measured
-from app.tools.experiment.views.drawn import MOST_LINES, draw_lines, in_powers
+from app.tools.experiment.views.drawn import MOST_LINES, interval_line, left_out, plot
 from app.tools.experiment.views.measures import gradient_bytes, ratio, sent_by_rank, step_seconds, sync_seconds
 from app.tools.experiment.views.measures import least_sync_seconds as least
 from app.tools.experiment.views.order import Order, changes
@@ -68,34 +69,29 @@ class Exchanges(View):
         )
         return [Table.of(name, self.title, columns, _by_ranks(results), note)]
 
-    def _figure(self, results: Results) -> tuple[Figure, str]:
+    def _figure(self, results: Results) -> tuple[Chart, str]:
         blocks, cells = results.blocks(sync_seconds), [each for each in _by_ranks(results) if each.middle(sync_seconds)]
         if not cells:
             raise Missing("no run with a synchronisation is finished.")
-        modes = list(dict.fromkeys(map(_mode_of, cells)))[:MOST_LINES]
-        lines = {mode: [cell for cell in cells if _mode_of(cell) == mode] for mode in modes}
-        figure = theme.new_figure(3.6)
-        axes = figure.subplots()
-        shown = {
-            mode: [(cell.world_size, found) for cell in line if (found := blocks.estimate(cell.name))]
-            for mode, line in lines.items()
-        }
-        draw_lines(axes, shown)
-        for number, line in enumerate(lines.values()):
-            bounds = [(cell.world_size, bound) for cell in line if (bound := cell.middle(least))]
-            at, seconds = [ranks for ranks, _ in bounds], [bound for _, bound in bounds]
-            axes.plot(at, seconds, color=theme.colour(number), linewidth=0.8, linestyle="--")
-        axes.set_xticks(sorted({cell.world_size for cell in cells}))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_yscale("log")
-        in_powers(axes.yaxis)
-        axes.set_xlabel("ranks")
-        axes.set_ylabel("s of synchronisation")
-        theme.legend_above(axes, 4)
-        return figure, (
-            f"Medians over rounds; upright lines are {definitions.INTERVALS}; dashed: the least time of the schedule "
-            "on the measured links. The scale is logarithmic."
+        modes = list(dict.fromkeys(map(_mode_of, cells)))
+        measured_times, bounds = [], []
+        for number, mode in enumerate(modes[:MOST_LINES]):
+            own = [cell for cell in cells if _mode_of(cell) == mode]
+            points = [(cell.world_size, found) for cell in own if (found := blocks.estimate(cell.name))]
+            measured_times.append(interval_line(mode, points))
+            least_times = {cell.world_size: bound for cell in own if (bound := cell.middle(least))}
+            if least_times:
+                bounds.append(_dotted(f"{mode}, at least", least_times, palette.series(number)))
+        x = Axis("ranks", labels=[(ranks, str(ranks)) for ranks in sorted({cell.world_size for cell in cells})])
+        y = Axis("time of synchronisation per step", "s", log=True)
+        return plot(self.title, x, y, [*measured_times, *bounds]), (
+            f"Medians over rounds; upright lines are {definitions.INTERVALS}; dotted: the least time of the schedule "
+            f"on the measured links. The scale is logarithmic.{left_out(len(modes), what='modes')}"
         )
+
+
+def _dotted(name: str, values: Mapping[int, float], role: str) -> Trace:
+    return Trace(name, [*values], [*values.values()], look="curve", hollow=[True] * len(values), role=role)
 
 
 def _against(one: str, other: str, cells: Sequence[MeasuredCell], blocks: Blocks) -> str:

@@ -7,29 +7,28 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any, Literal
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullLocator
 from pydantic import Field
 
 from app.analysis.statistics import Blocks, Interval
 from app.analysis.units import DIGITS, SECONDS, TEXT
-from app.pages import definitions, theme
+from app.pages import definitions
+from app.pages.chart import Chart
 from app.pages.drawing import Missing
 from app.pages.intervals import with_interval
+from app.pages.scale import MOST_EVEN, Axis
 from app.pages.table import Column, Table
 from app.settings.link_rates import RATE_UNITS, read_rate
 from app.tools.experiment.reading.results import MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, ROUNDS, estimated
-from app.tools.experiment.views.drawn import MOST_LINES, draw_lines
+from app.tools.experiment.views.drawn import MOST_LINES, interval_line, left_out, plot
 from app.tools.experiment.views.measures import images_per_second, step_seconds
 from app.tools.experiment.views.order import Order, about, changes, saturation
 from app.tools.experiment.views.view import View
 from app.tools.experiment.views.words import noise_sentence
 
 MEASURES = {"seconds": step_seconds, "images_per_second": images_per_second}
-AXES = {"seconds": "s/step", "images_per_second": "images/s"}
+AXES = {"seconds": ("time per step", "s"), "images_per_second": ("images per second", "count")}
 ABSENT = {"LINK_RATE": "unshaped"}  # what a cell without the setting is called
-MOST_EVEN = 6  # times the smallest; values further apart need a logarithmic scale
 
 
 @dataclass(frozen=True)
@@ -109,37 +108,25 @@ class Lines(View):
         ranked = blocks.ranked(each.name for each in there)
         return ranked[-1 if self._slowest_is_largest else 0] if ranked else None
 
-    def _figure(self, results: Results) -> tuple[Figure, str]:
+    def _figure(self, results: Results) -> tuple[Chart, str]:
         blocks, found = self._blocks(results), self._spots(results)
         lines = {
-            line: [(s.at, each) for s in found if s.line == line and (each := blocks.estimate(s.name))]
-            for line in dict.fromkeys(spot.line for spot in found)
+            each: [(spot.at, own) for spot in found if spot.line == each and (own := blocks.estimate(spot.name))]
+            for each in dict.fromkeys(spot.line for spot in found)
         }
-        shown = {line: points for line, points in list(lines.items())[:MOST_LINES] if points}
+        shown = [
+            interval_line(name or f"by {self.x}", points) for name, points in list(lines.items())[:MOST_LINES] if points
+        ]
         if not shown:
             raise Missing("no run is finished.")
-        figure = theme.new_figure(3.4)
-        axes = figure.subplots()
-        draw_lines(axes, shown)
-        values = [each.value for points in shown.values() for _, each in points]
-        caption = f"Medians over rounds; upright lines are {definitions.INTERVALS}."
-        if len(lines) > MOST_LINES:
-            caption += f" The first {MOST_LINES} of {len(lines)} lines are drawn."
-        if max(values) > MOST_EVEN * min(values):
-            axes.set_yscale("log")
-            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            axes.yaxis.set_minor_locator(NullLocator())
-            caption += " The scale is logarithmic."
-        else:
-            axes.set_ylim(bottom=0)
+        values = [value for each in shown for value in each.y]
+        log = max(values) > MOST_EVEN * min(values)
+        title, unit = AXES[self.figure]
         places = {spot.at: spot.label for spot in found}
-        axes.set_xticks([*places], [*places.values()])
-        axes.set_xlabel(self.x)
-        axes.set_ylabel(AXES[self.figure])
-        if len(lines) > 1:
-            theme.legend_above(axes, 4)
-        return figure, caption
+        return plot(self.title, Axis(self.x, labels=[*places.items()]), Axis(title, unit, log=log), shown), (
+            f"Medians over rounds; upright lines are {definitions.INTERVALS}.{left_out(len(lines), what='lines')}"
+            f"{' The scale is logarithmic.' if log else ''}"
+        )
 
 
 def _along(setting: str, series: str | None, cells: Sequence[MeasuredCell]) -> list[Spot]:

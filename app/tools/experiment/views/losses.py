@@ -3,16 +3,17 @@
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from matplotlib.figure import Figure
 from pydantic import Field
 
 from app.analysis.units import COUNT, digits
-from app.pages.series import series, thinned
+from app.pages.chart import Chart
+from app.pages.scale import Axis
+from app.pages.series import series
 from app.pages.table import Column, Table
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.reading.results import MeasuredCell, Results
 from app.tools.experiment.views.columns import PRINTED
-from app.tools.experiment.views.drawn import draw_series, left_out
+from app.tools.experiment.views.drawn import curves, remarks
 from app.tools.experiment.views.view import Published, View
 from app.tools.experiment.views.words import listed
 
@@ -46,13 +47,12 @@ class Losses(View):
         note = "Of rank 0's part of the batch, before the step's update, in the first round that is finished."
         return [Table.of(name, self.title, columns, range(rows), note + self._sources())]
 
-    def _figure(self, results: Results) -> tuple[Figure, str]:
-        curves = [(cell.name, cell.first.summary.losses) for cell in results.cells]
-        lines = [series(name, range(len(losses)), losses) for name, losses in curves]
-        figure, _ = draw_series(lines, "step", "loss", "no run is finished.")
-        return figure, (
+    def _figure(self, results: Results) -> tuple[Chart, str]:
+        losses = {cell.name: cell.first.summary.losses for cell in results.cells}
+        lines = [series(name, range(len(own)), own) for name, own in losses.items()]
+        return curves(self.title, "step", Axis("loss", zero=False), lines, "no run is finished."), (
             "Of each step's global batch, in the first round that is finished; without synchronisation, the mean over "
-            f"the ranks' own models.{left_out(lines)}{thinned(lines)}"
+            f"the ranks' own models.{remarks(lines)}"
         )
 
 

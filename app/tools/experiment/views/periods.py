@@ -3,18 +3,20 @@
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from matplotlib.figure import Figure
 from pydantic import Field
 
 from app.analysis.run import Run
 from app.analysis.units import COUNT, PERCENT, SECONDS
 from app.analysis.words import percent
-from app.pages import definitions, theme
+from app.pages import definitions
+from app.pages.chart import Chart
+from app.pages.rows import Row, stacked
+from app.pages.scale import Axis
 from app.pages.table import Column, Table
 from app.records.lines import Step
 from app.tools.experiment.reading.results import Measure, MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, ROUNDS, compared, estimated, measured
-from app.tools.experiment.views.drawn import draw_interval, name_rows, rows_of
+from app.tools.experiment.views.drawn import bars
 from app.tools.experiment.views.measures import ratio
 from app.tools.experiment.views.order import saturation
 from app.tools.experiment.views.view import View
@@ -79,20 +81,17 @@ class Periods(View):
         )
         return [Table.of(name, self.title, columns, results.cells, note)]
 
-    def _figure(self, results: Results) -> tuple[Figure, str]:
-        cells, blocks = [cell.name for cell in results.cells], results.blocks(long_run_seconds)
-        figure = rows_of(len(cells))
-        axes = figure.subplots()
-        for place, cell in enumerate(results.cells):
+    def _figure(self, results: Results) -> tuple[Chart, str]:
+        blocks, rows = results.blocks(long_run_seconds), []
+        for cell in results.cells:
             if found := blocks.estimate(cell.name):
                 computing = cell.middle(computing_seconds) or 0.0
-                axes.barh(place, found.value, height=0.55, color=theme.colour(1), label=None if place else "averaging")
-                axes.barh(place, computing, height=0.55, color=theme.colour(0), label=None if place else "computing")
-                draw_interval(axes, place, found)
-        name_rows(axes, cells, "seconds per step, in the long run")
-        axes.set_xlim(left=0)
-        theme.legend_above(axes, 2)
-        return figure, f"Medians over rounds; lines are {definitions.INTERVALS}."
+                parts = [("computing", computing, "backward"), ("averaging", found.value - computing, "sync")]
+                rows.append(Row(cell.name, stacked(parts), value=found.value, low=found.low, high=found.high))
+            else:
+                rows.append(Row(cell.name, []))
+        chart = bars(self.title, Axis("time per step in the long run", "s"), rows)
+        return chart, f"Medians over rounds; lines are {definitions.INTERVALS}."
 
 
 utilisation: Measure = ratio(computing_seconds, long_run_seconds)

@@ -1,29 +1,32 @@
 """What a step is made of by cell, whole and in blocks of steps: what is computed, what communication costs."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
-from matplotlib.figure import Figure
 from pydantic import Field
 
 from app.analysis.run import Run
 from app.analysis.statistics import Interval
 from app.analysis.units import COUNT, PERCENT, SECONDS, TEXT
 from app.analysis.words import duration, percent
-from app.pages import definitions, theme
-from app.pages.drawing import Drawing, Missing
+from app.pages import definitions
+from app.pages.chart import Chart
+from app.pages.drawing import Drawing, Missing, draw
 from app.pages.intervals import with_interval
-from app.pages.phase_bars import stacked_phases
+from app.pages.plot import Plot
+from app.pages.rows import Row, stacked
+from app.pages.scale import Axis
+from app.pages.series import series, thinned
 from app.pages.table import Column, Table
+from app.pages.traces import Panel
 from app.records.lines import PHASES, Step
 from app.tools.experiment.reading.results import MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, ROUNDS, STEPS, measured, told
-from app.tools.experiment.views.drawn import panels
+from app.tools.experiment.views.drawn import bars, curve, left_out, whole
 from app.tools.experiment.views.measures import COMMUNICATION, HIDDEN, mean_step_seconds, phase_seconds, ratio, share
-from app.tools.experiment.views.view import Published, View, drawn
+from app.tools.experiment.views.view import Published, View
 from app.tools.experiment.views.words import listing, noise_sentence, times
 
 PARTS: dict[str, tuple[str, ...]] = {  # the phases of a block's parts; the last one gives the colour
@@ -116,18 +119,26 @@ class Phases(View):
 
     def _drawings(self, results: Results, name: str) -> list[Drawing]:
         return [
-            drawn(name, self.title, self._figure, results),
-            drawn(f"{name}-blocks", self._title_of_blocks, _blocks_figure, self._blocks(results)),
+            draw(name, self.title, self._figure, results),
+            draw(f"{name}-blocks", self._title_of_blocks, _blocks_figure, self._blocks(results)),
         ]
 
-    def _figure(self, results: Results) -> tuple[Figure, str]:
-        rows = []
-        for cell in results.cells:
-            means = {phase: cell.middle(phase_seconds(phase)) for phase in (*PHASES, HIDDEN)}
-            rows.append((cell.name, means | {"step": cell.middle(mean_step_seconds)}))
-        hidden = definitions.HIDDEN_BAR if any(row[HIDDEN] for _, row in rows) else ""
+    def _figure(self, results: Results) -> tuple[Chart, str]:
+        rows = [_row(cell) for cell in results.cells]
+        if not any(row.value for row in rows):
+            raise Missing("no step but the first is there.")
+        hidden = definitions.HIDDEN_BAR if any(row.below for row in rows) else ""
         caption = f"Mean seconds of each phase {definitions.BUT_THE_FIRST}, the median over rounds. "
-        return stacked_phases(rows), f"{caption}{definitions.WAIT_AND_SYNC}{hidden}"
+        chart = bars(self.title, Axis("time per step", "s"), rows)
+        return chart, f"{caption}{definitions.WAIT_AND_SYNC}{hidden}"
+
+
+def _row(cell: MeasuredCell) -> Row:
+    """The phases of a step, and below them, from where backward begins, what it hides."""
+    means = {phase: cell.middle(phase_seconds(phase)) or 0.0 for phase in (*PHASES, HIDDEN)}
+    below = stacked([("hidden sync", means[HIDDEN], "hidden")], begin=means["data"] + means["forward"])
+    parts = stacked([(phase, means[phase], phase) for phase in PHASES])
+    return Row(cell.name, parts, below, cell.middle(mean_step_seconds))
 
 
 def _about_backward(results: Results) -> str:
@@ -209,23 +220,21 @@ def _blocks_table(blocks: Sequence[BlockOfSteps], name: str, title: str) -> Tabl
     return Table.of(name, title, columns, blocks, note)
 
 
-def _blocks_figure(blocks: Sequence[BlockOfSteps]) -> tuple[Figure, str]:
-    """A panel for each cell, a bar for each block."""
+def _blocks_figure(blocks: Sequence[BlockOfSteps]) -> tuple[Chart, str]:
+    """A panel for each cell, a line for each part of a step."""
     if not blocks:
         raise Missing("no step but the first is there.")
     cells = list(dict.fromkeys(block.cell for block in blocks))
-    drawing, shown, cut = panels(cells, most=MOST_PANELS, across=3, height=1.9, up="s/step")
-    for cell, axes in zip(cells, shown, strict=False):
+    panels, lines = [], []
+    for cell in cells[:MOST_PANELS]:
         own = [block for block in blocks if block.cell == cell]
-        bottom = np.zeros(len(own))
-        for part, phases in PARTS.items():
-            heights = np.array([block.seconds(part) or 0.0 for block in own])
-            axes.bar(range(len(own)), heights, 0.8, bottom=bottom, color=theme.PHASES[phases[-1]], label=part)
-            bottom += heights
-        step = math.ceil(len(own) / 4)
-        axes.set_xticks(range(0, len(own), step), [str(block.last) for block in own[::step]])
-        middle, half = (len(own) - 1) / 2, max(len(own), 3) / 2
-        axes.set_xlim(middle - half - 0.2, middle + half + 0.2)
-        axes.grid(visible=False, axis="x")
-    theme.legend_above(shown[0], len(PARTS))
-    return drawing, f"Mean seconds per step of each block, by the number of its last step; medians over rounds.{cut}"
+        last = [block.last for block in own]
+        parts = [series(part, last, [block.seconds(part) for block in own]) for part in PARTS]
+        panels.append(Panel([curve(each.name, each, role=PARTS[each.name][-1]) for each in parts], cell))
+        lines += parts
+    x, y = whole("last step of the block", lines), Axis("time per step", "s")
+    words = f"Phases by block of steps: {y.title} of {', '.join(PARTS)}, by cell"
+    return Plot(words, x, y, panels), (
+        "Mean seconds per step of each block, by the number of its last step; medians over rounds."
+        f"{left_out(len(cells), MOST_PANELS)}{thinned(lines, 'blocks')}"
+    )

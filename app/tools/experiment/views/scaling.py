@@ -4,22 +4,23 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Literal
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 from pydantic import Field
 
 from app.analysis.statistics import Comparison, Interval
 from app.analysis.units import DIGITS, MEGABYTES_PER_SECOND, PERCENT, SECONDS, TEXT, digits
 from app.analysis.words import percent
-from app.pages import definitions, theme
+from app.pages import definitions
+from app.pages.chart import Chart
 from app.pages.drawing import Missing
 from app.pages.intervals import interval, with_interval
+from app.pages.scale import Axis
 from app.pages.table import Column, Table
+from app.pages.traces import Trace
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.reading.results import MeasuredCell, Results
 from app.tools.experiment.views import measures
 from app.tools.experiment.views.columns import CELL, RANKS, ROUNDS, STEPS, estimated, measured, told
-from app.tools.experiment.views.drawn import draw_lines
+from app.tools.experiment.views.drawn import interval_line, plot
 from app.tools.experiment.views.view import Published, View
 from app.tools.experiment.views.words import noise_sentence
 
@@ -112,33 +113,26 @@ class Scaling(View):
         published, base = self.published_seconds, speedups.base
         return published.ratio(base.name, cell.name) if published and base else None
 
-    def _figure(self, results: Results) -> tuple[Figure, str]:
+    def _figure(self, results: Results) -> tuple[Chart, str]:
         speedups = self._speedups(results)
         if speedups.base is None or not speedups.lines:
             raise Missing("speedup needs a run of one rank, and one of more.")
-        figure = theme.new_figure(3.4)
-        axes = figure.subplots()
-        draw_lines(
-            axes,
-            {
-                mode: [(cell.world_size, each) for cell in line if (each := speedups.of(cell))]
-                for mode, line in speedups.lines.items()
-            },
-        )
-        told_of = [(cell, self._published_speedup(speedups, cell)) for cell in speedups.cells]
-        published = {cell.world_size: speedup for cell, speedup in told_of if speedup}
-        if published:
-            axes.plot([*published], [*published.values()], "D", color=theme.INK, markersize=5, label="published")
+        traces = [
+            interval_line(mode, [(cell.world_size, each) for cell in own if (each := speedups.of(cell))])
+            for mode, own in speedups.lines.items()
+        ]
         sizes = sorted({cell.world_size for cell in speedups.cells})
-        axes.plot([1, sizes[-1]], [1, sizes[-1]], color=theme.MUTED, linewidth=0.8, linestyle="--", label="ideal")
-        axes.set_xticks(sizes)
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("ranks")
-        axes.set_ylabel("speedup")
-        theme.legend_above(axes, 4)
-        caption = f"One rank is 1. Upright lines are {definitions.INTERVALS}; dashed: as many times as ranks."
-        return figure, caption + (self._sources(self.published_seconds) if published else "")
+        traces.append(Trace("as many times as ranks", sizes, sizes, look="curve", hollow=[True] * len(sizes)))
+        told_of = [(cell, self._published_speedup(speedups, cell)) for cell in speedups.cells]
+        published = [(cell, speedup) for cell, speedup in told_of if speedup]
+        if published:
+            ranks, values = [cell.world_size for cell, _ in published], [value for _, value in published]
+            notes = [f"{cell.name}, published: {digits(value)}" for cell, value in published]
+            traces.append(Trace("as published", ranks, values, look="diamond", notes=notes, role="ink"))
+        x = Axis("ranks", labels=[(ranks, str(ranks)) for ranks in sizes])
+        caption = f"One rank is 1. Upright lines are {definitions.INTERVALS}; dotted: as many times as ranks."
+        source = self._sources(self.published_seconds) if published else ""
+        return plot(self.title, x, Axis("speedup"), traces), f"{caption}{source}"
 
 
 class _Speedups:

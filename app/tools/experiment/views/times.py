@@ -3,17 +3,18 @@
 from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 
-from matplotlib.figure import Figure
 from pydantic import Field
 
 from app.analysis.statistics import Blocks
 from app.analysis.units import DIGITS, SECONDS
-from app.pages import definitions, theme
+from app.pages import definitions
+from app.pages.chart import Chart
+from app.pages.scale import Axis
 from app.pages.table import Column, Table
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.reading.results import Results
 from app.tools.experiment.views.columns import CELL, ROUNDS, STEPS, compared, estimated, measured, told
-from app.tools.experiment.views.drawn import draw_interval, name_rows, rows_of
+from app.tools.experiment.views.drawn import bar, bars
 from app.tools.experiment.views.measures import first_step_seconds, mean_to, step_seconds
 from app.tools.experiment.views.view import Published, View
 from app.tools.experiment.views.words import difference_sentence, noise_sentence, times
@@ -81,27 +82,20 @@ class Times(View):
         )
         return [Table.of(name, self.title, [*columns, ROUNDS], results.cells, note + self._sources())]
 
-    def _figure(self, results: Results) -> tuple[Figure, str]:
+    def _figure(self, results: Results) -> tuple[Chart, str]:
         cells, blocks = [cell.name for cell in results.cells], results.blocks(step_seconds)
-        figure = rows_of(len(cells))
-        axes = figure.subplots()
         published = self.published if self.baseline in cells else None
         base = self.baseline if published else None
-        for place, cell in enumerate(cells):
-            shown = blocks.compare(cell, base) if base else blocks.estimate(cell)
-            if shown is None:
-                continue
-            label = None if place else "measured"
-            axes.barh(place, shown.value, height=0.55, color=theme.colour(0), label=label)
-            draw_interval(axes, place, shown)
-            if published and (theirs := published.ratio(cell, base)) is not None:
-                label = None if place else "published"
-                axes.plot(theirs, place, "D", color=theme.colour(1), markersize=6, label=label)
-        name_rows(axes, cells, f"time per step, {base} is 1" if base else "seconds per step")
-        axes.set_xlim(left=0)
-        if base:
-            theme.legend_above(axes, 2)
-        return figure, f"Medians over rounds; lines are {definitions.INTERVALS}.{self._sources() if base else ''}"
+        x = Axis(f"time per step, {base} is 1") if base else Axis("time per step", "s")
+        rows = [
+            bar(
+                cell, blocks.compare(cell, base) if base else blocks.estimate(cell), x.unit,
+                published.ratio(cell, base) if published else None,
+            )
+            for cell in cells
+        ]  # fmt: skip
+        caption = f"Medians over rounds; lines are {definitions.INTERVALS}.{self._sources() if base else ''}"
+        return bars(self.title, x, rows), caption
 
 
 def _slowest_first(blocks: Blocks, order: Sequence[str]) -> Iterator[str]:

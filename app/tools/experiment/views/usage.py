@@ -4,26 +4,26 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from pydantic import Field
 
 from app.analysis.run import Run
 from app.analysis.run_records import RankRecords
 from app.analysis.units import COUNT, DIGITS, MEGABYTES_PER_SECOND, TEXT, Unit, digits
-from app.pages import theme
-from app.pages.drawing import Drawing, Missing
-from app.pages.drawings import usage_line
-from app.pages.series import Series, thinned
+from app.pages.chart import Chart
+from app.pages.drawing import Drawing, Missing, draw
+from app.pages.plot import Plot
+from app.pages.scale import Axis
+from app.pages.series import Series, long_enough, series, thinned
 from app.pages.table import Column, Table
+from app.pages.traces import Panel
 from app.tools.experiment.reading.results import Measure, MeasuredCell, Results
 from app.tools.experiment.views import traffic
 from app.tools.experiment.views.columns import CellRank, of_member
-from app.tools.experiment.views.drawn import panels
-from app.tools.experiment.views.view import Published, View, drawn
+from app.tools.experiment.views.drawn import curve, left_out
+from app.tools.experiment.views.view import Published, View
 from app.tools.experiment.views.words import listing
 
-MOST_PANELS, PANELS_ACROSS = 8, 2
+MOST_PANELS = 8
 Kind = Literal["user", "system"]
 Way = Literal["sent", "received"]
 KINDS: tuple[Kind, ...] = ("user", "system")
@@ -67,9 +67,9 @@ class UsageByRank(View):
         return tables
 
     def _drawings(self, results: Results, name: str) -> list[Drawing]:
-        drawings = [drawn(f"{name}-cpu", "CPU over time", _cpu, results)]
+        drawings = [draw(f"{name}-cpu", "CPU over time", _cpu, results)]
         if _several_ranks(results):
-            drawings.append(drawn(f"{name}-network", "Network over time", _network, results))
+            drawings.append(draw(f"{name}-network", "Network over time", _network, results))
         return drawings
 
     def _usage(self, results: Results, name: str) -> Table:
@@ -104,48 +104,37 @@ def _several_ranks(results: Results) -> bool:
     return any(cell.world_size > 1 for cell in results.cells)
 
 
-def _cpu(results: Results) -> tuple[Figure, str]:
-    """User and system of every rank."""
+def _cpu(results: Results) -> tuple[Chart, str]:
     if not any(rank.usage for cell in results.cells for rank in cell.first.ranks):
         raise Missing("no sample of usage is there.")
 
-    drawn_lines: list[Series] = []
-
-    def draw(axes: Axes, run: Run) -> None:
-        for number, kind in enumerate(KINDS):
-            for rank in run.ranks:
-                line = usage_line(rank, f"cpu_{kind}_percent", 1)
-                label = None if rank.rank else kind
-                axes.plot(line.at, line.values, color=theme.colour(number), linewidth=0.9, label=label)
-                theme.band(axes, line, number)
-                drawn_lines.append(line)
+    def lines(run: Run) -> dict[str, list[Series]]:
+        return {kind: [_usage_line(rank, f"cpu_{kind}_percent") for rank in run.ranks] for kind in KINDS}
 
     what = "Each rank's CPU time in its program and in the kernel, by sample"
-    figure, shown, caption = _over_time(results, results.cells, draw, "% of one CPU", what)
-    theme.legend_above(shown[0], 2)
-    return figure, caption + thinned(drawn_lines, "samples")
+    return _over_time(results, results.cells, lines, Axis("CPU use of each rank", "% of one CPU"), what)
 
 
-def _network(results: Results) -> tuple[Figure, str]:
-    """What each rank sends."""
+def _network(results: Results) -> tuple[Chart, str]:
     cells = [cell for cell in results.cells if _has_network(cell.first)]
     if not cells:
         raise Missing("the interface is shared with others, or no sample is there.")
 
-    drawn_lines: list[Series] = []
-
-    def draw(axes: Axes, run: Run) -> None:
-        for rank in run.ranks:
-            line = usage_line(rank, "network_sent_bytes", 1e-6)
-            axes.plot(line.at, line.values, color=theme.colour(rank.rank), linewidth=0.9, label=line.name)
-            theme.band(axes, line, rank.rank)
-            drawn_lines.append(line)
+    def lines(run: Run) -> dict[str, list[Series]]:
+        return {f"rank {rank.rank}": [_usage_line(rank, "network_sent_bytes")] for rank in run.ranks}
 
     what = "What each rank's interface sends, headers and all, by sample"
-    figure, shown, caption = _over_time(results, cells, draw, "MB/s sent", what)
-    most = max(range(len(shown)), key=lambda number: cells[number].world_size)
-    theme.legend_above(shown[most], cells[most].world_size)
-    return figure, caption + thinned(drawn_lines, "samples")
+    return _over_time(results, cells, lines, Axis("sent", "B/s"), what)
+
+
+def _usage_line(rank: RankRecords, field: str) -> Series:
+    """Bytes are counted by interval, and shown by the second."""
+    samples = long_enough(rank.usage)
+    values = [getattr(sample, field) for sample in samples]
+    if field.startswith("network"):
+        pairs = zip(values, samples, strict=True)
+        values = [None if value is None else value / sample.seconds for value, sample in pairs]
+    return series(field, [rank.on_common_clock(sample.at_seconds) for sample in samples], values)
 
 
 def _has_network(run: Run) -> bool:
@@ -154,19 +143,21 @@ def _has_network(run: Run) -> bool:
 
 
 def _over_time(
-    results: Results, cells: Sequence[MeasuredCell], draw: Callable[[Axes, Run], None], unit: str, what: str
-) -> tuple[Figure, list[Axes], str]:
+    results: Results,
+    cells: Sequence[MeasuredCell],
+    lines_of: Callable[[Run], dict[str, list[Series]]],
+    y: Axis,
+    what: str,
+) -> tuple[Chart, str]:
     """A panel for each cell, over the time of one run."""
-    names = [cell.name for cell in cells]
-    figure, shown, cut = panels(names, most=MOST_PANELS, across=PANELS_ACROSS, height=1.8, up=unit)
-    for number, (axes, cell) in enumerate(zip(shown, cells, strict=False)):
-        axes.margins(x=0.02)
-        draw(axes, cell.first)
-        if number + PANELS_ACROSS >= len(shown):
-            axes.set_xlabel("seconds since the run began")
-    shown[0].set_ylim(bottom=0)  # of all, which share it
+    shown = {cell.name: lines_of(cell.first) for cell in cells[:MOST_PANELS]}
+    panels = [
+        Panel([curve(name, *own, most_marks=1) for name, own in lines.items()], cell) for cell, lines in shown.items()
+    ]
     rounds = " of the first finished round" if results.grid.repeats > 1 else ""
-    return figure, shown, f"{what}{rounds}.{cut}"
+    every = [each for lines in shown.values() for own in lines.values() for each in own]
+    chart = Plot(f"{what}, by cell", Axis("time since the run began", "s"), y, panels)
+    return chart, f"{what}{rounds}.{left_out(len(cells), MOST_PANELS)}{thinned(every, 'samples')}"
 
 
 def _cpu_percent(kind: Kind, rank: int | None = None) -> Measure:

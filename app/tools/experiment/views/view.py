@@ -1,12 +1,12 @@
 """What a view is: a part of an experiment's page, chosen in the grid file, made from finished runs alone."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from matplotlib.figure import Figure
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.pages.chart import Chart
 from app.pages.drawing import Drawing, draw
 from app.pages.table import Table
 from app.tools.experiment.plan.cells import Cell
@@ -80,9 +80,9 @@ class View(BaseModel):
 
     def _drawings(self, results: Results, name: str) -> list[Drawing]:
         """A single one, unless a view has more, or none."""
-        return [drawn(name, self.title, self._figure, results)]
+        return [draw(name, self.title, self._figure, results)]
 
-    def _figure(self, results: Results) -> tuple[Figure, str]:
+    def _figure(self, results: Results) -> tuple[Chart, str]:
         """That one, and its caption."""
         raise NotImplementedError
 
@@ -106,8 +106,3 @@ class View(BaseModel):
         """Where published figures come from, these or all, for the note below a table or a drawing."""
         found = dict.fromkeys(each.source for each in published or self._published() if each)
         return f" Published: {'; '.join(found)}." if found else ""
-
-
-def drawn[Subject](name: str, title: str, make: Callable[[Subject], tuple[Figure, str]], subject: Subject) -> Drawing:
-    """A drawing for a page that stands beside texts: with pixels too."""
-    return draw(name, title, make, subject, png=True)
