@@ -72,8 +72,8 @@ def faster_mode(summary: Summary, manifest: Manifest) -> tuple[str, float, float
     """Another mode that needs much less time on these links, its least time, and this mode's."""
     modes = manifest.modes or {}
     own = modes.get(summary.sync_mode)
-    if own is None:
-        return None
+    if own is None or ((used := utilisation(summary)) is not None and used < HARDLY_USED):
+        return None  # it is not the links that take the time
     least = min(mode.sync_seconds_at_least for mode in modes.values())
     # Many modes need the same time within a chunk's one element more. What hides it is to be preferred.
     best = min(modes, key=lambda name: (modes[name].sync_seconds_at_least > AS_GOOD * least, not modes[name].hides))
@@ -92,6 +92,12 @@ def _spare_the_slow_rank(summary: Summary, manifest: Manifest) -> Advice | None:
         return Advice(
             f"SLOW_RANK={straggler} slows this rank down. Without it, no rank waits.",
             command(manifest, slow_rank=None, slow_factor=None),
+        )
+    if _one_host(manifest) and not _on_nodes(manifest):
+        return Advice(
+            f"Rank {straggler} shares its host with the others, so look for what holds it up: the doctor tests the "
+            "machine, and the table of the processor shows on which cores the ranks ran.",
+            "scripts/doctor",
         )
     look = "scripts/cloudlab --check HOST..." if _on_nodes(manifest) else "scripts/doctor"
     return Advice(f"Compare rank {straggler}'s host with the others.", look)
@@ -128,16 +134,8 @@ def _fewer_threads(summary: Summary, manifest: Manifest) -> Advice | None:
     )
 
 
-def _equal_shares_for_idle_links(summary: Summary, manifest: Manifest) -> Advice | None:
-    """Ranks that share cores also share them while they handle messages."""
-    return None if _uses_links(summary) else _equal_shares(summary, manifest)
-
-
 def _find_the_others(summary: Summary, manifest: Manifest) -> Advice:
-    return Advice(
-        "Other programs compete for the ranks' cores. Stop them, or use a dedicated host.",
-        None,
-    )
+    return Advice("If other programs use these cores, stop them. Otherwise, use a host with more cores.", None)
 
 
 def _faster_mode(summary: Summary, manifest: Manifest) -> Advice | None:
@@ -292,7 +290,6 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _faster_mode,
         _smaller_buckets,
         _fewer_messages,
-        _equal_shares_for_idle_links,
         _hide,
         _larger_batch_for_messages,
     ),

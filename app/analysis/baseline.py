@@ -19,6 +19,8 @@ TIMES = (STEP, *PHASES, "hidden_sync")
 SPEED = "images_per_second"
 
 MOST_BATCHES = 40  # batches of consecutive steps; a shorter run has one step per batch
+OF_SENDING = ("wait", "sync", "hidden_sync")
+NOTHING = StepEstimate(0.0, error=0.0, degrees=1e4, spread=0.0)  # without doubt
 ENOUGH_STEPS = 3  # for any interval
 PART_TAIL = TAIL / len(TIMES)  # the intervals of all parts hold together
 
@@ -92,25 +94,32 @@ def difference(part: str, own: StepEstimate | None, base: StepEstimate | None) -
 
 
 def enough_steps(run: Run, base: Run) -> int | None:
-    """How many steps in each run would tell their step times apart, if they differ as much as they seem to."""
+    """How many steps in each run would tell their step times apart, if that is more than there are."""
     own, other = (_estimates(each)[STEP] for each in (run, base))
-    return steps_to_settle(own, other) if own and other else None
+    needed = steps_to_settle(own, other) if own and other else None
+    return needed if needed and needed > min(measured_steps(run), measured_steps(base)) else None
 
 
 def _estimates(run: Run) -> dict[str, StepEstimate | None]:
     """Means over all ranks and steps but the first, and images per second by wall clock: the run's own figures."""
     figures = run.summary.run
-    steps = together([rank.warm for rank in run.ranks])
-    found = {}
+    steps = _whole_batches(run)
     means = {timing.name: figures[timing.mean] for timing in TIMINGS}
-    for part in TIMES:
-        found[part] = estimate(means[_field(part)], _batch_means(steps, part))
+    found = {part: estimate(means[_field(part)], _batch_means(steps, part)) for part in TIMES}
+    if not run.sends:
+        found |= {part: found[part] or NOTHING for part in OF_SENDING}
     return found | {SPEED: _speed(run)}
 
 
 def _speed(run: Run) -> StepEstimate | None:
+    return estimate(run.summary.run[IMAGES_PER_SECOND], _batch_speeds(run.ranks, _whole_batches(run)))
+
+
+def _whole_batches(run: Run) -> list[tuple[Step, ...]]:
+    """All ranks' steps whose spread is noise: a smaller batch at the end of an epoch is shorter for a reason."""
     steps = together([rank.warm for rank in run.ranks])
-    return estimate(run.summary.run[IMAGES_PER_SECOND], _batch_speeds(run.ranks, steps))
+    most = max((sum(step.samples for step in each) for each in steps), default=0)
+    return [each for each in steps if sum(step.samples for step in each) == most]
 
 
 def _field(part: str) -> str:

@@ -13,6 +13,7 @@ from app.analysis.measures import (
     QUOTA_SECONDS,
     SHARES,
     STEP,
+    STRAGGLER,
     USAGE,
     UTILISATION,
 )
@@ -66,26 +67,19 @@ class Parts:
         """Computing, and being ready to."""
         return self.computes + self.no_core
 
-    def largest_first(self) -> list[tuple[float, str]]:
-        """All parts in words."""
-        words = {
-            "computation": self.computing,
-            "waiting for a free CPU core": self.no_core,
-            "throttled by the CPU quota": self.quota,
-            "exposed synchronisation": self.synchronising,
-            "waiting for other ranks": self.waiting,
-            "batch preparation": self.data,
-        }
-        return sorted(((part, name) for name, part in words.items()), reverse=True)
-
 
 def bound_of(summary: Summary) -> str | None:
-    """What outweighs the rest of the step together. Computing, and being ready to compute, count as one."""
+    """What outweighs the rest of the step together. Computing, and being ready to compute, count as one.
+
+    While others wait for a straggler, only the straggler computes usefully: much waiting is enough.
+    """
     parts = Parts.of(summary.run)
     if parts is None:
         return None
     others = {"communication": parts.synchronising, "straggler": parts.waiting, "data": parts.data}
     most = max(others, key=lambda bound: others[bound])
+    if most == "straggler" and parts.waiting >= MUCH and summary.run[STRAGGLER] is not None:
+        return most
     if parts.wants_cpu > OUTWEIGHS:
         return "cpu" if parts.no_core >= max(MUCH, parts.quota) else "compute"
     if most != "data" and others[most] >= parts.wants_cpu and _lacks_cpu(summary):

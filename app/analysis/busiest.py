@@ -26,6 +26,8 @@ class BusiestRank:
     def words(self) -> str:
         sent, received = megabytes(self.sent), megabytes(self.received)
         who = "Every rank" if self.every_rank else f"Rank {self.rank} is the busiest: it"
+        if sent == received and not self.one_after_the_other:
+            return f"{who} sends and receives {sent} in a step{self._link}"
         if self.one_after_the_other:
             return f"{who} receives {received} and then sends {sent} in a step{self._link}"
         once = " at once" if self.one_after_the_other is False else ""
@@ -53,12 +55,11 @@ def of(summary: Summary, manifest: Manifest) -> BusiestRank | None:
     ]
     busiest = max(range(len(loads)), key=lambda rank: loads[rank])
     (sent, received), own = carried[busiest], speeds[busiest]
-    totals = [sum(each) for each in carried]
     return BusiestRank(
         rank=busiest,
         sent=sent,
         received=received,
-        every_rank=min(totals) >= (1 - ALIKE) * max(totals),
+        every_rank=all(min(way) >= (1 - ALIKE) * max(way) for way in zip(*carried, strict=True)),
         speed=min(own) if own else None,
         one_after_the_other=_in_turn(sent, received, own, manifest.sync_seconds_at_least),
     )

@@ -68,7 +68,12 @@ class Run:
     @property
     def synchronised(self) -> bool:
         """Whether the ranks train one model together, and not one each."""
-        return any(rank.formula_bytes_sent_per_step for rank in self.manifest.ranks) or len(self.ranks) == 1
+        return self.sends or len(self.ranks) == 1
+
+    @property
+    def sends(self) -> bool:
+        """Whether any rank sends gradients or parameters."""
+        return any(rank.formula_bytes_sent_per_step for rank in self.manifest.ranks)
 
 
 def find(name: str) -> Run:

@@ -72,7 +72,7 @@ def total(amounts: Sequence[float | None]) -> float | None:
 
 
 @cache
-def student(tail: float, degrees: int) -> float:
+def student(tail: float, degrees: float) -> float:
     """The value that Student's t exceeds with this probability."""
     low, high = 0.0, math.pi / 2
     for _ in range(50):
@@ -81,7 +81,7 @@ def student(tail: float, degrees: int) -> float:
     return math.tan(low) * math.sqrt(degrees)
 
 
-def _tail(angle: float, degrees: int) -> float:
+def _tail(angle: float, degrees: float) -> float:
     """The probability that t exceeds tan(angle) times the root of the degrees: an integral over a power of cosine."""
     angles = np.linspace(angle, math.pi / 2, 2001)
     area = float(np.trapezoid(np.cos(angles) ** (degrees - 1), angles))
@@ -89,7 +89,7 @@ def _tail(angle: float, degrees: int) -> float:
 
 
 # Neighbouring steps share what disturbs them. Of few steps, how much cannot be measured: then the usual amount counts.
-USUAL_MEMORY = 0.4  # correlation of a step with the next one
+USUAL_MEMORY = 0.5  # correlation of a step with the next one
 USUAL_WEIGHT = 12  # in steps
 MOST_MEMORY = 0.9
 
@@ -120,7 +120,8 @@ class StepEstimate:
         """The same value after so many steps of the same spread, times the doubt about it."""
         independent = number * (1 - memory) / (1 + memory)
         error = doubt * self.spread / math.sqrt(independent)
-        return StepEstimate(self.value, error, max(independent - 1, 0.5), self.spread)
+        degrees = number * (1 - memory**2) / (1 + memory**2) - 1  # of the variance, which suffers less than the mean
+        return StepEstimate(self.value, error, max(degrees, 0.5), self.spread)
 
 
 def _memory(deviations: Numbers, squares: float) -> float:
@@ -157,25 +158,30 @@ def _relative_margin(own: StepEstimate, base: StepEstimate, tail: float) -> floa
 
 
 def steps_to_settle(own: StepEstimate, base: StepEstimate) -> int | None:
-    """How many steps in each run would tell these values apart in four of five cases. None if they hardly differ."""
+    """How many steps in each run would tell these values apart in four of five cases.
+
+    None if they hardly differ, or where two steps of each run do not show a spread.
+    """
     known = max(1.0, own.degrees + base.degrees)
     cube = 1 - 2 / (9 * known) - FOUR_OF_FIVE * math.sqrt(2 / (9 * known))
     doubt = cube**-1.5  # few steps often show too little of the noise
-    if not own.value > 0 < base.value:
+    if not own.value > 0 < base.value or not own.spread or not base.spread:
         return None
-    for number in range(3, MOST_STEPS_TO_SETTLE):
-        then = [each.after(number, doubt) for each in (own, base)]
-        error = math.hypot(*((each.error or 0.0) / each.value for each in then))
-        if _relative_margin(*then, TAIL) + FOUR_OF_FIVE * error < abs(math.log(own.value / base.value)):
+    number = 3
+    while number < MOST_STEPS_TO_SETTLE:
+        one, other = own.after(number, doubt), base.after(number, doubt)
+        error = math.hypot(*((each.error or 0.0) / each.value for each in (one, other)))
+        if _relative_margin(one, other, TAIL) + FOUR_OF_FIVE * error < abs(math.log(own.value / base.value)):
             return number
+        number = max(number + 1, number * 11 // 10)
     return None
 
 
-def _welch_degrees(own: StepEstimate, base: StepEstimate) -> int:
+def _welch_degrees(own: StepEstimate, base: StepEstimate) -> float:
     """Degrees of freedom for two means with unequal variances, by Welch and Satterthwaite."""
     variances = [(each.error or 0.0) ** 2 for each in (own, base)]
     parts = sum(variance**2 / each.degrees for variance, each in zip(variances, (own, base), strict=True))
-    return max(1, int(sum(variances) ** 2 / parts if parts else own.degrees + base.degrees))
+    return round(max(1.0, sum(variances) ** 2 / parts if parts else own.degrees + base.degrees), 1)
 
 
 @dataclass(frozen=True)

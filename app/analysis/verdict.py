@@ -34,6 +34,7 @@ from app.analysis.measures import (
     WAIT,
 )
 from app.analysis.summary import Summary, Verdict
+from app.analysis.units import digits
 from app.analysis.words import WORTH_LISTING, duration, percent
 from app.records.manifest import WAYS, Manifest
 
@@ -82,6 +83,8 @@ def warnings(summary: Summary, manifest: Manifest) -> Iterator[str]:
 
 
 def _sentences(bound: str | None, summary: Summary, manifest: Manifest) -> Iterator[str]:
+    if not summary.complete:
+        yield f"The run stopped after {summary.steps} of {summary.steps_planned} steps."
     parts = Parts.of(summary.run)
     if bound is None or parts is None:
         yield "No timings to analyse: the run has no step after the first, which includes the setup."
@@ -110,14 +113,11 @@ def _headline(bound: str, summary: Summary, parts: Parts) -> str:
             whom = "the slowest rank" if straggler is None else f"rank {straggler}"
             return f"Straggler-bound: on average, a rank spends {percent(wait)} of the step waiting for {whom}."
         case "mixed":
-            return f"Mixed: no part dominates the step. {_listed(parts)}."
+            return f"Mixed: no single cause takes most of the step. {_by_phase(summary)}.{_without_a_core(parts)}"
         case "data":
             return f"Data-bound: {percent(_share(summary, 'data'))} of the step is batch preparation."
         case "cpu":
-            return (
-                f"CPU-saturated: {percent(parts.no_core)} of the step is waiting for a free CPU core. "
-                f"{_listed(parts, parts.no_core)}."
-            )
+            return f"CPU-saturated: the ranks compete for CPU cores. {_by_phase(summary)}.{_without_a_core(parts)}"
         case "compute" if parts.wants_cpu <= OUTWEIGHS:
             return (
                 f"Compute-bound: a CPU quota throttles the ranks for up to {max(held_back(summary)):.2g} s per second, "
@@ -135,9 +135,7 @@ def _computation(summary: Summary, parts: Parts) -> str:
         rest.append(f"{percent(sync)} is exposed synchronisation and {percent(_share(summary, 'wait'))} waiting")
     if parts.quota >= WORTH_A_WORD:
         rest.append(f"The CPU quota throttles the rank for {percent(parts.quota)} of the step")
-    if parts.no_core >= WORTH_A_WORD:
-        rest.append(f"For {percent(parts.no_core)}, the rank waits for a free CPU core")
-    return f"Compute-bound: {'. '.join(rest)}."
+    return f"Compute-bound: {'. '.join(rest)}.{_without_a_core(parts)}"
 
 
 def _share(summary: Summary, *phases: str) -> float:
@@ -189,12 +187,13 @@ def _about_hiding(summary: Summary) -> Iterator[str]:
         return
     part = hidden / (hidden + exposed)
     waiting = "" if wait is None else f", of which {duration(wait)} is waiting"
+    if not hidden and run[BUCKETS] == 1:
+        yield "The gradients are one bucket, which is ready only when backward ends: no synchronisation is hidden."
+        return
     yield (
         f"{percent(part)} of the synchronisation, including waiting for other ranks, is hidden behind backward: "
         f"{duration(hidden)} per step. {duration(exposed)} per step is exposed{waiting}."
     )
-    if run[BUCKETS] == 1:
-        yield "A single bucket cannot be hidden: it is ready only when backward ends."
 
 
 def _about_links(summary: Summary, manifest: Manifest) -> Iterator[str]:
@@ -240,11 +239,15 @@ def _about_bytes(summary: Summary) -> Iterator[str]:
     if wrong := [rank for rank, (sent, formula) in enumerate(counted) if sent is not None and abs(sent - formula) > 1]:
         yield f"The bytes sent differ from the formula on {_ranks(wrong)}."
         return
+    matching = [rank for rank, (sent, _) in enumerate(counted) if sent is not None]
+    if not matching:
+        return
     excess = [each for rank in summary.ranks if (each := rank[SENT_EXCESS]) is not None]
     amounts = sorted(formula for _, formula in counted)
-    size = " to ".join(dict.fromkeys(f"{end / 1e6:.2f}" for end in (amounts[0], amounts[-1])))
+    size = " to ".join(dict.fromkeys(digits(end / 1e6) for end in (amounts[0], amounts[-1])))
     kernel = f" The kernel counted at most {percent(max(excess), 1)} more." if excess else ""
-    yield f"The bytes sent match the formula on every rank: {size} MB per step.{kernel}"
+    where = "every rank" if len(matching) == len(counted) else _ranks(matching)
+    yield f"The bytes sent match the formula on {where}: {size} MB per step.{kernel}"
 
 
 def _ranks(numbers: Sequence[int]) -> str:
@@ -274,7 +277,8 @@ def _about_learning(summary: Summary) -> Iterator[str]:
     losses, accuracy = summary.losses, summary.run[ACCURACY]
     if losses:
         tested = "" if accuracy is None else f" Test accuracy is {percent(accuracy, 1)}."
-        of_what = "of the global batch " if summary.world_size > 1 else ""
+        alone = summary.world_size > 1 and not any(rank[FORMULA_BYTES_SENT] for rank in summary.ranks)
+        of_what = "of the ranks' own models " if alone else "of the global batch " if summary.world_size > 1 else ""
         yield f"The loss {of_what}went from {losses[0]:.3g} to {losses[-1]:.3g} in {len(losses)} steps.{tested}"
         last = summary.run[LAST_BATCH]
         if last is not None and last < summary.global_batch_size:
@@ -283,7 +287,20 @@ def _about_learning(summary: Summary) -> Iterator[str]:
         yield "At the end, all replicas are bitwise identical."
 
 
-def _listed(parts: Parts, but: float | None = None) -> str:
-    """All parts of the step, largest first, without the one named before."""
-    shown = [(part, name) for part, name in parts.largest_first() if part >= WORTH_LISTING and part != but]
-    return ", ".join(f"{percent(part)} {name}" for part, name in shown)
+def _by_phase(summary: Summary) -> str:
+    """The whole step, largest phase first."""
+    phases = {
+        "computation": _share(summary, *COMPUTING),
+        "exposed synchronisation": _share(summary, "sync"),
+        "waiting for other ranks": _share(summary, "wait"),
+        "batch preparation": _share(summary, "data"),
+    }
+    shown = sorted(((share, name) for name, share in phases.items() if share >= WORTH_LISTING), reverse=True)
+    return ", ".join(f"{percent(share)} {name}" for share, name in shown)
+
+
+def _without_a_core(parts: Parts) -> str:
+    """That time lies within the phases."""
+    if parts.no_core < WORTH_A_WORD:
+        return ""
+    return f" Within these phases, the rank waits for a free CPU core for {percent(parts.no_core)} of the step."

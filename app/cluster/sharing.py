@@ -1,5 +1,6 @@
 """The table of ranks that rank 0 prints, and warnings about shared cores and different CPUs."""
 
+import math
 from collections.abc import Sequence
 
 from app.cluster.members import Member
@@ -37,7 +38,7 @@ def oversubscription(members: Sequence[Member]) -> str | None:
             return (
                 f"{len(here)} ranks use {wanted:g} CPUs but share {cores} cores, so they slow each other down: steps "
                 "take longer than on separate nodes, and part of their communication time is spent waiting for a core. "
-                f"Set RANK_CPUS={cores / len(here):.2g} for a fixed share."
+                f"Set RANK_CPUS={math.floor(100 * cores / len(here)) / 100:g} for a fixed share."
             )
     return None
 

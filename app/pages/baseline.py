@@ -66,7 +66,7 @@ class Against:
         lead = (
             f"A step of {run.name} takes {times} as long as a step of {self._base.name}: {_longer(found)}."
             if step.part.beyond_noise
-            else f"Step time of {pair}: {NO_DIFFERENCE}, {times} as long."
+            else f"Step time of {pair}: {NO_DIFFERENCE}, {times} as long.{self._more_steps(run)}"
         )
         return [lead, *_about_parts(parts)]
 
@@ -74,12 +74,14 @@ class Against:
         """The factor, the number of steps behind it, and how many would settle it."""
         counts = " and ".join(f"{measured_steps(each)} of {each.name}" for each in (run, self._base))
         times = f"{digits(ratio.value)} times as long as" if ratio else f"{_longer(found)} than"
-        enough = baseline.enough_steps(run, self._base)
-        more = f"To settle it, measure {enough} steps in each run: MAX_STEPS={enough + 1}." if enough else ""
         return (
             f"A step of {run.name} takes {times} a step of {self._base.name}, but this rests on few steps after the "
-            f"first: {counts}. {more}"
-        ).strip()
+            f"first: {counts}.{self._more_steps(run)}"
+        )
+
+    def _more_steps(self, run: Run) -> str:
+        enough = baseline.enough_steps(run, self._base)
+        return f" To settle it, measure about {enough} steps in each run: MAX_STEPS={enough + 1}." if enough else ""
 
     def _columns(self, own: Column[_ComparedRun], base: Column[_ComparedRun]) -> list[Column[_ComparedRun]]:
         """A value in both, and how it differs."""

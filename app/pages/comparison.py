@@ -77,31 +77,36 @@ def headline(runs: Sequence[Run]) -> tuple[str | None, str]:
         return None, "Nothing to compare: fewer than two runs have a step that counts."
     fastest, *others = sorted(speeds, key=lambda run: -speeds[run])
     found = {run: baseline.speed(fastest, run) for run in others}
-    alike = [run.name for run, each in found.items() if each.beyond_noise is False]
+    alike = [run.name for run, each in found.items() if not each.beyond_noise]
     differing = [run for run, each in found.items() if each.beyond_noise]
     unknown = [run for run, each in found.items() if each.beyond_noise is None]
-    if unknown:
-        slowest = unknown[-1]
-        ratio = found[slowest].ratio
-        times = f"{digits(ratio.value)} times as many images/s as {slowest.name}" if ratio else "the most images/s"
-        steps = f"{min(map(baseline.measured_steps, (fastest, slowest)))} steps after the first"
-        return None, f"{fastest.name} did {times}, but this rests on {steps}: too few to exclude noise."
     if not differing:
-        return None, f"Between the runs there is {NO_DIFFERENCE} in images/s."
+        slowest = unknown[-1] if unknown else others[-1]
+        return None, _undecided(fastest, slowest, found[slowest].ratio)
     slowest = differing[-1]
     ratio = found[slowest].ratio
-    besides = f", with {NO_DIFFERENCE} to {', '.join(alike)}" if alike else ""
-    speed = f"{digits(speeds[fastest])} images/s compared with {digits(speeds[slowest])} of {slowest.name}"
+    besides = f" Compared with {', '.join(alike)}, there is {NO_DIFFERENCE}." if alike else ""
+    both = f"{fastest.name} does {digits(speeds[fastest])} images/s, {slowest.name} {digits(speeds[slowest])}"
+    return f"{digits(ratio.value)} x faster" if ratio else None, f"{both}{_ends(ratio)}.{besides}"
+
+
+def _undecided(fastest: Run, slowest: Run, ratio: Interval | None) -> str:
+    """The factor, and how many steps would settle it, if that is more than there are."""
+    enough = baseline.enough_steps(fastest, slowest)
+    if ratio is None or (enough is None and ratio.low is not None):
+        return f"Between the runs there is {NO_DIFFERENCE} in images/s."
+    steps = min(map(baseline.measured_steps, (fastest, slowest)))
+    more = "" if enough is None else f" To settle it, measure about {enough}: MAX_STEPS={enough + 1}."
     return (
-        f"{digits(ratio.value)} x faster" if ratio else None,
-        f"{fastest.name} is the fastest{besides}: {speed}{_ends(ratio)}.",
+        f"{fastest.name} did {digits(ratio.value)} times as many images/s as {slowest.name}, but {steps} steps after "
+        f"the first are too few to exclude noise.{more}"
     )
 
 
 def _ends(ratio: Interval | None) -> str:
     if ratio is None or ratio.low is None or ratio.high is None:
         return ""
-    return f", {digits(ratio.low)} to {digits(ratio.high)} times as many with 95 % confidence"
+    return f": {digits(ratio.low)} to {digits(ratio.high)} times as many, with 95 % confidence"
 
 
 def causes(runs: Sequence[Run]) -> list[str]:

@@ -19,8 +19,8 @@ from app.pages.table import Table
 def write_parts(folder: Path, tables: Sequence[Table], drawings: Sequence[Drawing]) -> None:
     """Put tables and drawings beside a page; those of an earlier page that this one has not are taken away."""
     own: dict[str, str] = {f"tables/{table.name}.csv": table.csv() for table in tables}
-    own |= {f"tables/{table.name}.md": written.markdown(table.on_page()) for table in tables}
-    own |= {f"tables/{table.name}.tex": written.latex(table.on_page()) for table in tables}
+    own |= {f"tables/{table.name}.md": written.markdown(table.shown()) for table in tables}
+    own |= {f"tables/{table.name}.tex": written.latex(table.shown()) for table in tables}
     own |= {f"figures/{drawing.name}.svg": as_file(drawing.chart) for drawing in drawings if drawing.chart}
     for part, kinds in (("tables", ("csv", "md", "tex")), ("figures", ("svg", "png"))):
         (folder / part).mkdir(parents=True, exist_ok=True)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from app.analysis import measures
 from app.analysis.run import Run
-from app.analysis.units import MEGABYTES
+from app.analysis.units import digits
 from app.analysis.words import duration, percent
 from app.records.lines import PHASES
 
 MODELS = {"vgg11": "VGG-11", "lenet5": "LeNet-5", "resnet18": "ResNet-18"}
-NAMED = 0.055  # of the step: a narrower part has no room for its name
+NAMED = 0.075  # of the step: a narrower part has no room for its name
 
 
 def title(run: Run) -> str:
@@ -80,9 +80,10 @@ def tiles(run: Run) -> Iterator[Tile]:
     """The main figures of the run."""
     figures, several = run.summary.run, run.summary.world_size > 1
     step, speed = figures[measures.STEP.median], figures[measures.IMAGES_PER_SECOND]
-    yield Tile(*(duration(step).split() if step is not None else ("-", "s")), "per step (median)")
-    yield Tile(f"{speed:.0f}" if speed else "-", "images/s", "all ranks together" if several else "")
-    if several:
+    value, unit = duration(step).split() if step is not None else ("-", "s")
+    yield Tile(value, unit, "per step (median)")
+    yield Tile(_counted(speed) if speed else "-", "images/s", "all ranks together" if several else "")
+    if run.sends:
         for phase, meaning in (("sync", "of the step is exposed synchronisation"), ("wait", "is waiting for others")):
             share = figures[measures.SHARES[phase]]
             yield Tile("-" if share is None else f"{100 * share:.0f}", "%", meaning)
@@ -92,6 +93,10 @@ def tiles(run: Run) -> Iterator[Tile]:
         yield Tile("-" if accuracy is None else f"{100 * accuracy:.1f}", "%", "test accuracy")
 
 
+def _counted(number: float) -> str:
+    return f"{number:,.0f}" if number >= 1000 else digits(number)
+
+
 def _sent(run: Run) -> str:
     sizes = [size for rank in run.summary.ranks if (size := rank[measures.BYTES_SENT]) is not None]
-    return " to ".join(dict.fromkeys(MEGABYTES.words(end(sizes)) for end in (min, max))) if sizes else "-"
+    return " to ".join(dict.fromkeys(digits(end(sizes) / 1e6) for end in (min, max))) if sizes else "-"

@@ -38,17 +38,19 @@ def write_comparison(compared_runs: Sequence[Run], base: Run | None = None) -> P
     runs = [*compared_runs, base] if base else compared_runs
     against = Against(compared_runs, base) if base else None
     factor, headline = comparison.headline(runs)
+    differences = comparison.differences(runs)
     compared = {
         "tables": [comparison.compared(runs), *(against.tables() if against else [])],
         "drawings": drawings.of_runs(runs),
-        "factor": factor,
+        "factor": None if differences else factor,
         "headline": headline,
         "causes": comparison.causes(runs),
-        "differences": comparison.differences(runs),
+        "differences": differences,
         "baseline": base,
         "against": against.sentences() if against else [],
     }
-    title = " / ".join(run.name for run in compared_runs) + (f" compared with {base.name}" if base else "")
+    *most, last = (run.name for run in compared_runs)
+    title = (f"{', '.join(most)} and {last}" if most else last) + (f" compared with {base.name}" if base else "")
     pages = [_of_run(run) for run in runs]
     return _write(_comparison_folder(compared_runs, base), {"title": title, "compared": compared, "pages": pages})
 
@@ -56,9 +58,10 @@ def write_comparison(compared_runs: Sequence[Run], base: Run | None = None) -> P
 def _of_run(run: Run) -> dict[str, Any]:
     """What the template shows of a run."""
     own_tables = {table.name: table for table in tables.of_run(run)}
+    shown_tables = {name: table for name, table in own_tables.items() if table.rows}
     own_drawings = {drawing.name: drawing for drawing in drawings.of_run(run)}
     folds = [
-        (title, hint, [name for name in names if name in own_tables or (name in own_drawings and name not in FIRST)])
+        (title, hint, [name for name in names if name in shown_tables or (name in own_drawings and name not in FIRST)])
         for title, hint, names in FOLDS
     ]
     return {

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -68,8 +68,9 @@ def over_ranks(name: str, at: Sequence[float], values: Sequence[Sequence[float]]
 
 def trace(line: Series) -> Trace:
     """The line of a chart."""
-    band = (line.band.least.tolist(), line.band.most.tolist()) if line.band else ((), ())
-    return Trace(line.name, line.at.tolist(), line.values.tolist(), *band, look="curve" if len(line.at) > 1 else "line")
+    low, high = (line.band.least, line.band.most) if line.band else ((), ())
+    look: Literal["curve", "line"] = "curve" if len(line.at) > 1 else "line"
+    return Trace(line.name, [*map(float, line.at)], [*map(float, line.values)], [*low], [*high], look)
 
 
 def of_records(name: str, records: Sequence[Any], at: str, value: str, scale: float = 1.0) -> Series:

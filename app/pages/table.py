@@ -46,17 +46,9 @@ class Table:
         """All digits; a value that was not measured is an empty field."""
         return as_csv([[column.name for column in self.columns], *self.rows])
 
-    def on_page(self) -> Self:
-        """Without columns for what was published where nothing was; the file has them in any case."""
-        return self.only([not column.name.startswith("published") for column in self.columns])
-
-    def on_terminal(self) -> Self:
-        """Without columns for what no row has."""
-        return self.only([False for _ in self.columns])
-
-    def only(self, always: Sequence[bool]) -> Self:
-        """Without the columns that have no value, but for those that are always there."""
-        shown = [n for n, needed in enumerate(always) if needed or any(row[n] is not None for row in self.rows)]
+    def shown(self) -> Self:
+        """Without columns for what no row has. The file has them in any case."""
+        shown = [n for n in range(len(self.columns)) if any(row[n] is not None for row in self.rows)]
         rows = [[row[n] for n in shown] for row in self.rows]
         return replace(self, columns=[self.columns[n] for n in shown], rows=rows)
 

@@ -24,7 +24,7 @@ LATEX = {
 
 def on_terminal(whole: Table) -> str:
     """A table for a terminal."""
-    table = whole.on_terminal()
+    table = whole.shown()
     grid = Grid(box=None, pad_edge=False, header_style="")
     for column, label in zip(table.columns, table.labels(), strict=True):
         grid.add_column(

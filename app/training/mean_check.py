@@ -119,9 +119,10 @@ class MeanCheck:
         described, diagnosis, _ = results[example]
         if not diagnosis and any(digest != results[0][2] for _, _, digest in results):
             diagnosis = " The ranks hold different results."
-        mode, ranks = self._averaging.sync_mode, ", ".join(map(str, wrong))
+        mode = self._averaging.sync_mode
+        ranks = f"rank{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))}"
         raise ExtensionError(
-            f"rank {self._cluster.rank}: {path_of(mode)} does not compute the mean of the gradients on ranks "
+            f"rank {self._cluster.rank}: {path_of(mode)} does not compute the mean of the gradients on "
             f"{ranks}. On rank {example}, {described}.{diagnosis} Run `scripts/conformance {mode}` for a smallest "
             "failing case. If the mode is not meant to compute the exact mean, declare its `law`.",
             "wrong-mean",

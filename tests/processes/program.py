@@ -31,7 +31,6 @@ processes.set_forkserver_preload(
         "app.tools.experiment.between_runs",
         "app.tools.conformance.verdicts",
         "torch._dynamo",  # which DistributedDataParallel imports when one is made: 860 modules
-        "matplotlib.figure",
         "pytest",
         "tests.processes.group",
     ]

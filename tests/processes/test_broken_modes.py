@@ -360,7 +360,7 @@ def test_all_ranks_stop_at_the_first_wrong_mean(group_of: GroupOf, wrong: type[G
         assert (error.name, error.exit_code, error.deterministic) == ("wrong-mean", 1, True)
         example = rank if rank in ranks else ranks[0]
         assert f"rank {rank}: extensions/my_mode.py " in str(error)
-        assert f"rank(s) {', '.join(map(str, ranks))}. On rank {example}, " in str(error)
+        assert f" {', '.join(map(str, ranks))}. On rank {example}, " in str(error)
         assert parameter in str(error)
         assert "scripts/conformance my_mode" in str(error)
         if ratio:

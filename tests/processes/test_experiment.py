@@ -80,7 +80,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 # What the rows of a table say from top to bottom, once its heading of the seconds per step is chosen.
 SORTED_BY_SECONDS = """
     const table = document.querySelector("[data-table=times]"), cell = table.querySelector("[data-name=seconds]");
-    table.querySelectorAll("thead label")[cell.cellIndex].click();
+    table.tHead.rows[0].cells[cell.cellIndex].click();
     const rows = [...table.tBodies[0].rows].map(row => [row.getBoundingClientRect().top, row.cells[cell.cellIndex]]);
     return rows.sort((one, other) => one[0] - other[0]).map(([_, seconds]) => Number(seconds.dataset.value));
 """
@@ -157,7 +157,7 @@ def test_a_browser_shows_the_page_whole_and_without_a_complaint(place: Path, bro
     seconds = browser.ask(SORTED_BY_SECONDS)
     assert seconds == sorted(seconds)
     links = browser.ask("return [...document.querySelectorAll('a')].map(each => each.getAttribute('href'))")
-    files = ["figures/times.svg", *(f"tables/times.{kind}" for kind in ("csv", "md", "tex"))]
+    files = ["figures/times.svg", "runs.csv", *(f"tables/times.{kind}" for kind in ("csv", "md", "tex"))]
     assert sorted(link for link in links if not link.endswith("/report.html")) == sorted(files)
     assert len(links) == 6 + len(files)
     assert all((page_of(place) / link).is_file() for link in links)

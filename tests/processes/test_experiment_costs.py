@@ -540,6 +540,37 @@ def test_speedup_is_told_with_its_interval_and_where_it_ends(bench: Bench) -> No
     assert "from 1 to 2" not in words
 
 
+THREE_DIMENSIONS = """
+[[grid]]
+label = "{SYNC_MODE}, {LINK_RATE}, {ranks} ranks"
+WORKERS = [1, 3]
+SYNC_MODE = ["gather_scatter", "ring_all_reduce"]
+LINK_RATE = ["200mbit", "20mbit"]
+
+[[show]]
+view = "%s"
+title = "Three dimensions"
+"""
+
+
+@pytest.mark.parametrize("view", ['scaling"\nkind = "strong', "exchanges"])
+def test_no_line_and_no_sentence_mixes_two_rates(bench: Bench, view: str) -> None:
+    """On both rates, four ranks are twice as fast as two. Only four at 20 Mbit/s against two at 200 would be slower."""
+    seconds = {
+        f"{mode}, {rate}, {ranks} ranks": own * by / ranks
+        for mode, own in (("gather_scatter", 2.0), ("ring_all_reduce", 1.0))
+        for rate, by in (("200mbit", 1.0), ("20mbit", 10.0))
+        for ranks in (2, 4)
+    }
+    section = bench.section(THREE_DIMENSIONS % view, dict(seconds))
+    assert "more ranks are slower" not in " ".join(section.sentences)
+    if view == "exchanges":
+        return
+    for mode in ("gather_scatter", "ring_all_reduce"):
+        for rate in ("200mbit", "20mbit"):
+            assert f"With {mode}, {rate}, each larger number of ranks brings more" in " ".join(section.sentences)
+
+
 def test_without_one_rank_there_is_no_speedup(bench: Bench) -> None:
     cells = [f"{mode} on {ranks}" for mode in ("all_reduce", "ddp") for ranks in (2, 3, 4)]
     section = bench.section(STRONG, {"one": None, **dict.fromkeys(cells, 1.0)})

@@ -156,8 +156,9 @@ def check_tables(browser: Browser, folder: Path) -> None:
     for name, rows in expected(folder).items():
         assert len(shown.get(name, [])) == len(rows), name
         written = list(csv.DictReader((folder / f"tables/{name}.csv").read_text().splitlines()))
+        measured = {column for fields in written for column, value in fields.items() if value}
         for row, cells, fields in zip(rows, shown.get(name, []), written, strict=True):
-            assert [column for column, *_ in cells] == list(fields)
+            assert [column for column, *_ in cells] == [column for column in fields if column in measured]
             for column, value, words, unit in cells:
                 check_cell(row.get(column), value, words, fields[column], UNITS[unit])
 
@@ -617,6 +618,8 @@ def test_runs_are_compared_with_a_baseline_part_by_part(place: Path, browser: Br
     for row in rows:
         field = "seconds" if row["part"] == "step" else f"{row['part'].replace(' ', '_')}_seconds"
         own, base = (each[field]["mean"] if each[field] else None for each in (pair, alone))
+        if base is None and row["part"] in ("wait", "sync", "hidden sync"):
+            base = 0.0  # a single rank sends nothing
         assert row["difference"] == ("" if own is None or base is None else repr(own - base))
     said = "A step of pair takes "
     assert said in browser.text()

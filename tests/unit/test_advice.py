@@ -101,7 +101,10 @@ def manifest(given: dict[str, Any], cores: int, gradients: int, world_size: int)
             "scripts/up SYNC_MODE=ddp",
         ),
         ({"shares": COMMUNICATION, "used": 0.02, "gradients": 247_000}, "scripts/up SYNC_MODE=ddp"),
-        ({"shares": COMMUNICATION, "used": 0.02, "mode": "ddp", "cores": 2}, "scripts/up SYNC_MODE=ddp RANK_CPUS=0.5"),
+        (
+            {"shares": COMMUNICATION, "used": 0.02, "mode": "ddp", "cores": 2},
+            "scripts/up SYNC_MODE=ddp GLOBAL_BATCH_SIZE=512",
+        ),
         ({"shares": COMPUTE, "batch": 8}, "scripts/up SYNC_MODE=all_reduce GLOBAL_BATCH_SIZE=64"),
         (
             {"shares": WAITING, "straggler": SLOW, "given": {"slow_rank": 2, "slow_factor": 3.0}},
@@ -177,5 +180,5 @@ def test_another_mode_is_set_against_this_one_on_the_same_links() -> None:
     group = runs.group_figures(shares=dict(zip(PHASES, COMMUNICATION, strict=True)))
     star = runs.summary(group, [runs.rank_figures(rank) for rank in range(4)], {"sync_mode": "gather_scatter"})
     told = verdict.reach(star, manifest({}, 4, 100, 4)).sentences
-    assert any("ddp needs at least 2.3 s" in each and "this mode 9.2 s" in each for each in told)
+    assert any("ddp needs at least 2.30 s" in each and "this mode 9.20 s" in each for each in told)
     assert {*LEAST} < {*MODES}

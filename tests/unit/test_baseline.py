@@ -53,7 +53,7 @@ def test_of_two_equal_runs_hardly_any_part_is_said_to_differ(steps: int, memory:
     """Although each step is like the one before; with the draws given by a seed, and room for their own chance."""
     draw = np.random.default_rng([steps, round(10 * memory)])
     named = sum(of(noise(draw, steps, memory), noise(draw, steps, memory)).beyond_noise is True for _ in range(RUNS))
-    most = 0.06 if memory else 0.05
+    most = 0.08 if memory else 0.05
     assert named <= most * RUNS + 3 * np.sqrt(most * RUNS)
 
 
@@ -199,12 +199,14 @@ def test_two_steps_give_a_factor_and_the_number_of_steps_that_would_settle_it(tm
 
 def test_as_many_steps_as_were_named_settle_it() -> None:
     draw = np.random.default_rng(4)
-    pairs = [[by * noise(draw, 2, 0.0) for by in (19.9, 7.5)] for _ in range(RUNS)]
-    estimates = [[StepEstimate.of(float(each.mean()), list(each)) for each in pair] for pair in pairs]
-    needed = [steps_to_settle(own, base) for own, base in estimates]
-    typical = int(np.median([each or 10_000 for each in needed]))
-    found = [of(*(by * noise(draw, typical, 0.0) for by in (19.9, 7.5))) for _ in range(RUNS)]
-    assert np.mean([each.beyond_noise is True for each in found]) >= 0.8
+    needed = []
+    for _ in range(RUNS):
+        own, base = (by * noise(draw, 2, 0.0) for by in (19.9, 7.5))
+        found = [StepEstimate.of(float(each.mean()), [float(step) for step in each]) for each in (own, base)]
+        needed.append(steps_to_settle(found[0], found[1]) or 10_000)
+    typical = int(np.median(needed))
+    settled = [of(19.9 * noise(draw, typical, 0.0), 7.5 * noise(draw, typical, 0.0)) for _ in range(RUNS)]
+    assert np.mean([each.beyond_noise is True for each in settled]) >= 0.8
 
 
 def test_a_run_without_steps_can_be_no_side_of_a_comparison(tmp_path: Path) -> None:
@@ -218,13 +220,13 @@ def test_a_comparison_leads_with_the_fastest_unless_the_noise_may_explain_it(tmp
     factor, told = headline([ring, floor])
     assert factor
     assert float(factor.split()[0]) == pytest.approx(62 / 32, rel=0.01)
-    assert all(fact in told for fact in ("floor is the fastest", "4000 images/s", "2065 of ring")), told
+    assert all(fact in told for fact in ("floor does 4000 images/s", "ring 2065")), told
     third = write(tmp_path, "third", 41, FLOOR, 0.02)
-    assert "no difference beyond the noise to third: " in headline([ring, third, floor])[1]
+    assert "Compared with third, there is no difference beyond the noise" in headline([ring, third, floor])[1]
     assert headline([ring, again]) == (None, "Between the runs there is no difference beyond the noise in images/s.")
     factor, told = headline([few, ring])
     assert factor is None, "two steps do not prove a factor"
-    assert "rests on 2 steps" in told
+    assert "2 steps" in told
     assert headline([write(tmp_path, "none", 0, RING), ring])[0] is None
 
 

@@ -61,7 +61,7 @@ def test_each_bar_says_what_it_is_and_when_on_the_clock_of_all(tmp_path: Path) -
     assert own[:3] == [
         "rank 1, step 0: data, 100 ms, from 500 ms to 600 ms",
         "rank 1, step 0: forward, 300 ms, from 600 ms to 900 ms",
-        "rank 1, step 0: backward, 400 ms, from 900 ms to 1.3 s",
+        "rank 1, step 0: backward, 400 ms, from 900 ms to 1.30 s",
     ]
     assert "first: step 0" in drawing
     assert "tooltip" not in drawing
@@ -82,7 +82,7 @@ def test_a_message_is_drawn_as_long_as_backward_hides_it(tmp_path: Path) -> None
     step = replace(HIDING, buffers=None, buckets=[OverlappedMessage(40, 4.0, 7.0), OverlappedMessage(60, 6.0, 8.0)])
     drawing = drawn(tmp_path, [step], [step])
     assert [each for each in titles(drawing) if "rank 0" in each and "bucket" in each] == [
-        "rank 0, step 0: bucket 0 of 40 B, 3 s, from 4 s to 7 s"
+        "rank 0, step 0: bucket 0 of 40 B, 3.00 s, from 4.00 s to 7.00 s"
     ]
     assert "hidden messages" in drawing
     assert "hidden messages" not in drawn(make(tmp_path / "other"), [EXPLICIT], [EXPLICIT])

@@ -157,8 +157,8 @@ def test_what_lies_between_two_attempts_is_lost_and_saving_is_a_part_of_its_own(
 
 def test_in_words_the_largest_part_comes_first() -> None:
     assert wall_clock.in_words(wall_clock.of(ranks())) == (
-        "The whole run took 14.2 s by wall clock: start 5.75 s (40 %), training 4 s (28 %), evaluation 1.75 s (12 %), "
-        "links 1.25 s (9 %), gaps between steps 750 ms (5 %), end 750 ms (5 %)."
+        "The whole run took 14.2 s by wall clock: start 5.75 s (40 %), training 4.00 s (28 %), evaluation 1.75 s "
+        "(12 %), links 1.25 s (9 %), gaps between steps 750 ms (5 %), end 750 ms (5 %)."
     )
     assert wall_clock.in_words(clock(4000.0, 1.0, 0.0, 3999.0, 0.0, 0.0, 0.0, 0.0, 0.0)) == (
         "The whole run took 4000 s by wall clock: training 3999 s (100 %)."

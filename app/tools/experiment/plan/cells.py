@@ -34,6 +34,10 @@ class Cell:
         """Whether it has these settings among its own."""
         return settings.items() <= self.settings.items()
 
+    def besides(self, *names: str) -> dict[str, str]:
+        """Its varied settings except these. Cells compare by these only if they agree in all others."""
+        return {name: value for name, value in sorted(self.varied.items()) if name not in names}
+
     @property
     def world_size(self) -> int:
         """Number of ranks."""

@@ -39,8 +39,8 @@ class Exchanges(View):
         if self.pair:
             yield _against(self.pair[0], self.pair[1], cells, blocks)
         orders = [
-            Order.of(f"{ranks} ranks", {cell.name: _mode_of(cell) for cell in there}, blocks, slowest_is_largest=True)
-            for ranks, group in groupby(cells, key=lambda cell: cell.world_size)
+            Order.of(place, {cell.name: _mode_of(cell) for cell in there}, blocks, slowest_is_largest=True)
+            for place, group in groupby(cells, key=_place_of)
             if len(there := [cell for cell in group if cell.name in blocks.cells]) > 1
         ]
         if orders:
@@ -73,20 +73,20 @@ class Exchanges(View):
         blocks, cells = results.blocks(sync_seconds), [each for each in _by_ranks(results) if each.middle(sync_seconds)]
         if not cells:
             raise Missing("no run with a synchronisation is finished.")
-        modes = list(dict.fromkeys(map(_mode_of, cells)))
+        lines = list(dict.fromkeys(map(_line_of, cells)))
         measured_times, bounds = [], []
-        for number, mode in enumerate(modes[:MOST_LINES]):
-            own = [cell for cell in cells if _mode_of(cell) == mode]
+        for number, line in enumerate(lines[:MOST_LINES]):
+            own = [cell for cell in cells if _line_of(cell) == line]
             points = [(cell.world_size, found) for cell in own if (found := blocks.estimate(cell.name))]
-            measured_times.append(interval_line(mode, points))
+            measured_times.append(interval_line(line, points))
             least_times = {cell.world_size: bound for cell in own if (bound := cell.middle(least))}
             if least_times:
-                bounds.append(_dotted(f"{mode}, at least", least_times, palette.series(number)))
+                bounds.append(_dotted(f"{line}, at least", least_times, palette.series(number)))
         x = Axis("ranks", labels=[(ranks, str(ranks)) for ranks in sorted({cell.world_size for cell in cells})])
         y = Axis("time of synchronisation per step", "s", log=True)
         return plot(self.title, x, y, [*measured_times, *bounds]), (
             f"Medians over rounds; upright lines are {definitions.INTERVALS}; dotted: the least time of the schedule "
-            f"on the measured links. The scale is logarithmic.{left_out(len(modes), what='modes')}"
+            f"on the measured links. The scale is logarithmic.{left_out(len(lines), what='lines')}"
         )
 
 
@@ -98,16 +98,16 @@ def _against(one: str, other: str, cells: Sequence[MeasuredCell], blocks: Blocks
     """On how many ranks the one synchronises faster than the other."""
     verdicts: dict[str, list[str]] = {}
     for cell in cells:
-        rival = next((e for e in cells if (e.world_size, _mode_of(e)) == (cell.world_size, other)), None)
+        rival = next((e for e in cells if (_place_of(e), _mode_of(e)) == (_place_of(cell), other)), None)
         found = blocks.compare(cell.name, rival.name if rival else None)
         if _mode_of(cell) == one and found:
             known = found.beyond_noise
             verdict = "one round does not tell" if known is None else "faster" if found.value < 1 else "slower"
             verdict = NO_DIFFERENCE if known is False else verdict
-            verdicts.setdefault(verdict, []).append(f"{cell.world_size} ({times(found)})")
+            verdicts.setdefault(verdict, []).append(f"{_place_of(cell)} ({times(found)})")
     if not verdicts:
         return f"{one} and {other} were not measured on the same number of ranks."
-    parts = (f"{verdict} on {', '.join(ranks)} ranks" for verdict, ranks in verdicts.items())
+    parts = (f"{verdict} on {', '.join(places)}" for verdict, places in verdicts.items())
     return f"Time of synchronisation, {one} against {other}: {'; '.join(parts)}."
 
 
@@ -123,7 +123,17 @@ def _beside_least(cells: Sequence[MeasuredCell]) -> Iterator[str]:
 
 
 def _by_ranks(results: Results) -> list[MeasuredCell]:
-    return sorted(results.cells, key=lambda cell: cell.world_size)
+    return sorted(results.cells, key=lambda cell: (cell.world_size, _place_of(cell)))
+
+
+def _place_of(cell: MeasuredCell) -> str:
+    """Cells of one place differ in their mode alone."""
+    return ", ".join([f"{cell.world_size} ranks", *cell.besides("WORKERS", MODE).values()])
+
+
+def _line_of(cell: MeasuredCell) -> str:
+    """The cells of a line differ in their number of ranks alone."""
+    return ", ".join([_mode_of(cell), *cell.besides("WORKERS", MODE).values()])
 
 
 def _mode_of(cell: MeasuredCell) -> str:

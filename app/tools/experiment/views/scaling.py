@@ -24,6 +24,7 @@ from app.tools.experiment.views.drawn import interval_line, plot
 from app.tools.experiment.views.view import Published, View
 from app.tools.experiment.views.words import noise_sentence
 
+LINKS = ("LINK_RATE", "LINK_RATE_BY_RANK", "LINK_DELAY", "LINK_LOSS")
 PER_RANK = "BATCH_SIZE_PER_RANK"  # cells that set it are about weak scaling
 
 
@@ -110,7 +111,7 @@ class Scaling(View):
 
     def _published_speedup(self, speedups: "_Speedups", cell: Cell) -> float | None:
         """By the documents' seconds per epoch."""
-        published, base = self.published_seconds, speedups.base
+        published, base = self.published_seconds, speedups.base_of(cell)
         return published.ratio(base.name, cell.name) if published and base else None
 
     def _figure(self, results: Results) -> tuple[Chart, str]:
@@ -146,12 +147,20 @@ class _Speedups:
         # One rank synchronises nothing, so that it is where the line of every mode begins.
         self.lines: dict[str, list[MeasuredCell]] = {}
         for cell in self.cells:
-            if cell is not self.base:
-                self.lines.setdefault(_mode_of(cell), [self.base] if self.base else []).append(cell)
+            base = self.base_of(cell)
+            if cell is not base:
+                self.lines.setdefault(_line_of(cell), [base] if base else []).append(cell)
+
+    def base_of(self, cell: Cell) -> MeasuredCell | None:
+        """One rank under the same conditions, but for mode and links, which it does not use."""
+        own = cell.besides("WORKERS", "SYNC_MODE", *LINKS)
+        alone = (each for each in self.cells if each.world_size == 1)
+        return next((each for each in alone if each.besides("WORKERS", "SYNC_MODE", *LINKS) == own), None)
 
     def of(self, cell: MeasuredCell) -> Comparison | None:
         """Against one rank."""
-        return self.between(cell, self.base) if self.base else None
+        base = self.base_of(cell)
+        return self.between(cell, base) if base else None
 
     def between(self, cell: MeasuredCell, other: MeasuredCell) -> Comparison | None:
         """Against another cell."""
@@ -180,8 +189,12 @@ def _step_by_step(speedups: _Speedups) -> Iterator[str]:
 
 
 def _mode_of(cell: Cell) -> str:
-    """Its way of averaging gradients."""
     return cell.settings.get("SYNC_MODE", "ddp")
+
+
+def _line_of(cell: Cell) -> str:
+    """The cells of a line differ in their number of ranks alone."""
+    return ", ".join([_mode_of(cell), *cell.besides("WORKERS", "SYNC_MODE").values()])
 
 
 def _by_rank(cell: Cell, speedup: Interval | float | None) -> float | None:
