@@ -1,7 +1,7 @@
 """Checks an extension's file without executing it: it must parse and define what its setting requires."""
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from app.errors import SettingError
@@ -10,6 +10,17 @@ from app.extensions.files import path_of
 MODE_PACKAGES = ("app.sync", "app.gradient_sync")  # the second is deprecated
 USUAL_CHANNELS = 3
 MOST_BYTES = 1_000_000
+
+
+def check(own: Mapping[str, str]) -> None:
+    """Refuse invalid files by parsing them, by the variable that names each."""
+    checks: dict[str, Callable[[str], None]] = {
+        "SYNC_MODE": check_mode,
+        "MODEL": check_model,
+        "DATASET": check_dataset,
+    }
+    for variable, name in own.items():
+        checks[variable](name)
 
 
 def check_mode(name: str, path: Path | None = None) -> None:

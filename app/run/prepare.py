@@ -2,7 +2,6 @@
 
 import secrets
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from app.errors import ExtensionError, SettingError
@@ -27,7 +26,7 @@ BASELINE_MODE, BASELINE_ENDING = "none", "-floor"  # as in scripts/host/cluster.
 def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps, *, only_data: bool = False) -> None:
     """Check the settings, build the data set, and open or resume a run; the last only on rank 0's machine."""
     settings.place.check_machine(len(look().cores))
-    check_own(settings)
+    reading.check(settings.own)
     for name in settings.own.values():
         for notice in moved.notices(path_of(name), path_of(name)):
             say(notice)
@@ -62,24 +61,13 @@ def _make_data(training: TrainingSettings, say: Say, clean_ups: CleanUps) -> Non
     prepared.load_for(training)  # refuses a setting that requests more samples than exist
 
 
-def check_own(settings: Settings) -> None:
-    """Refuse invalid files in extensions/ by parsing them; only a data set is executed before the ranks start."""
-    checks: dict[str, Callable[[str], None]] = {
-        "SYNC_MODE": reading.check_mode,
-        "MODEL": reading.check_model,
-        "DATASET": reading.check_dataset,
-    }
-    for setting, name in settings.own.items():
-        checks[setting](name)
-
-
 def check_baseline(settings: Settings) -> None:
     """Before the baseline without synchronisation is trained, refuse settings that would stop the run that follows."""
     if settings.averaging.sync_mode == BASELINE_MODE:
         others = ", ".join(mode for mode in MODES if mode != BASELINE_MODE)
         message = f"SYNC_MODE={BASELINE_MODE} is itself the baseline of --with-floor. Choose from: {others}."
         raise SettingError(message, "conflicting-settings")
-    check_own(settings)
+    reading.check(settings.own)
     prepared.check_fit(settings.training.model, settings.training.dataset_name)
     if settings.recovery.run_name is None:
         return

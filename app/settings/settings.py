@@ -142,7 +142,12 @@ class Settings:
     @property
     def own(self) -> dict[str, str]:
         """The user-defined ones among mode, model and data set, by variable: files in extensions/."""
-        return {name: value for name, value in self._named.items() if value not in _BUILT_IN[name].choices}
+        return own_among(self._named)
+
+
+def own_among(named: Mapping[str, str]) -> dict[str, str]:
+    """The user-defined ones among these, by variable."""
+    return {name: value for name, value in named.items() if value not in _BUILT_IN[name].choices}
 
 
 CONCERNS: dict[str, type[Concern]] = {each.name: each.type for each in fields(Settings)}  # type: ignore[misc]

@@ -89,7 +89,8 @@ work_on_grids() {
 }
 
 with_grids() {
-    of_image --volume "$PWD/$RESULTS_ROOT:/lockstep/results" --volume "$PWD/$GRIDS:/lockstep/experiments:ro" "$@"
+    of_image --volume "$PWD/$RESULTS_ROOT:/lockstep/results" --volume "$PWD/$GRIDS:/lockstep/experiments:ro" \
+        --volume "$PWD/extensions:/lockstep/extensions:ro" "$@"
 }
 
 # One run of the cluster with exactly these settings, whatever the environment and .env hold.

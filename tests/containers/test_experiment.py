@@ -10,6 +10,7 @@ import pytest
 
 from tests.containers.cluster import PATIENCE_SECONDS, Clone, owners, until
 from tests.containers.conftest import MakeClone
+from tests.solutions import on_the_page
 
 # A loss that is no number ends a run; the other cell has nothing wrong with it.
 HALF_BROKEN = """\
@@ -30,6 +31,7 @@ WARMUP_STEPS = 0
 
 [[grid]]
 label = "sound"
+SYNC_MODE = "my_mode"
 
 [[show]]
 view = "times"
@@ -118,6 +120,7 @@ def test_a_failed_run_is_reported_and_the_rest_goes_on(make_clone: MakeClone) ->
     caller = (12345, 23456) if os.geteuid() == 0 else None
     clone = make_clone(caller)
     (clone.folder / "scripts/experiments/broken.toml").write_text(HALF_BROKEN)
+    (clone.folder / "extensions/my_mode.py").write_text(on_the_page()["my_mode"])
     process = clone.start("scripts/experiment", "broken", MODEL="vgg11")
     until((clone.folder / "results/experiments/broken/full/hopeless-1.log").is_file, "the first run")
     output, _ = process.communicate(timeout=PATIENCE_SECONDS)
@@ -132,7 +135,7 @@ def test_a_failed_run_is_reported_and_the_rest_goes_on(make_clone: MakeClone) ->
     assert [row["cell"] for row in rows(page, "times")] == ["sound"]
     assert "hopeless-1 (failed)" in (page / "report.html").read_text()
     manifest = json.loads((page / "full/sound-1/manifest.json").read_text())
-    assert manifest["settings"]["model"] == "lenet5"
+    assert (manifest["settings"]["model"], manifest["settings"]["sync_mode"]) == ("lenet5", "my_mode")
     if caller:
         assert owners((clone.folder / "results/experiments").rglob("*")) == {caller}
 

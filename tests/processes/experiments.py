@@ -34,6 +34,7 @@ def run_trial(place: Path, name: str, settings: dict[str, str], variant: str = "
     if not folder.is_dir():
         folder.mkdir(parents=True)
         (folder / "results").symlink_to(Path("../../results/experiments", name, variant))
+        (folder / "extensions").symlink_to(Path("../../extensions"))
     own: dict[str, Value] = {key: value for key, value in settings.items() if key not in ("WORKERS", "WORLD_SIZE")}
     group.run(folder, int(settings["WORLD_SIZE"]), **own)
 

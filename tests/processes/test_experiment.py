@@ -13,6 +13,7 @@ import pytest
 
 from tests.processes.browser import NARROW, WIDE, Browser
 from tests.processes.experiments import carry_out, next_trial, put_grid, run_trial, step
+from tests.solutions import on_the_page
 
 HOSTILE = """<script>document.title="bad"</script>&"'"""
 
@@ -52,6 +53,16 @@ source = "a report"
 [show.published.values]
 alone = 2.0
 all_reduce = 1.0
+"""
+
+
+OWN_MODE = """\
+title = "A mode of mine"
+question = "Is it as fast?"
+settings = { MODEL = "lenet5", MAX_STEPS = 3, WORKERS = 1, EVALUATE = "never", LINK_CHECK = "off" }
+show = [{ view = "times", title = "Time per step" }]
+
+[[grid]]
 """
 
 
@@ -274,6 +285,41 @@ def test_other_settings_are_refused_as_long_as_finished_runs_have_the_old_ones(c
     assert step(copy, "plan", "rings", "--fresh", "--set", "MAX_STEPS=4").returncode == 0
     assert not (page_of(copy) / "full/alone-1").exists()
     assert next_trial(copy, "rings")["MAX_STEPS"] == "4"
+
+
+def test_a_mode_of_ones_own_is_a_cell_and_its_runs_are_not_taken_for_those_of_another_file(tmp_path: Path) -> None:
+    grid = f"{OWN_MODE}SYNC_MODE = ['mine', 'all_reduce']\n"
+    own = put_own_mode(tmp_path, "Mine")
+    page = carry_out(tmp_path, "own", grid)
+    times = (page / "tables/times.csv").read_text().splitlines()
+    assert [row["cell"] for row in csv.DictReader(times)] == ["mine", "all_reduce"]
+    assert "different versions of the program" not in (page / "report.html").read_text()
+    assert step(tmp_path, "plan", "own").returncode == 0
+    own.write_text(own.read_text().replace("Mine", "Changed"))
+    told = step(tmp_path, "plan", "own")
+    assert (told.returncode, "[cannot-resume]" in told.stderr) == (2, True), told.stderr
+    assert step(tmp_path, "plan", "own", "--fresh").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [("class Mine(:", "invalid-extension"), ("x = 1", "invalid-extension"), ("{mode}\n1 / 0", "extension-failed")],
+)
+def test_a_broken_mode_of_ones_own_is_refused_before_any_run(text: str, error: str, tmp_path: Path) -> None:
+    mode = put_own_mode(tmp_path, "Mine")
+    mode.write_text(text.format(mode=mode.read_text()))
+    put_grid(tmp_path, "own", f"{OWN_MODE}SYNC_MODE = 'mine'\nLINK_RATE = '1gbit'\n")
+    told = step(tmp_path, "plan", "own")
+    assert (told.returncode, f"[{error}]" in told.stderr) == (2, True), told.stderr
+    assert "extensions/mine.py" in told.stderr
+    assert not (tmp_path / "results/experiments").exists()
+
+
+def put_own_mode(place: Path, name: str) -> Path:
+    path = place / "extensions/mine.py"
+    path.parent.mkdir()
+    path.write_text(on_the_page()["my_mode"].replace("MyMode", name))
+    return path
 
 
 def test_a_cell_that_was_left_out_for_a_while_is_not_taken_for_one_with_other_settings(copy: Path) -> None:

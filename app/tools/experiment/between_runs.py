@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from app.errors import SettingError
+from app.errors import ExtensionError, SettingError
 from app.machine import folders
 from app.machine.command_line import by_name
 from app.machine.say import Say
@@ -16,11 +16,15 @@ def plan(names: Sequence[str], given: Sequence[str], say: Say, *, quick: bool, f
     from app.tools.experiment import page
     from app.tools.experiment.plan.estimate import expected_seconds
 
-    grids = [grid.read(name, quick=quick, given=by_name(given)) for name in names]
-    for read in grids:
-        page.views_of(read)
-    folders.check_writable(folders.RESULTS)
-    plans = [ExperimentPlan.make(read, expected_seconds, fresh=fresh) for read in grids]
+    try:
+        grids = [grid.read(name, quick=quick, given=by_name(given)) for name in names]
+        for read in grids:
+            page.views_of(read)
+        folders.check_writable(folders.RESULTS)
+        plans = [ExperimentPlan.make(read, expected_seconds, fresh=fresh) for read in grids]
+    except ExtensionError as error:
+        error.exit_code = SettingError.exit_code  # no run has begun
+        raise
     all_left = 0.0
     for read, made in zip(grids, plans, strict=True):
         done = [] if fresh else [trial.name for trial in made.finished()]

@@ -10,11 +10,13 @@ from pydantic import ValidationError
 
 from app.analysis import measures
 from app.analysis.units import Value
-from app.errors import SettingError
+from app.errors import LockstepError
 from app.machine import folders
 from app.machine.say import as_csv, shown
 from app.pages import files
+from app.records.manifest import ALWAYS_SET, Manifest
 from app.settings.explanations import hint
+from app.settings.settings import own_among
 from app.tools.experiment.plan import grid as grids
 from app.tools.experiment.plan.grid import Grid
 from app.tools.experiment.plan.trials import ExperimentPlan, page_folder
@@ -97,7 +99,7 @@ def write_index() -> Path:
         path = page_folder(name) / SUMMARY
         try:
             grid, wrong = grids.read(name), None
-        except SettingError as error:  # of a file that is none of the present experiment's business
+        except LockstepError as error:  # of a file that is none of the present experiment's business
             grid, wrong = None, str(error)
         summary = json.loads(path.read_text()) if path.is_file() else None
         pages.append({"name": name, "grid": grid, "wrong": wrong, "summary": summary})
@@ -105,6 +107,10 @@ def write_index() -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     folders.replace_file(path, files.render("experiments.html", {"pages": pages}))
     return path
+
+
+def _uses_own_files(manifest: Manifest) -> bool:
+    return bool(own_among({name.upper(): str(manifest.settings[name]) for name in ALWAYS_SET}))
 
 
 def _names(grid: Grid) -> Iterator[str]:
@@ -142,7 +148,8 @@ def _warnings(results: Results) -> Iterator[str]:
     manifests = [run.manifest for run in results.all_runs]
     if len({tuple(sorted({rank.host_boot_id for rank in each.ranks})) for each in manifests}) > 1:
         yield "These runs come from different machines, or from before and after a reboot: ratios may be misleading."
-    if len({each.image.source_sha256 for each in manifests}) > 1:
+    versions = {(_uses_own_files(each), each.image.source_sha256) for each in manifests}
+    if len(versions) > len({own for own, _ in versions}):  # the hash covers the user's own files where a run uses them
         yield "The runs were made by different versions of the program: what differs may be the program."
     told = Counter(warning for run in results.all_runs for warning in run.summary.warnings)
     for warning, times in told.most_common(MOST_WARNINGS):

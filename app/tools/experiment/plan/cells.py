@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.errors import SettingError
+from app.extensions import reading
 from app.machine.cpus import look
 from app.settings import environment
 from app.settings.concern import Mark
@@ -61,6 +62,7 @@ def problems(given: Mapping[str, str]) -> dict[str, str]:
     if found := environment.problems(given if ranks is None else {**given, "WORLD_SIZE": str(ranks)}):
         return found
     settings = environment.of(given)
+    reading.check(settings.own)
     try:
         settings.place.check_machine(len(look().cores))
     except SettingError as error:

@@ -3,6 +3,7 @@
 So an experiment can be interrupted anywhere: what is asked next is answered from what is there.
 """
 
+import hashlib
 import json
 import shutil
 from collections import Counter
@@ -15,14 +16,17 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter, ValidationError
 
 from app.errors import SettingError
+from app.extensions import files
 from app.machine import folders
 from app.records.bounds import Number, Positive
 from app.records.summary import is_complete
+from app.settings import environment
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.plan.grid import Grid
 
 PLAN, OUTCOMES = "plan.json", "outcomes.json"
 ASKED = "settings.json"  # of every run that was ever planned here, so that one that comes back is known again
+OWN_FILES = "hash of extensions/"
 FIRST_SEED = 1
 
 
@@ -38,6 +42,13 @@ class Trial:
         2  # a machine that others use as well may fail a run for a moment; not one that is expected to fail
     )
     expected_seconds: Number = 0.0
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """Its settings, and the state of the user's own files if it uses any."""
+        used = files.sources(environment.of(self.settings).own)
+        own = hashlib.sha256(b"".join(path.read_bytes() for path in used)).hexdigest()
+        return self.settings | ({OWN_FILES: own[:12]} if used else {})
 
 
 @dataclass(frozen=True)
@@ -102,7 +113,7 @@ class ExperimentPlan:
         _write(self.folder / PLAN, [asdict(trial) for trial in self.trials])
         _write(
             self.folder / ASKED,
-            _read(self.folder / ASKED, _ASKED, {}) | {each.name: each.settings for each in self.trials},
+            _read(self.folder / ASKED, _ASKED, {}) | {each.name: each.asked for each in self.trials},
         )
         # A failure is of one attempt; how long the others took is worth knowing for longer.
         done = {trial.name for trial in self.finished()}
@@ -171,12 +182,13 @@ class ExperimentPlan:
         before = _read(self.folder / ASKED, _ASKED, {})
         for trial in self.trials:
             old = before.get(trial.name)
-            if old is None or old == trial.settings or not self.is_finished(trial):
+            asked = trial.asked
+            if old is None or old == asked or not self.is_finished(trial):
                 continue
-            name = next(n for n in {**old, **trial.settings} if old.get(n) != trial.settings.get(n))
+            name = next(n for n in {**old, **asked} if old.get(n) != asked.get(n))
             raise SettingError(
                 f"cannot resume {self.folder / trial.name}: it ran with {_words(name, old)}, now requested: "
-                f"{_words(name, trial.settings)}. Use --fresh to discard all runs there, or move {self.folder} away.",
+                f"{_words(name, asked)}. Use --fresh to discard all runs there, or move {self.folder} away.",
                 "cannot-resume",
             )
 
