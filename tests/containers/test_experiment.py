@@ -107,7 +107,7 @@ def test_an_experiment_of_the_documents_from_end_to_end_with_an_interruption(
             step = int(row["step"])
             assert (float(shown) if shown else None) == (losses[step] if step < len(losses) else None)
     assert "all_reduce and ring_all_reduce coincide: " in (page / "report.html").read_text()
-    for path in ("report.html", "../index.html", "figures/curves-loss.png"):
+    for path in ("report.html", "../index.html", "figures/curves-loss.svg"):
         assert (page / path).is_file()
 
     code, output = clone.run("scripts/experiment", "ring", "--quick", "--report", *settings)

@@ -1,7 +1,7 @@
 """A cell of a grid: the settings of a run, and the problems with them, found before any run."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from app.errors import SettingError
@@ -43,6 +43,18 @@ class Cell:
     def world_size(self) -> int:
         """Number of ranks."""
         return environment.of(self.settings).place.workers + 1
+
+
+def conditions(cells: Iterable[Cell], *names: str) -> dict[str, str]:
+    """By cell, the values of the settings besides these in which the cells differ: only equal ones compare."""
+    besides = {cell.name: cell.besides(*names) for cell in cells}
+    known = sorted({name for own in besides.values() for name in own})
+    differing = [name for name in known if len({own.get(name) for own in besides.values()}) > 1]
+    common = {cell: {name: own[name] for name in differing if name in own} for cell, own in besides.items()}
+    words = {cell: ", ".join(own.values()) for cell, own in common.items()}
+    if len(set(words.values())) < len({*map(str, common.values())}):  # such as 1 of one setting and 1 of another
+        words = {cell: ", ".join(f"{name}={value}" for name, value in own.items()) for cell, own in common.items()}
+    return words
 
 
 def world_size(given: Mapping[str, str]) -> int | None:

@@ -19,7 +19,7 @@ from app.pages.intervals import interval, with_interval
 from app.pages.rows import Row, stacked
 from app.pages.scale import Axis
 from app.pages.table import Column, Table
-from app.tools.experiment.plan.cells import Cell
+from app.tools.experiment.plan.cells import Cell, conditions
 from app.tools.experiment.reading.results import Measure, MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, RANKS, ROUNDS, estimated, measured, told
 from app.tools.experiment.views.drawn import bar, bars
@@ -34,10 +34,12 @@ from app.tools.experiment.views.measures import (
     ratio,
     training_accuracy,
 )
+from app.tools.experiment.views.scaling import LINKS
 from app.tools.experiment.views.view import Published, View
 from app.tools.experiment.views.words import alike, listing, noise_sentence, times
 
 PER_RANK = "BATCH_SIZE_PER_RANK"
+OF_SEVERAL = ("WORKERS", "SYNC_MODE", *LINKS)  # one rank alone uses no mode and no links
 
 compute = by_epoch(phase_seconds(*COMPUTING))
 communication = by_epoch(phase_seconds(*COMMUNICATION))
@@ -168,7 +170,8 @@ def _in_order(results: Results) -> list[MeasuredCell]:
 
 def _speedup(results: Results, cell: MeasuredCell) -> Comparison | None:
     """Against one rank with the same batch per rank."""
-    base = (each.name for each in results.cells if each.world_size == 1 and _batch_of(each) == _batch_of(cell))
+    own = cell.besides(*OF_SEVERAL)
+    base = (each.name for each in results.cells if each.world_size == 1 and each.besides(*OF_SEVERAL) == own)
     return results.blocks(epoch_seconds).compare(next(base, None), cell.name)
 
 
@@ -215,8 +218,13 @@ def _about_communication(results: Results) -> Iterator[str]:
 
 def _about_batches(results: Results) -> Iterator[str]:
     """Whether a larger batch per rank makes an epoch shorter."""
-    for ranks in sorted({cell.world_size for cell in results.cells}):
-        cells = [cell for cell in _in_order(results) if cell.world_size == ranks and _batch_of(cell) is not None]
+    groups: dict[str, list[MeasuredCell]] = {}
+    batches = [cell for cell in _in_order(results) if _batch_of(cell) is not None]
+    shared = conditions(batches, PER_RANK, "WORKERS")
+    for cell in batches:
+        ranks = f"{cell.world_size} rank{'s' if cell.world_size > 1 else ''}"
+        groups.setdefault(", ".join(filter(None, (ranks, shared[cell.name]))), []).append(cell)
+    for where, cells in sorted(groups.items()):
         if len(cells) < 2:
             continue
         least, most = cells[0], cells[-1]
@@ -227,7 +235,7 @@ def _about_batches(results: Results) -> Iterator[str]:
                 True: "",
             }[found.beyond_noise]
             yield (
-                f"On {ranks} rank{'s' if ranks > 1 else ''}, an epoch with {_batch_of(least)} images per rank takes "
+                f"On {where}, an epoch with {_batch_of(least)} images per rank takes "
                 f"{times(found)} what it takes with {_batch_of(most)}{judged}."
             )
 

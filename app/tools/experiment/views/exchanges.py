@@ -1,7 +1,9 @@
 """What each exchange costs by the number of ranks, beside the least time that its messages need on the links."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from pydantic import Field
 
@@ -15,16 +17,38 @@ from app.pages.intervals import NO_DIFFERENCE
 from app.pages.scale import Axis
 from app.pages.table import Column, Table
 from app.pages.traces import Trace
+from app.tools.experiment.plan.cells import conditions
 from app.tools.experiment.reading.results import MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, RANKS, ROUNDS, estimated, measured
 from app.tools.experiment.views.drawn import MOST_LINES, interval_line, left_out, plot
 from app.tools.experiment.views.measures import gradient_bytes, ratio, sent_by_rank, step_seconds, sync_seconds
 from app.tools.experiment.views.measures import least_sync_seconds as least
-from app.tools.experiment.views.order import Order, changes
+from app.tools.experiment.views.order import Order, changes_within
 from app.tools.experiment.views.view import View
 from app.tools.experiment.views.words import noise_sentence, times
 
 MODE = "SYNC_MODE"
+
+
+@dataclass(frozen=True)
+class Placed(MeasuredCell):
+    """A cell, and what it has in common with those that differ in mode and ranks alone."""
+
+    shared: str = ""
+
+    @property
+    def mode(self) -> str:
+        return self.settings.get(MODE) or self.first.mode
+
+    @property
+    def place(self) -> str:
+        """Cells of one place differ in their mode alone."""
+        return ", ".join(filter(None, (f"{self.world_size} ranks", self.shared)))
+
+    @property
+    def line(self) -> str:
+        """The cells of a line differ in their number of ranks alone."""
+        return ", ".join(filter(None, (self.mode, self.shared)))
 
 
 class Exchanges(View):
@@ -38,23 +62,23 @@ class Exchanges(View):
         blocks, cells = results.blocks(sync_seconds), _by_ranks(results)
         if self.pair:
             yield _against(self.pair[0], self.pair[1], cells, blocks)
-        orders = [
-            Order.of(place, {cell.name: _mode_of(cell) for cell in there}, blocks, slowest_is_largest=True)
-            for place, group in groupby(cells, key=_place_of)
-            if len(there := [cell for cell in group if cell.name in blocks.cells]) > 1
-        ]
-        if orders:
-            yield f"Synchronisation, slowest first: {'; '.join(order.words for order in orders)}."
+        groups: dict[str, list[Order]] = {}
+        for (shared, place), group in groupby(cells, key=lambda cell: (cell.shared, cell.place)):
+            there = {cell.name: cell.mode for cell in group if cell.name in blocks.cells}
+            if len(there) > 1:
+                groups.setdefault(shared, []).append(Order.of(place, there, blocks, slowest_is_largest=True))
+        if groups:
+            yield f"Synchronisation, slowest first: {'; '.join(each.words for own in groups.values() for each in own)}."
             yield "There = is a difference that is not beyond the noise, between neighbours."
-            yield from changes(orders)
+            yield from changes_within(groups)
         yield from _beside_least(cells)
         yield noise_sentence(blocks, results)
 
     def _tables(self, results: Results, name: str) -> list[Table]:
-        columns = [
+        columns: list[Column[Any]] = [
             CELL,
             RANKS,
-            Column[MeasuredCell](MODE, "sync_mode", TEXT, _mode_of),
+            Column[Placed](MODE, "sync_mode", TEXT, lambda cell: cell.mode),
             *estimated("step", "seconds", results.blocks(step_seconds), SECONDS),
             *estimated("sync", "sync_seconds", results.blocks(sync_seconds), SECONDS),
             measured("at least", "sync_seconds_at_least", least, SECONDS),
@@ -73,10 +97,10 @@ class Exchanges(View):
         blocks, cells = results.blocks(sync_seconds), [each for each in _by_ranks(results) if each.middle(sync_seconds)]
         if not cells:
             raise Missing("no run with a synchronisation is finished.")
-        lines = list(dict.fromkeys(map(_line_of, cells)))
+        lines = list(dict.fromkeys(cell.line for cell in cells))
         measured_times, bounds = [], []
         for number, line in enumerate(lines[:MOST_LINES]):
-            own = [cell for cell in cells if _line_of(cell) == line]
+            own = [cell for cell in cells if cell.line == line]
             points = [(cell.world_size, found) for cell in own if (found := blocks.estimate(cell.name))]
             measured_times.append(interval_line(line, points))
             least_times = {cell.world_size: bound for cell in own if (bound := cell.middle(least))}
@@ -94,24 +118,24 @@ def _dotted(name: str, values: Mapping[int, float], role: str) -> Trace:
     return Trace(name, [*values], [*values.values()], look="curve", hollow=[True] * len(values), role=role)
 
 
-def _against(one: str, other: str, cells: Sequence[MeasuredCell], blocks: Blocks) -> str:
+def _against(one: str, other: str, cells: Sequence[Placed], blocks: Blocks) -> str:
     """On how many ranks the one synchronises faster than the other."""
     verdicts: dict[str, list[str]] = {}
     for cell in cells:
-        rival = next((e for e in cells if (_place_of(e), _mode_of(e)) == (_place_of(cell), other)), None)
+        rival = next((e for e in cells if (e.place, e.mode) == (cell.place, other)), None)
         found = blocks.compare(cell.name, rival.name if rival else None)
-        if _mode_of(cell) == one and found:
+        if cell.mode == one and found:
             known = found.beyond_noise
             verdict = "one round does not tell" if known is None else "faster" if found.value < 1 else "slower"
             verdict = NO_DIFFERENCE if known is False else verdict
-            verdicts.setdefault(verdict, []).append(f"{_place_of(cell)} ({times(found)})")
+            verdicts.setdefault(verdict, []).append(f"{cell.place} ({times(found)})")
     if not verdicts:
         return f"{one} and {other} were not measured on the same number of ranks."
     parts = (f"{verdict} on {', '.join(places)}" for verdict, places in verdicts.items())
     return f"Time of synchronisation, {one} against {other}: {'; '.join(parts)}."
 
 
-def _beside_least(cells: Sequence[MeasuredCell]) -> Iterator[str]:
+def _beside_least(cells: Sequence[Placed]) -> Iterator[str]:
     """Which cells are nearest to their own least time, and which the farthest from it."""
     over = {cell.name: found for cell in cells if (found := cell.middle(ratio(sync_seconds, least))) is not None}
     if over:
@@ -122,22 +146,10 @@ def _beside_least(cells: Sequence[MeasuredCell]) -> Iterator[str]:
         )
 
 
-def _by_ranks(results: Results) -> list[MeasuredCell]:
-    return sorted(results.cells, key=lambda cell: (cell.world_size, _place_of(cell)))
-
-
-def _place_of(cell: MeasuredCell) -> str:
-    """Cells of one place differ in their mode alone."""
-    return ", ".join([f"{cell.world_size} ranks", *cell.besides("WORKERS", MODE).values()])
-
-
-def _line_of(cell: MeasuredCell) -> str:
-    """The cells of a line differ in their number of ranks alone."""
-    return ", ".join([_mode_of(cell), *cell.besides("WORKERS", MODE).values()])
-
-
-def _mode_of(cell: MeasuredCell) -> str:
-    return cell.settings.get(MODE) or cell.first.mode
+def _by_ranks(results: Results) -> list[Placed]:
+    shared = conditions(results.cells, "WORKERS", MODE)
+    placed = [Placed(**vars(cell), shared=shared[cell.name]) for cell in results.cells]
+    return sorted(placed, key=lambda cell: (cell.world_size, cell.place))
 
 
 def _sent_by_busiest(run: Run) -> float | None:

@@ -18,11 +18,12 @@ from app.pages.intervals import with_interval
 from app.pages.scale import MOST_EVEN, Axis
 from app.pages.table import Column, Table
 from app.settings.link_rates import RATE_UNITS, read_rate
+from app.tools.experiment.plan.cells import conditions
 from app.tools.experiment.reading.results import MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, ROUNDS, estimated
 from app.tools.experiment.views.drawn import MOST_LINES, interval_line, left_out, plot
 from app.tools.experiment.views.measures import images_per_second, step_seconds
-from app.tools.experiment.views.order import Order, about, changes, saturation
+from app.tools.experiment.views.order import Order, about, changes_within, saturation
 from app.tools.experiment.views.view import View
 from app.tools.experiment.views.words import noise_sentence
 
@@ -35,9 +36,14 @@ ABSENT = {"LINK_RATE": "unshaped"}  # what a cell without the setting is called
 class Spot(MeasuredCell):
     """A cell at its place on the axis, and the line that it belongs to."""
 
-    line: str = ""
+    group: str = ""  # cells compare only with those that agree in all settings but axis and series
+    series: str = ""  # the value of that setting
     label: str = ""  # the setting's value
     at: float = 0.0
+
+    @property
+    def line(self) -> str:
+        return ", ".join(filter(None, (self.series, self.group)))
 
 
 class Lines(View):
@@ -64,23 +70,32 @@ class Lines(View):
         if self.series:
             yield from self._across(found, blocks)
         else:
-            line = {label: there[0].name for label, there in _by_place(found)}
-            yield from saturation(self.x, line, blocks, self._slowest_is_largest)
+            for group, line in _groups(found):
+                told = saturation(self.x, {spot.label: spot.name for spot in line}, blocks, self._slowest_is_largest)
+                yield from (f"{group}: {sentence}" if group else sentence for sentence in told)
         yield noise_sentence(blocks, results)
 
     def _across(self, found: Sequence[Spot], blocks: Blocks) -> Iterator[str]:
         """The order of the lines at each place of the axis."""
-        orders = [
-            Order.of(label, {spot.name: spot.line for spot in there}, blocks, self._slowest_is_largest)
-            for label, there in _by_place(found)
-        ]
-        compared = [order for order in orders if len(order.names) > 1]
+        groups = {}
+        for group, members in _groups(found):
+            orders = [
+                Order.of(
+                    ", ".join(filter(None, (group, label))),
+                    {spot.name: spot.series for spot in there},
+                    blocks,
+                    self._slowest_is_largest,
+                )
+                for label, there in _by_place(members)
+            ]
+            groups[group] = [order for order in orders if len(order.names) > 1]
+        compared = [order for orders in groups.values() for order in orders]
         if not compared:
             yield "No two lines have a point in common."
             return
         yield f"Slowest first: {'; '.join(order.words for order in compared)}."
         yield "There = is a difference that is not beyond the noise, between neighbours."
-        yield from changes(compared)
+        yield from changes_within({group: orders for group, orders in groups.items() if orders})
         if self.watch:
             yield about(self.watch, compared)
 
@@ -104,7 +119,8 @@ class Lines(View):
 
     def _base(self, spot: Spot, found: Sequence[Spot], blocks: Blocks) -> str | None:
         """The cell that others are related to where none is named: the fastest at the same place."""
-        there = [each for each in found if each.label == spot.label] if self.series else found[:1]
+        group = [each for each in found if each.group == spot.group]
+        there = [each for each in group if each.label == spot.label] if self.series else group[:1]
         ranked = blocks.ranked(each.name for each in there)
         return ranked[-1 if self._slowest_is_largest else 0] if ranked else None
 
@@ -134,15 +150,23 @@ def _along(setting: str, series: str | None, cells: Sequence[MeasuredCell]) -> l
     places = _places([value for cell in cells if (value := cell.settings.get(setting)) is not None])
     spread = sorted(places.values())
     end = (spread[-1] if spread else 0.0) + max((b - a for a, b in pairwise(spread)), default=1.0)
+    shared = conditions(cells, setting, *([series] if series else []))
     found: list[Spot] = []
     for cell in cells:
         value = cell.settings.get(setting)
         label, at = (ABSENT.get(setting, "not set"), end) if value is None else (value, places[value])
-        line = cell.settings.get(series, "not set") if series else ""
-        # Two cells of one line at one place differ in something else: each is a line of its own.
-        taken = any((spot.line, spot.label) == (line, label) for spot in found)
-        found.append(Spot(**vars(cell), line=cell.name if taken else line, label=label, at=at))
+        own = cell.settings.get(series, "not set") if series else ""
+        group = shared[cell.name]
+        # Two cells of one line at one place differ in what one of them does not set: each is a group of its own.
+        taken = any((spot.series, spot.group, spot.label) == (own, group, label) for spot in found)
+        found.append(Spot(**vars(cell), group=cell.name if taken else group, series=own, label=label, at=at))
     return sorted(found, key=lambda spot: (spot.at, spot.label))
+
+
+def _groups(found: Sequence[Spot]) -> Iterator[tuple[str, list[Spot]]]:
+    """The cells that compare with each other, along the axis, by what they have in common."""
+    for group in dict.fromkeys([spot.group for spot in found] or [""]):
+        yield group, [spot for spot in found if spot.group == group]
 
 
 def _by_place(found: Sequence[Spot]) -> Iterator[tuple[str, list[Spot]]]:

@@ -68,6 +68,12 @@ def changes(orders: Sequence[Order]) -> Iterator[str]:
         yield "The order changes nowhere beyond the noise: where two differ at several points, they differ alike."
 
 
+def changes_within(groups: Mapping[str, Sequence[Order]]) -> Iterator[str]:
+    """The same for several axes: cells of different ones differ in more than their place on an axis."""
+    for group, orders in groups.items():
+        yield from (f"{group}: {sentence}" if group else sentence for sentence in changes(orders))
+
+
 def about(name: str, orders: Sequence[Order]) -> str:
     """Where one is the slowest of all."""
     there = [order for order in orders if name in order.names]

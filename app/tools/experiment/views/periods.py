@@ -14,6 +14,7 @@ from app.pages.rows import Row, stacked
 from app.pages.scale import Axis
 from app.pages.table import Column, Table
 from app.records.lines import Step
+from app.tools.experiment.plan.cells import conditions
 from app.tools.experiment.reading.results import Measure, MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, ROUNDS, compared, estimated, measured
 from app.tools.experiment.views.drawn import bars
@@ -48,12 +49,15 @@ class Periods(View):
 
     def _sentences(self, results: Results) -> Iterator[str]:
         blocks = results.blocks(long_run_seconds)
-        line: dict[str, str] = {}
-        for cell in results.cells:
-            if EVERY in cell.settings:
-                line.setdefault(cell.settings[EVERY], cell.name)
-        yield from saturation(EVERY, line, blocks, slowest_is_largest=True)
-        for name in line.values():
+        lines: dict[str, dict[str, str]] = {}  # the cells of a line differ in SYNC_EVERY alone
+        cells = [cell for cell in results.cells if EVERY in cell.settings]
+        shared = conditions(cells, EVERY)
+        for cell in cells:
+            lines.setdefault(shared[cell.name], {}).setdefault(cell.settings[EVERY], cell.name)
+        for group, line in lines.items():
+            for sentence in saturation(EVERY, line, blocks, slowest_is_largest=True):
+                yield f"{group}: {sentence}" if len(lines) > 1 else sentence
+        for name in (name for line in lines.values() for name in line.values()):
             if self.baseline and (found := blocks.compare(self.baseline, name)):
                 yield difference_sentence(found, self.baseline, name)
         shares = ((cell.name, cell.middle(utilisation)) for cell in results.cells)

@@ -16,7 +16,7 @@ from app.pages.intervals import interval, with_interval
 from app.pages.scale import Axis
 from app.pages.table import Column, Table
 from app.pages.traces import Trace
-from app.tools.experiment.plan.cells import Cell
+from app.tools.experiment.plan.cells import Cell, conditions
 from app.tools.experiment.reading.results import MeasuredCell, Results
 from app.tools.experiment.views import measures
 from app.tools.experiment.views.columns import CELL, RANKS, ROUNDS, STEPS, estimated, measured, told
@@ -146,10 +146,12 @@ class _Speedups:
         self._speeds = None if strong else results.blocks(measures.images_per_second, self.cells)
         # One rank synchronises nothing, so that it is where the line of every mode begins.
         self.lines: dict[str, list[MeasuredCell]] = {}
-        for cell in self.cells:
+        several = [cell for cell in self.cells if cell.world_size > 1]
+        shared = conditions(several, "WORKERS", "SYNC_MODE")
+        for cell in several:
             base = self.base_of(cell)
-            if cell is not base:
-                self.lines.setdefault(_line_of(cell), [base] if base else []).append(cell)
+            line = ", ".join(filter(None, (_mode_of(cell), shared[cell.name])))
+            self.lines.setdefault(line, [base] if base else []).append(cell)
 
     def base_of(self, cell: Cell) -> MeasuredCell | None:
         """One rank under the same conditions, but for mode and links, which it does not use."""
@@ -190,11 +192,6 @@ def _step_by_step(speedups: _Speedups) -> Iterator[str]:
 
 def _mode_of(cell: Cell) -> str:
     return cell.settings.get("SYNC_MODE", "ddp")
-
-
-def _line_of(cell: Cell) -> str:
-    """The cells of a line differ in their number of ranks alone."""
-    return ", ".join([_mode_of(cell), *cell.besides("WORKERS", "SYNC_MODE").values()])
 
 
 def _by_rank(cell: Cell, speedup: Interval | float | None) -> float | None:
