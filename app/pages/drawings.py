@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from app.analysis import measures
+from app.analysis import busiest, measures
 from app.analysis.figures import Figures, Measure
 from app.analysis.run import Run
 from app.analysis.run_records import RankRecords, together
+from app.analysis.statistics import mean
 from app.analysis.words import duration
 from app.pages import definitions
 from app.pages.chart import Chart
@@ -35,6 +36,7 @@ def of_run(run: Run) -> list[Drawing]:
         "timeline": ("Three steps as they happened", timeline),
         "steps": ("Time per step", _step_times),
         "accuracy": ("Accuracy", _accuracy),
+        "links": ("Bytes over each link", _links),
         "bandwidth": ("Bandwidth", _bandwidth),
         "network": ("Network", _network),
         "cpu": ("CPU", _cpu),
@@ -50,6 +52,7 @@ def of_runs(runs: Sequence[Run]) -> list[Drawing]:
         draw(f"compared-{name}", title, make, runs)
         for name, title, make in (
             ("phases", "A step of each run", _phases_by_run),
+            ("links", "Bytes over each link", _links_of_runs),
             ("loss", "Loss", _losses),
             ("bandwidth", "Bandwidth", _bandwidths),
         )
@@ -131,12 +134,12 @@ def _bytes(run: Run) -> Drawn:
     ranks = run.summary.ranks
     if not any(rank[measure] for rank in ranks for measure in SENT.values()):
         raise Missing("this mode sends nothing between ranks.")
-    groups = list(_alike(ranks))
+    groups = list(_alike(ranks, measures.FORMULA_BYTES_SENT, measures.BYTES_SENT))
     rows = [
         _row(f"{name}, {kind}" if len(groups) > 1 else kind, size)
-        for name, rank in groups
+        for name, group in groups
         for kind, measure in SENT.items()
-        if (size := rank[measure]) is not None
+        if (size := mean([rank[measure] for rank in group])) is not None
     ]
     who = f"{groups[0][0].capitalize()} sends the same. " if len(groups) == 1 and len(ranks) > 1 else ""
     seen = any(rank[measures.INTERFACE_BYTES_SENT] is not None for rank in ranks)
@@ -146,17 +149,46 @@ def _bytes(run: Run) -> Drawn:
     )
 
 
-def _alike(ranks: Sequence[Figures]) -> Iterator[tuple[str, Figures]]:
-    """Ranks that send as much, by their names, with one of them."""
+def _links(run: Run) -> Drawn:
+    return _link_bars([run])
+
+
+def _links_of_runs(runs: Sequence[Run]) -> Drawn:
+    return _link_bars(runs)
+
+
+def _link_bars(runs: Sequence[Run]) -> Drawn:
+    """What each rank receives and sends, the busiest rank of each run in the full colour."""
+    rows = []
+    for run in runs:
+        busy = busiest.of(run.summary, run.manifest)
+        for name, group in _alike(run.summary.ranks, measures.BYTES_SENT, measures.BYTES_RECEIVED):
+            received, sent = (
+                mean([rank[way] for rank in group]) for way in (measures.BYTES_RECEIVED, measures.BYTES_SENT)
+            )
+            if busy is None or received is None or sent is None:
+                continue
+            red = busy.every_rank or busy.rank in [rank[measures.RANK] for rank in group]
+            role = "sync" if red else "hidden"
+            spans = stacked([("received", received, role), ("sent", sent, role)])
+            rows.append(Row(f"{run.name}, {name}" if len(runs) > 1 else name, spans, value=received + sent))
+    if not rows:
+        raise Missing("nothing is sent, or not in each step.")
+    return Bars("Bytes that each rank receives and sends in a step", Axis("received and sent per step", "B"), rows), (
+        "The links of the busiest rank, in the full colour, set the least time of a synchronisation."
+    )
+
+
+def _alike(ranks: Sequence[Figures], *ways: Measure[float]) -> Iterator[tuple[str, list[Figures]]]:
+    """Ranks with the same figures, by their names."""
     groups: dict[tuple[float, ...], list[Figures]] = {}
     for rank in ranks:
-        both = (rank[measures.FORMULA_BYTES_SENT] or 0.0, rank[measures.BYTES_SENT] or 0.0)
-        key = tuple(float(f"{size:.3g}") for size in both)  # a ring's ranks differ by a few bytes
+        key = tuple(float(f"{rank[way] or 0.0:.3g}") for way in ways)  # a ring's ranks differ by a few bytes
         groups.setdefault(key, []).append(rank)
     for group in groups.values():
         numbers = [str(rank[measures.RANK]) for rank in group]
         several = "every rank" if len(groups) == 1 else f"ranks {', '.join(numbers)}"
-        yield (several if len(numbers) > 1 else f"rank {numbers[0]}"), group[0]
+        yield (several if len(numbers) > 1 else f"rank {numbers[0]}"), group
 
 
 def _bandwidth(run: Run) -> Drawn:

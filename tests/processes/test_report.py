@@ -298,7 +298,7 @@ def test_every_figure_shows_its_data(run: Path, browser: Browser) -> None:
     assert {*shapes, *browser.ask(MISSING)} == known
     ranks = len(content(run / "summary.json")["ranks"])
     least = {"timeline": 5 * ranks, "steps": 1, "loss": 1, "cpu": 2 * ranks, "memory": ranks, "phases": 4 * ranks}
-    least |= {"bytes": 2, "bandwidth": 3, "accuracy": 2} if ranks > 1 else {}
+    least |= {"bytes": 2, "links": 2, "bandwidth": 3, "accuracy": 2} if ranks > 1 else {}
     assert {name: len(shapes[name]) >= count for name, count in least.items()} == dict.fromkeys(least, True)
 
 
@@ -463,10 +463,22 @@ def lose_all_ranks(folder: Path) -> None:
     ("die", "missing"),
     [
         (cut_in_a_line, {"network"}),
-        (lose_a_rank, {"network", "bandwidth", "timeline", "loss", "cores", "steps"}),
+        (lose_a_rank, {"network", "links", "bandwidth", "timeline", "loss", "cores", "steps"}),
         (
             lose_all_ranks,
-            {"phases", "timeline", "steps", "loss", "accuracy", "bandwidth", "cpu", "cores", "network", "memory"},
+            {
+                "phases",
+                "timeline",
+                "steps",
+                "loss",
+                "accuracy",
+                "links",
+                "bandwidth",
+                "cpu",
+                "cores",
+                "network",
+                "memory",
+            },
         ),
     ],
 )
@@ -546,7 +558,7 @@ def test_several_runs_get_one_page(place: Path, browser: Browser) -> None:
     assert "MAX_STEPS: pair unset, alone 3" in text
     drawn = browser.ask(DRAWN)
     check_drawings(drawn)
-    assert {"compared-phases", "compared-loss", "compared-bandwidth"} <= set(drawn)
+    assert {"compared-phases", "compared-links", "compared-loss", "compared-bandwidth"} <= set(drawn)
     assert sum(shape["curve"] for shape in drawn["compared-loss"]["shapes"]) == 2
     named = browser.ask("return [...document.querySelectorAll('[id]')].map(each => each.id)")
     assert sorted({name for name in named if named.count(name) > 1}) == []
