@@ -185,7 +185,7 @@ def test_the_index_leads_to_the_page_and_names_what_was_not_run(copy: Path, brow
     ]
     assert "6 of 6 runs" in browser.text()
     assert "not run yet: scripts/experiment other" in browser.text()
-    assert re.search(r"scripts/experiments/wrong\.toml, line 8: .*MAX_STEP\b", browser.text())
+    assert re.search(r"scripts/experiments/wrong\.toml, settings, MAX_STEP: .*MAX_STEPS", browser.text())
 
 
 def test_figures_lie_beside_the_page_and_name_cells_and_unit(place: Path) -> None:

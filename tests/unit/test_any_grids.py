@@ -1,4 +1,4 @@
-"""Whatever stands in a grid file is planned or refused with its line; nothing is run, and nothing fills the memory."""
+"""Whatever stands in a grid file is planned or refused with its place; nothing is run, and nothing fills the memory."""
 
 import json
 import re

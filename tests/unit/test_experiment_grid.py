@@ -163,18 +163,18 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("sound", "wrong", "message"), WRONG, ids=[wrong for _, wrong, _ in WRONG])
-def test_what_is_wrong_is_refused_with_file_and_line(sound: str, wrong: str, message: str) -> None:
+def test_what_is_wrong_is_refused_with_its_place_in_the_file(sound: str, wrong: str, message: str) -> None:
     assert sound in SOUND
     told = refusal(SOUND.replace(sound, wrong, 1))
     place, _, what = told.partition(": ")
     assert re.search(message, what)
-    file, _, line = place.partition(", line ")
+    file, *tables = place.split(", ")
     assert file == "scripts/experiments/modes.toml"
-    lines = SOUND.replace(sound, wrong, 1).splitlines()
-    wrong_line = (wrong.splitlines() or [sound])[-1]
-    shown = lines[int(line) - 1]
-    # What is missing, or wrong between two lines, has the line of the table that it belongs to.
-    assert wrong_line in shown or shown in ("[[grid]]", "[[show]]", "[show.published]", 'title = "Modes"')
+    until = SOUND.replace(sound, wrong, 1)[: SOUND.index(sound) + len(wrong)]
+    key = until.rpartition("\n")[2].partition(" = ")[0]
+    # What is missing, or is wrong between two keys, has the place of its table.
+    assert tables[-1] == (key or "question") or tables[-1].startswith(("[[grid]] ", "[[show]] 1"))
+    assert not tables[0].startswith("[[grid]] ") or tables[0] == f"[[grid]] {until.count('[[grid]]')}"
 
 
 @pytest.mark.parametrize(

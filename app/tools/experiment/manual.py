@@ -37,8 +37,8 @@ view = "times"
 title = "Time per step"
 ```
 
-A wrong field, setting or value is refused before the first run, with its line. `RUN_NAME`, `WORLD_SIZE`, `RANK`,
-`MASTER_ADDR`, `NETWORK_PREFIX` and `DATA_FOLDER` are the experiment's or the machine's own.
+A wrong field, setting or value is refused before the first run, with its place in the file. `RUN_NAME`, `WORLD_SIZE`,
+`RANK`, `MASTER_ADDR`, `NETWORK_PREFIX` and `DATA_FOLDER` are the experiment's or the machine's own.
 """
 
 

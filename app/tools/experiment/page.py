@@ -19,6 +19,7 @@ from app.settings.explanations import hint
 from app.settings.settings import own_among
 from app.tools.experiment.plan import grid as grids
 from app.tools.experiment.plan.grid import Grid
+from app.tools.experiment.plan.grid_file import refusal
 from app.tools.experiment.plan.trials import ExperimentPlan, page_folder
 from app.tools.experiment.reading.results import Results
 from app.tools.experiment.views import VIEWS
@@ -36,27 +37,32 @@ def views_of(grid: Grid) -> list[View]:
     for number, show in enumerate(grid.show):
         place = ("show", number)
         if show.view not in VIEWS:
-            raise grid.lines.refusal(
-                (*place, "view"), f"unknown view '{shown(show.view)}'. {hint(show.view, list(VIEWS))}", "unknown-name"
+            raise refusal(
+                grid.file,
+                (*place, "view"),
+                f"unknown view '{shown(show.view)}'. {hint(show.view, list(VIEWS))}",
+                "unknown-name",
             )
         try:
             view = VIEWS[show.view](**show.options)
         except ValidationError as error:
             detail = error.errors()[0]
             options, where = ", ".join(VIEWS[show.view].model_fields), shown(".".join(map(str, detail["loc"])))
-            raise grid.lines.refusal(
-                (*place, *detail["loc"]),
+            raise refusal(
+                grid.file,
+                place,
                 f"view '{show.view}': {where}: {detail['msg']}. Options: {options}.",
             ) from None
         for name in view.named_cells():
             if name not in cells and not grid.quick:
-                raise grid.lines.refusal(
+                raise refusal(
+                    grid.file,
                     place,
                     f"view '{show.view}': unknown cell '{shown(name)}'. Choose from: {', '.join(cells)}.",
                     "unknown-name",
                 )
         if not grid.quick and not any(cell.has(view.where) for cell in grid.cells):
-            raise grid.lines.refusal((*place, "where"), f"view '{show.view}': no cell matches its 'where'.")
+            raise refusal(grid.file, (*place, "where"), f"view '{show.view}': no cell matches its 'where'.")
         found.append(view)
     return found
 

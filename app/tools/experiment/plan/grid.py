@@ -4,7 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
 
@@ -13,8 +13,7 @@ from app.machine.say import shown
 from app.settings.explanations import hint
 from app.tools.experiment.plan import grid_file
 from app.tools.experiment.plan.cells import Cell, known, problems, world_size
-from app.tools.experiment.plan.grid_file import Block, Choices, GridFile, Show
-from app.tools.experiment.plan.grid_lines import LineNumbers, Place
+from app.tools.experiment.plan.grid_file import Block, Choices, GridFile, Place, Show, refusal
 
 GRIDS = Path("experiments")  # in the image's working directory: the host's scripts/experiments
 SHOWN_AS = Path("scripts/experiments")  # how users know it
@@ -37,7 +36,7 @@ class Grid:
     quick: bool
     repeats: int
     cells: list[Cell]
-    lines: LineNumbers = field(repr=False)
+    file: Path  # as users know it
 
 
 def names() -> list[str]:
@@ -46,25 +45,26 @@ def names() -> list[str]:
 
 
 def read(name: str, *, quick: bool = False, given: Mapping[str, str] | None = None) -> Grid:
-    """Read a grid file, with the settings given in place of its own; refuse it with file and line."""
+    """Read a grid file, with the settings given in place of its own; refuse it with the file and the place in it."""
     path = GRIDS / f"{name}.toml"
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name) or not path.is_file():
         raise SettingError(
             f"unknown experiment '{name}': cannot find {SHOWN_AS / name}.toml. Choose from: {', '.join(names())}.",
             "unknown-name",
         )
-    file, lines = grid_file.read(path, SHOWN_AS / path.name)
+    shown_as = SHOWN_AS / path.name
+    file = grid_file.read(path, shown_as)
     # Both versions are checked, whichever is asked for.
-    cells = {version: _Cells(name, file, lines, version, given or {}).checked() for version in (False, True)}
+    cells = {version: _Cells(name, file, shown_as, version, given or {}).checked() for version in (False, True)}
     repeats = (file.quick.repeats if quick else None) or file.repeats
-    return Grid(name, file.title, file.question, file.notes, file.show, quick, repeats, cells[quick], lines)
+    return Grid(name, file.title, file.question, file.notes, file.show, quick, repeats, cells[quick], shown_as)
 
 
 class _Cells:
     """The cells of one version of a grid file."""
 
-    def __init__(self, name: str, file: GridFile, lines: LineNumbers, quick: bool, given: Mapping[str, str]) -> None:
-        self._name, self._file, self._lines, self._quick, self._given = name, file, lines, quick, given
+    def __init__(self, name: str, file: GridFile, shown_as: Path, quick: bool, given: Mapping[str, str]) -> None:
+        self._name, self._file, self._shown_as, self._quick, self._given = name, file, shown_as, quick, given
         self._blocks = [(place, block, dict(values)) for place, block, values in self._chosen()]
         self._varied = _varied([values for *_, values in self._blocks])
 
@@ -73,14 +73,17 @@ class _Cells:
         self._check_given()
         number = sum(math.prod(len(each) for _, each in values.values()) for *_, values in self._blocks)
         if not number:
-            raise self._lines.refusal(("grid",), "the quick version has no cells. Omit quick = false in a [[grid]].")
+            raise refusal(
+                self._shown_as, ("grid",), "the quick version has no cells. Omit quick = false in a [[grid]]."
+            )
         if number > MOST_CELLS:
-            raise self._lines.refusal(("grid",), f"the grid has {number} cells (limit: {MOST_CELLS}).")
+            raise refusal(self._shown_as, ("grid",), f"the grid has {number} cells (limit: {MOST_CELLS}).")
         made = list(self._made())
         slugs: dict[str, Cell] = {}
         for place, cell, places in made:
             if other := slugs.get(cell.slug.lower()):
-                raise self._lines.refusal(
+                raise refusal(
+                    self._shown_as,
                     place,
                     f"the names of cells '{shown(other.name)}' and '{shown(cell.name)}' clash. "
                     "Give the blocks different labels.",
@@ -89,7 +92,7 @@ class _Cells:
             for name, message in problems(cell.settings).items():
                 if name in self._given:
                     raise SettingError(message)
-                raise self._lines.refusal(places.get(name, place), message, "invalid-setting")
+                raise refusal(self._shown_as, places.get(name, place), message, "invalid-setting")
         return [cell for _, cell, _ in made]
 
     def _check_given(self) -> None:
@@ -128,7 +131,8 @@ class _Cells:
                 varied = {name: chosen[name] for name in self._varied if name in chosen}
                 name = self._label(place, block.label, chosen, several or list(varied))
                 if len(name) > LONGEST_NAME:
-                    raise self._lines.refusal(
+                    raise refusal(
+                        self._shown_as,
                         place,
                         f"cell name '{shown(name)}' has {len(name):,} characters. The limit is {LONGEST_NAME}, as for "
                         "its folder's name. Give the block a shorter label.",
@@ -146,7 +150,8 @@ class _Cells:
                 raise ValueError
             return template.format(**chosen, ranks=world_size(chosen))
         except ValueError:
-            raise self._lines.refusal(
+            raise refusal(
+                self._shown_as,
                 (*place, "label"),
                 f'invalid label "{shown(template)}". In braces, use ranks or one of this block\'s settings: '
                 f"{', '.join(chosen)}.",

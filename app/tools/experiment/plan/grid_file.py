@@ -10,11 +10,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import ErrorDetails
 
 from app.errors import SettingError
-from app.machine.say import shown
+from app.machine.say import escaped, shown
 from app.settings.explanations import hint
 from app.tools.experiment.plan.cells import NOT_IN_A_GRID, known
-from app.tools.experiment.plan.grid_lines import LineNumbers, Place
 from app.tools.experiment.plan.kinds import allowed
+
+Place = tuple[str | int, ...]  # of a key: the tables that it is in, each with its number where there are several
 
 MOST_REPEATS = 100
 MOST_BYTES = 2**18  # of a grid file; ours have 3,000 at most
@@ -118,30 +119,39 @@ class GridFile(BaseModel):
         yield from ((("grid", number), block.settings) for number, block in enumerate(self.grid))
 
 
+def refusal(file: Path, place: Place, message: str, name: str = "invalid-grid") -> SettingError:
+    """An error that names the file and the place in it."""
+    words: list[str] = []
+    for part in place:
+        if not isinstance(part, int):
+            words.append(part)
+        elif words[-1:] and words[-1] in TABLES:
+            words[-1] = f"[[{words[-1]}]] {part + 1}"
+    return SettingError(f"{', '.join([str(file), *words])}: {escaped(message)}", name)
+
+
 TABLES: dict[str, type[BaseModel]] = {"grid": Block, "quick": Quick, "show": Show}
 
 
-def read(path: Path, shown_as: Path) -> tuple[GridFile, LineNumbers]:
-    """A grid file with nothing wrong in its fields, and its lines."""
+def read(path: Path, shown_as: Path) -> GridFile:
+    """A grid file with nothing wrong in its fields."""
     if (size := path.stat().st_size) > MOST_BYTES:
         raise SettingError(f"{shown_as} has {size:,} bytes (limit: {MOST_BYTES:,}).", "invalid-grid")
     try:
-        text = path.read_text(encoding="utf-8")
-        tables = tomllib.loads(text)
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise SettingError(f"cannot parse {shown_as}: {shown(str(error))}", "invalid-grid") from None
-    lines = LineNumbers(shown_as, text)
     try:
         file = GridFile.model_validate(tables)
     except ValidationError as error:
         # A field that is spelled wrongly also explains the one that is missing.
         detail = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-        raise lines.refusal(detail["loc"], *_explain(detail)) from None
+        raise refusal(shown_as, detail["loc"], *_explain(detail)) from None
     for place, table in file.settings_tables():
         for name in table:
             if wrong := _wrong_name(name):
-                raise lines.refusal((*place, name), *wrong)
-    return file, lines
+                raise refusal(shown_as, (*place, name), *wrong)
+    return file
 
 
 def _wrong_name(name: str) -> tuple[str, str] | None:
