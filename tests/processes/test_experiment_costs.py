@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import reduce
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from app.analysis import run_records
 from app.analysis.run import Run, summarise
+from app.errors import SettingError
 from app.pages.chart import as_file
 from app.tools.experiment import page
 from app.tools.experiment.plan import grid
@@ -538,6 +540,60 @@ def test_speedup_is_told_with_its_interval_and_where_it_ends(bench: Bench) -> No
     assert "With all_reduce, more ranks are slower" in words
     assert "from 3 to 4 (0.5" in words or "from 3 to 4 (0.49" in words
     assert "from 1 to 2" not in words
+
+
+ANY_FIGURE = """
+[[grid]]
+WORKERS = 1
+SYNC_MODE = ["all_reduce", "ddp"]
+
+[[show]]
+view = "lines"
+title = "Any figure"
+x = "SYNC_MODE"
+figure = "%s"
+"""
+
+
+@pytest.mark.parametrize("figure", ["bytes_sent_per_step", "shares.sync", "sync_seconds.p95", "bandwidth.utilisation"])
+def test_lines_show_any_figure_of_a_summary(bench: Bench, figure: str, tmp_path: Path) -> None:
+    section = bench.section(ANY_FIGURE % figure, {"all_reduce": 1.0, "ddp": 2.0})
+    (table,) = section.tables
+    names = [column.name for column in table.columns]
+    assert "ratio" not in names, "a difference of such figures has no direction"
+    for row in table.rows:
+        cell = dict(zip(names, row, strict=True))
+        summaries = [json.loads(path.read_text())["run"] for path in tmp_path.rglob(f"{cell['cell']}-*/summary.json")]
+        values = [reduce(lambda tree, name: tree and tree[name], figure.split("."), each) for each in summaries]
+        assert len(values) == 3
+        known = None not in values
+        assert cell[figure.replace(".", "_")] == (pytest.approx(median(values)) if known else None)
+
+
+def test_time_to_a_loss_ends_with_the_first_ten_steps_that_reach_it(bench: Bench, tmp_path: Path) -> None:
+    grid_text = ANY_FIGURE % "seconds_to_loss"
+    section = bench.section(f"{grid_text}loss = 1000\n", {"all_reduce": 1.0, "ddp": 2.0})
+    names = [column.name for column in section.tables[0].columns]
+    for row in section.tables[0].rows:
+        cell = dict(zip(names, row, strict=True))
+        found = []
+        for folder in tmp_path.rglob(f"{cell['cell']}-[123]"):
+            paired = run_records.together([rank.steps for rank in run_records.read(folder).ranks])
+            ranks = run_records.read(folder).ranks
+            began = min(rank.on_common_clock(rank.steps[0].at_seconds) for rank in ranks)
+            ends = [rank.on_common_clock(rank.steps[9].at_seconds) + rank.steps[9].seconds for rank in ranks]
+            found.append(max(ends) - began)
+            assert len(paired) == STEPS
+        assert cell["seconds_to_loss"] == pytest.approx(median(found))
+    section = bench.section(f"{grid_text}loss = 1e-9\n", {"all_reduce": 1.0, "ddp": 2.0})
+    assert section.drawings[0].chart is None
+
+
+@pytest.mark.parametrize("figure", ["sync_second", "seconds_to_loss", 'shares.sync"\nloss = 1 # "'])
+def test_a_figure_that_there_is_not_is_refused(bench: Bench, figure: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        bench.section(ANY_FIGURE % figure, {"all_reduce": 1.0, "ddp": 2.0})
+    assert (caught.value.name, caught.value.exit_code) == ("invalid-grid", 2)
 
 
 THREE_DIMENSIONS = """

@@ -5,31 +5,45 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Any, Literal
+from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from app.analysis.statistics import Blocks, Interval
-from app.analysis.units import DIGITS, SECONDS, TEXT
+from app.analysis.units import DIGITS, MEGABYTES, MEGABYTES_PER_SECOND, PERCENT, SECONDS, TEXT, Unit
 from app.pages import definitions
 from app.pages.chart import Chart
 from app.pages.drawing import Missing
 from app.pages.intervals import with_interval
-from app.pages.scale import MOST_EVEN, Axis
+from app.pages.scale import MOST_EVEN, Axis, written
 from app.pages.table import Column, Table
 from app.settings.link_rates import RATE_UNITS, read_rate
 from app.tools.experiment.plan.cells import conditions
-from app.tools.experiment.reading.results import MeasuredCell, Results
+from app.tools.experiment.reading.results import Measure, MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, ROUNDS, estimated
 from app.tools.experiment.views.drawn import MOST_LINES, interval_line, left_out, plot
-from app.tools.experiment.views.measures import images_per_second, step_seconds
+from app.tools.experiment.views.measures import SMOOTHED, images_per_second, of_summary, seconds_to, step_seconds
 from app.tools.experiment.views.order import Order, about, changes_within, saturation
 from app.tools.experiment.views.view import View
-from app.tools.experiment.views.words import noise_sentence
+from app.tools.experiment.views.words import listing, noise_sentence
 
-MEASURES = {"seconds": step_seconds, "images_per_second": images_per_second}
-AXES = {"seconds": ("time per step", "s"), "images_per_second": ("images per second", "count")}
+TO_LOSS = "seconds_to_loss"
+AXES = {"s": SECONDS, "B": MEGABYTES, "B/s": MEGABYTES_PER_SECOND, "share": PERCENT}
 ABSENT = {"LINK_RATE": "unshaped"}  # what a cell without the setting is called
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the lines are of. An order from slow to fast needs times or speeds."""
+
+    title: str
+    unit: Unit
+    measure: Measure
+    slowest_is_largest: bool | None = None
+
+    @property
+    def axis(self) -> str:
+        return next((name for name, unit in AXES.items() if unit == self.unit), "count")
 
 
 @dataclass(frozen=True)
@@ -51,31 +65,63 @@ class Lines(View):
 
     x: str = Field(description="the setting on the axis")
     series: str | None = Field(None, description="the setting of which each value is a line [a single line]")
-    figure: Literal["seconds", "images_per_second"] = Field("seconds", description="what is shown")
+    figure: str = Field(
+        "seconds",
+        description="what is shown: `seconds` of a step, `images_per_second`, `seconds_to_loss`, or a figure of all "
+        "ranks by its name in summary.json, such as `bytes_sent_per_step` or `shares.sync`",
+    )
+    loss: float | None = Field(None, description="for `seconds_to_loss`: the loss that ten steps have on average")
     baseline: str | None = Field(None, description="the cell that ratios are to [of one line: the first x; else best]")
     watch: str | None = Field(None, description="a value of the series which documents call the slowest")
 
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if (self.figure == TO_LOSS) != (self.loss is not None):
+            raise ValueError(f"'loss' belongs to figure = \"{TO_LOSS}\"")
+        self._shown  # noqa: B018  # refuses an unknown figure
+        return self
+
     @property
-    def _slowest_is_largest(self) -> bool:
-        return self.figure == "seconds"
+    def _shown(self) -> Shown:
+        if self.figure == "seconds":
+            return Shown("time per step", SECONDS, step_seconds, slowest_is_largest=True)
+        if self.figure == "images_per_second":
+            return Shown("images per second", DIGITS, images_per_second, slowest_is_largest=False)
+        if self.loss is not None:
+            return Shown(f"time to a loss of {self.loss:g}", SECONDS, seconds_to(self.loss), slowest_is_largest=True)
+        found = of_summary(self.figure)
+        if found is None or found.unit == TEXT:
+            raise ValueError(f"unknown figure '{self.figure}'")
+        return Shown(found.meaning, found.unit, lambda run: run.summary.run[found])
 
     def _blocks(self, results: Results) -> Blocks:
-        return results.blocks(MEASURES[self.figure])
+        return results.blocks(self._shown.measure, ratios=self._shown.slowest_is_largest is not None)
 
     def _spots(self, results: Results) -> list[Spot]:
         return _along(self.x, self.series, results.cells)
 
     def _sentences(self, results: Results) -> Iterator[str]:
-        blocks, found = self._blocks(results), self._spots(results)
+        blocks, found, largest = self._blocks(results), self._spots(results), self._shown.slowest_is_largest
+        if largest is None:
+            yield from self._values(found, blocks)
+            return
         if self.series:
-            yield from self._across(found, blocks)
+            yield from self._across(found, blocks, largest)
         else:
             for group, line in _groups(found):
-                told = saturation(self.x, {spot.label: spot.name for spot in line}, blocks, self._slowest_is_largest)
+                told = saturation(self.x, {spot.label: spot.name for spot in line}, blocks, largest)
                 yield from (f"{group}: {sentence}" if group else sentence for sentence in told)
         yield noise_sentence(blocks, results)
 
-    def _across(self, found: Sequence[Spot], blocks: Blocks) -> Iterator[str]:
+    def _values(self, found: Sequence[Spot], blocks: Blocks) -> Iterator[str]:
+        """At each place of the axis."""
+        known = [(spot, own) for spot in found if (own := blocks.estimate(spot.name))]
+        title = f"{self._shown.title[0].upper()}{self._shown.title[1:]}"
+        yield from listing(title, (f"{spot.name} {written(own.value, self._shown.axis)}" for spot, own in known))
+        if not known:
+            yield f"{title}: measured in no run."
+
+    def _across(self, found: Sequence[Spot], blocks: Blocks, slowest_is_largest: bool) -> Iterator[str]:
         """The order of the lines at each place of the axis."""
         groups = {}
         for group, members in _groups(found):
@@ -84,7 +130,7 @@ class Lines(View):
                     ", ".join(filter(None, (group, label))),
                     {spot.name: spot.series for spot in there},
                     blocks,
-                    self._slowest_is_largest,
+                    slowest_is_largest,
                 )
                 for label, there in _by_place(members)
             ]
@@ -110,10 +156,17 @@ class Lines(View):
         columns: list[Column[Any]] = [CELL, Column[Spot](self.x, "x", TEXT, lambda spot: spot.label)]
         if self.series:
             columns.append(Column[Spot](self.series, "series", TEXT, lambda spot: spot.line))
-        seconds = self.figure == "seconds"
-        columns += estimated("step" if seconds else "images/s", self.figure, blocks, SECONDS if seconds else DIGITS)
-        columns += [*with_interval(f"by {base}", "ratio", by_base), ROUNDS]
-        what = f"Step: the median {definitions.BUT_THE_FIRST} of a run." if seconds else definitions.IMAGES
+        shown = self._shown
+        heading = {"seconds": "step", "images_per_second": "images/s"}.get(self.figure, shown.title)
+        columns += estimated(heading, self.figure.replace(".", "_"), blocks, shown.unit)
+        if shown.slowest_is_largest is not None:
+            columns += with_interval(f"by {base}", "ratio", by_base)
+        columns.append(ROUNDS)
+        what = {
+            "seconds": f"Step: the median {definitions.BUT_THE_FIRST} of a run.",
+            "images_per_second": definitions.IMAGES,
+            TO_LOSS: f"From the first step's start until the mean loss of {SMOOTHED} steps is reached, by wall clock.",
+        }.get(self.figure, "")
         note = f"Medians over rounds, with {definitions.INTERVALS}. {what}"
         return [Table.of(name, self.title, columns, found, note)]
 
@@ -122,7 +175,7 @@ class Lines(View):
         group = [each for each in found if each.group == spot.group]
         there = [each for each in group if each.label == spot.label] if self.series else group[:1]
         ranked = blocks.ranked(each.name for each in there)
-        return ranked[-1 if self._slowest_is_largest else 0] if ranked else None
+        return ranked[-1 if self._shown.slowest_is_largest else 0] if ranked else None
 
     def _figure(self, results: Results) -> tuple[Chart, str]:
         blocks, found = self._blocks(results), self._spots(results)
@@ -136,10 +189,9 @@ class Lines(View):
         if not shown:
             raise Missing("no run is finished.")
         values = [value for each in shown for value in each.y]
-        log = max(values) > MOST_EVEN * min(values)
-        title, unit = AXES[self.figure]
-        places = {spot.at: spot.label for spot in found}
-        return plot(self.title, Axis(self.x, labels=[*places.items()]), Axis(title, unit, log=log), shown), (
+        log = min(values) > 0 and max(values) > MOST_EVEN * min(values)
+        places, up = {spot.at: spot.label for spot in found}, Axis(self._shown.title, self._shown.axis, log=log)
+        return plot(self.title, Axis(self.x, labels=[*places.items()]), up, shown), (
             f"Medians over rounds; upright lines are {definitions.INTERVALS}.{left_out(len(lines), what='lines')}"
             f"{' The scale is logarithmic.' if log else ''}"
         )

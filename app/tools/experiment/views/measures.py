@@ -2,13 +2,15 @@
 
 import numpy as np
 
-from app.analysis import measures
+from app.analysis import figures, measures
 from app.analysis.run import Run
+from app.analysis.run_records import together
 from app.tools.experiment.reading.results import Measure
 
 COMPUTING = ("data", "forward", "backward", "optimiser")
 COMMUNICATION = ("wait", "sync")  # as far as it delays the step
 HIDDEN = "hidden_sync"
+SMOOTHED = 10  # steps
 TIMINGS = {**measures.PHASE_TIMES, HIDDEN: measures.HIDDEN_SYNC}
 
 
@@ -72,6 +74,32 @@ def sync_seconds(run: Run) -> float | None:
 def least_sync_seconds(run: Run) -> float | None:
     """What its messages need on the measured links, if only they took time."""
     return run.summary.run[measures.LEAST_TRANSFER]
+
+
+def seconds_to(loss: float) -> Measure:
+    """From the start of the first step to the end of the one from which on the last ten steps' mean loss is no more.
+
+    By wall clock, with all that lies between steps. None if the run does not come to it.
+    """
+
+    def measure(run: Run) -> float | None:
+        paired = together([rank.steps for rank in run.ranks])
+        losses = run.summary.losses[: len(paired)]
+        for count in range(SMOOTHED, len(losses) + 1):
+            if float(np.mean(losses[count - SMOOTHED : count])) <= loss:
+                began, ended = (
+                    [rank.on_common_clock(step.at_seconds) for rank, step in zip(run.ranks, paired[place], strict=True)]
+                    for place in (0, count - 1)
+                )
+                return max(at + step.seconds for at, step in zip(ended, paired[count - 1], strict=True)) - min(began)
+        return None
+
+    return measure
+
+
+def of_summary(name: str) -> figures.Measure[float] | None:
+    """A figure of all ranks together, by its name in summary.json."""
+    return next((each for each in (*measures.OF_ANY_RANKS, *measures.OF_ALL_RANKS) if each.name == name), None)
 
 
 def images_per_second(run: Run) -> float | None:
