@@ -110,8 +110,8 @@ def _headline(bound: str, summary: Summary, parts: Parts) -> str:
             return f"Communication-bound: {percent(sync)} of the step is exposed synchronisation{links}."
         case "straggler":
             straggler = summary.run[STRAGGLER]
-            whom = "the slowest rank" if straggler is None else f"rank {straggler}"
-            return f"Straggler-bound: on average, a rank spends {percent(wait)} of the step waiting for {whom}."
+            bound, whom = ("Waiting", "others") if straggler is None else ("Straggler", f"rank {straggler}")
+            return f"{bound}-bound: on average, a rank spends {percent(wait)} of the step waiting for {whom}."
         case "mixed":
             return f"Mixed: no single cause takes most of the step. {_by_phase(summary)}.{_without_a_core(parts)}"
         case "data":

@@ -39,7 +39,7 @@ def blamed(*names: str, who: str = "") -> Iterator[None]:
         yield
     except LockstepError:
         raise  # it already has a message for the user, such as that of a lost rank
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if frames := _frames(error, names):
             place = "" if frames[-1].name == "<module>" else f", in {frames[-1].name}"
             where = f"{frames[-1].filename}, line {frames[-1].lineno}{place}"
@@ -56,7 +56,7 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
-def _frames(error: Exception, names: tuple[str, ...]) -> list[FrameSummary]:
+def _frames(error: BaseException, names: tuple[str, ...]) -> list[FrameSummary]:
     """The frames of the traceback that lie in these files, innermost last."""
     files = {module.__file__: str(path_of(name)) for name in names if (module := _loaded(name))}
     return [

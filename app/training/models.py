@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from inspect import signature
 from itertools import chain, pairwise
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from torch import nn
 
 from app.errors import ExtensionError
 from app.extensions.files import path_of
-from app.extensions.loading import load
+from app.extensions.loading import blamed, load
 from app.settings.training import ModelName
 from app.training.batch_norm import BatchNorm, LocalBatchNorm2d
 from app.training.datasets import CLASSES
@@ -89,7 +90,12 @@ def build(
     make = MODELS[name] if name in MODELS else load(name).build
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)
-    model = make(batch_norm)
+    try:
+        signature(make).bind(batch_norm)
+    except (TypeError, ValueError) as error:
+        raise ExtensionError(f"{path_of(name)}: build must take batch_norm: {error}.", "invalid-extension") from None
+    with blamed(name):
+        model = make(batch_norm)
     if not isinstance(model, nn.Module):
         message = f"{path_of(name)}: build(batch_norm) returned {type(model).__name__}, not an nn.Module."
         raise ExtensionError(message, "invalid-extension")

@@ -303,7 +303,12 @@ def test_a_mode_of_ones_own_is_a_cell_and_its_runs_are_not_taken_for_those_of_an
 
 @pytest.mark.parametrize(
     ("text", "error"),
-    [("class Mine(:", "invalid-extension"), ("x = 1", "invalid-extension"), ("{mode}\n1 / 0", "extension-failed")],
+    [
+        ("class Mine(:", "invalid-extension"),
+        ("x = 1", "invalid-extension"),
+        ("{mode}\n1 / 0", "extension-failed"),
+        ("{mode}\nraise SystemExit(0)", "extension-failed"),
+    ],
 )
 def test_a_broken_mode_of_ones_own_is_refused_before_any_run(text: str, error: str, tmp_path: Path) -> None:
     mode = put_own_mode(tmp_path, "Mine")
@@ -313,6 +318,24 @@ def test_a_broken_mode_of_ones_own_is_refused_before_any_run(text: str, error: s
     assert (told.returncode, f"[{error}]" in told.stderr) == (2, True), told.stderr
     assert "extensions/mine.py" in told.stderr
     assert not (tmp_path / "results/experiments").exists()
+
+
+@pytest.mark.parametrize(
+    ("build", "error"),
+    [
+        ("build = 3", "invalid-extension"),
+        ("def build(): ...", "invalid-extension"),
+        ("def build(batch_norm): 1 / 0", "extension-failed"),
+        ("def build(batch_norm): raise SystemExit(0)", "extension-failed"),
+    ],
+)
+def test_a_broken_model_of_ones_own_is_refused_before_any_run(build: str, error: str, tmp_path: Path) -> None:
+    (tmp_path / "extensions").mkdir()
+    (tmp_path / "extensions/mine.py").write_text(f"{build}\n")
+    put_grid(tmp_path, "own", OWN_MODE.replace("lenet5", "mine"))
+    told = step(tmp_path, "plan", "own")
+    assert (told.returncode, f"[{error}]" in told.stderr) == (2, True), told.stderr
+    assert "extensions/mine.py" in told.stderr
 
 
 def put_own_mode(place: Path, name: str) -> Path:

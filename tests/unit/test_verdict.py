@@ -68,7 +68,7 @@ def summary(
         ((0.0, 0.1, 0.2, 0.1, 0.6, 0.0), 0.02, 0.0, "communication", " 2 % link"),
         ((0.0, 0.1, 0.2, 0.1, 0.6, 0.0), 0.02, 9.0, "compute", "throttles the ranks for up to 0.9 s"),
         ((0.0, 0.1, 0.2, 0.1, 0.6, 0.0), None, None, "communication", "60 % of the step is exposed synchronisation."),
-        ((0.0, 0.2, 0.2, 0.6, 0.0, 0.0), None, 0.0, "straggler", "Straggler-bound: on average, a rank spends 60 %"),
+        ((0.0, 0.2, 0.2, 0.6, 0.0, 0.0), None, 0.0, "straggler", "Waiting-bound: on average, a rank spends 60 %"),
         ((0.7, 0.1, 0.2, None, None, 0.0), None, 0.0, "data", "Data-bound: 70 % of the step"),
         (
             (0.02, 0.2, 0.18, 0.24, 0.36, 0.0),

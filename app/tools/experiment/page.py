@@ -26,6 +26,7 @@ from app.tools.experiment.views import VIEWS
 from app.tools.experiment.views.view import Section, View
 
 MOST_WARNINGS = 8
+SETTINGS = ("x", "series")  # the options of views that name a setting
 RUNS = "runs.csv"
 SUMMARY = "experiment.json"  # what the index needs to know of a page
 
@@ -47,11 +48,13 @@ def views_of(grid: Grid) -> list[View]:
             view = VIEWS[show.view](**show.options)
         except ValidationError as error:
             detail = error.errors()[0]
-            options, where = ", ".join(VIEWS[show.view].model_fields), shown(".".join(map(str, detail["loc"])))
+            options = ", ".join(VIEWS[show.view].model_fields)
+            where = f"{shown('.'.join(map(str, detail['loc'])))}: " if detail["loc"] else ""
+            problem = detail["msg"].removeprefix("Value error, ")
             raise refusal(
                 grid.file,
                 place,
-                f"view '{show.view}': {where}: {detail['msg']}. Options: {options}.",
+                f"view '{show.view}': {where}{problem.rstrip('.')}. Options: {options}.",
             ) from None
         for name in view.named_cells():
             if name not in cells and not grid.quick:
@@ -59,6 +62,16 @@ def views_of(grid: Grid) -> list[View]:
                     grid.file,
                     place,
                     f"view '{show.view}': unknown cell '{shown(name)}'. Choose from: {', '.join(cells)}.",
+                    "unknown-name",
+                )
+        for option in SETTINGS:
+            asked = getattr(view, option, None)
+            if asked is not None and not any(asked in cell.settings for cell in grid.cells):
+                varied = sorted({each for cell in grid.cells for each in cell.varied})
+                raise refusal(
+                    grid.file,
+                    place,
+                    f"view '{show.view}': no cell sets {option} = '{shown(asked)}'. Choose from: {', '.join(varied)}.",
                     "unknown-name",
                 )
         if not grid.quick and not any(cell.has(view.where) for cell in grid.cells):

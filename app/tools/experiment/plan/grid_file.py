@@ -124,7 +124,7 @@ def refusal(file: Path, place: Place, message: str, name: str = "invalid-grid") 
     words: list[str] = []
     for part in place:
         if not isinstance(part, int):
-            words.append(part)
+            words.append(shown(part) or '""')
         elif words[-1:] and words[-1] in TABLES:
             words[-1] = f"[[{words[-1]}]] {part + 1}"
     return SettingError(f"{', '.join([str(file), *words])}: {escaped(message)}", name)

@@ -11,18 +11,27 @@ from pydantic import Field, model_validator
 
 from app.analysis.statistics import Blocks, Interval
 from app.analysis.units import DIGITS, MEGABYTES, MEGABYTES_PER_SECOND, PERCENT, SECONDS, TEXT, Unit
+from app.machine.say import shown
 from app.pages import definitions
 from app.pages.chart import Chart
 from app.pages.drawing import Missing
 from app.pages.intervals import with_interval
 from app.pages.scale import MOST_EVEN, Axis, written
 from app.pages.table import Column, Table
+from app.settings.explanations import hint
 from app.settings.link_rates import RATE_UNITS, read_rate
 from app.tools.experiment.plan.cells import conditions
 from app.tools.experiment.reading.results import Measure, MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, ROUNDS, estimated
 from app.tools.experiment.views.drawn import MOST_LINES, interval_line, left_out, plot
-from app.tools.experiment.views.measures import SMOOTHED, images_per_second, of_summary, seconds_to, step_seconds
+from app.tools.experiment.views.measures import (
+    SMOOTHED,
+    images_per_second,
+    names_of_summary,
+    of_summary,
+    seconds_to,
+    step_seconds,
+)
 from app.tools.experiment.views.order import Order, about, changes_within, saturation
 from app.tools.experiment.views.view import View
 from app.tools.experiment.views.words import listing, noise_sentence
@@ -70,14 +79,20 @@ class Lines(View):
         description="what is shown: `seconds` of a step, `images_per_second`, `seconds_to_loss`, or a figure of all "
         "ranks by its name in summary.json, such as `bytes_sent_per_step` or `shares.sync`",
     )
-    loss: float | None = Field(None, description="for `seconds_to_loss`: the loss that ten steps have on average")
+    loss: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="for `seconds_to_loss`: the loss that ten steps have on average"
+    )
     baseline: str | None = Field(None, description="the cell that ratios are to [of one line: the first x; else best]")
     watch: str | None = Field(None, description="a value of the series which documents call the slowest")
 
     @model_validator(mode="after")
     def _known(self) -> Self:
-        if (self.figure == TO_LOSS) != (self.loss is not None):
-            raise ValueError(f"'loss' belongs to figure = \"{TO_LOSS}\"")
+        if self.figure == TO_LOSS and self.loss is None:
+            raise ValueError(f'figure = "{TO_LOSS}" needs loss = NUMBER')
+        if self.figure != TO_LOSS and self.loss is not None:
+            raise ValueError(f'loss needs figure = "{TO_LOSS}"')
+        if self.x == self.series:
+            raise ValueError(f"x and series are both {shown(self.x)}: give two settings")
         self._shown  # noqa: B018  # refuses an unknown figure
         return self
 
@@ -91,19 +106,36 @@ class Lines(View):
             return Shown(f"time to a loss of {self.loss:g}", SECONDS, seconds_to(self.loss), slowest_is_largest=True)
         found = of_summary(self.figure)
         if found is None or found.unit == TEXT:
-            raise ValueError(f"unknown figure '{self.figure}'")
+            names = ["seconds", "images_per_second", TO_LOSS, *names_of_summary()]
+            raise ValueError(
+                f"unknown figure '{shown(self.figure)}': no figure of all ranks. {hint(self.figure, names)}"
+            )
         return Shown(found.meaning, found.unit, lambda run: run.summary.run[found])
 
     def _blocks(self, results: Results) -> Blocks:
-        return results.blocks(self._shown.measure, ratios=self._shown.slowest_is_largest is not None)
+        return results.blocks(
+            self._shown.measure,
+            [cell for cell in results.cells if cell.middle(self._shown.measure) is not None],
+            ratios=self._shown.slowest_is_largest is not None,
+        )
+
+    def _lacking(self, results: Results, blocks: Blocks) -> Iterator[str]:
+        """Cells without the figure in one of their runs: a median over the others would be of the lucky ones."""
+        title = _capital(self._shown.title)
+        for cell in results.cells:
+            if cell.name not in blocks.cells:
+                there = sum(self._shown.measure(run) is not None for run in cell.runs)
+                yield f"{title}: {cell.name} has it in {there} of {len(cell.runs)} runs and is left out."
 
     def _spots(self, results: Results) -> list[Spot]:
         return _along(self.x, self.series, results.cells)
 
     def _sentences(self, results: Results) -> Iterator[str]:
         blocks, found, largest = self._blocks(results), self._spots(results), self._shown.slowest_is_largest
+        yield from self._lacking(results, blocks)
         if largest is None:
             yield from self._values(found, blocks)
+        if largest is None or (results.cells and not blocks.cells):
             return
         if self.series:
             yield from self._across(found, blocks, largest)
@@ -116,10 +148,8 @@ class Lines(View):
     def _values(self, found: Sequence[Spot], blocks: Blocks) -> Iterator[str]:
         """At each place of the axis."""
         known = [(spot, own) for spot in found if (own := blocks.estimate(spot.name))]
-        title = f"{self._shown.title[0].upper()}{self._shown.title[1:]}"
-        yield from listing(title, (f"{spot.name} {written(own.value, self._shown.axis)}" for spot, own in known))
-        if not known:
-            yield f"{title}: measured in no run."
+        words = (f"{spot.name} {written(own.value, self._shown.axis)}" for spot, own in known)
+        yield from listing(_capital(self._shown.title), words)
 
     def _across(self, found: Sequence[Spot], blocks: Blocks, slowest_is_largest: bool) -> Iterator[str]:
         """The order of the lines at each place of the axis."""
@@ -148,6 +178,7 @@ class Lines(View):
     def _tables(self, results: Results, name: str) -> list[Table]:
         blocks, found = self._blocks(results), self._spots(results)
         first = found[0].label if found else "the first"
+        first = "the first of its line" if len({spot.group for spot in found}) > 1 else first
         base = self.baseline or ("the fastest there" if self.series else first)
 
         def by_base(spot: Spot) -> Interval | None:
@@ -156,10 +187,10 @@ class Lines(View):
         columns: list[Column[Any]] = [CELL, Column[Spot](self.x, "x", TEXT, lambda spot: spot.label)]
         if self.series:
             columns.append(Column[Spot](self.series, "series", TEXT, lambda spot: spot.line))
-        shown = self._shown
-        heading = {"seconds": "step", "images_per_second": "images/s"}.get(self.figure, shown.title)
-        columns += estimated(heading, self.figure.replace(".", "_"), blocks, shown.unit)
-        if shown.slowest_is_largest is not None:
+        figure = self._shown
+        heading = {"seconds": "step", "images_per_second": "images/s"}.get(self.figure, figure.title)
+        columns += estimated(heading, self.figure.replace(".", "_"), blocks, figure.unit)
+        if figure.slowest_is_largest is not None:
             columns += with_interval(f"by {base}", "ratio", by_base)
         columns.append(ROUNDS)
         what = {
@@ -183,18 +214,22 @@ class Lines(View):
             each: [(spot.at, own) for spot in found if spot.line == each and (own := blocks.estimate(spot.name))]
             for each in dict.fromkeys(spot.line for spot in found)
         }
-        shown = [
+        drawn = [
             interval_line(name or f"by {self.x}", points) for name, points in list(lines.items())[:MOST_LINES] if points
         ]
-        if not shown:
-            raise Missing("no run is finished.")
-        values = [value for each in shown for value in each.y]
+        if not drawn:
+            raise Missing("no cell has this figure in all of its runs." if found else "no run is finished.")
+        values = [value for each in drawn for value in each.y]
         log = min(values) > 0 and max(values) > MOST_EVEN * min(values)
         places, up = {spot.at: spot.label for spot in found}, Axis(self._shown.title, self._shown.axis, log=log)
-        return plot(self.title, Axis(self.x, labels=[*places.items()]), up, shown), (
+        return plot(self.title, Axis(self.x, labels=[*places.items()]), up, drawn), (
             f"Medians over rounds; upright lines are {definitions.INTERVALS}.{left_out(len(lines), what='lines')}"
             f"{' The scale is logarithmic.' if log else ''}"
         )
+
+
+def _capital(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}"
 
 
 def _along(setting: str, series: str | None, cells: Sequence[MeasuredCell]) -> list[Spot]:

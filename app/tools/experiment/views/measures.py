@@ -5,12 +5,14 @@ import numpy as np
 from app.analysis import figures, measures
 from app.analysis.run import Run
 from app.analysis.run_records import together
+from app.analysis.units import TEXT
 from app.tools.experiment.reading.results import Measure
 
 COMPUTING = ("data", "forward", "backward", "optimiser")
 COMMUNICATION = ("wait", "sync")  # as far as it delays the step
 HIDDEN = "hidden_sync"
 SMOOTHED = 10  # steps
+OF_SUMMARY = (*measures.OF_ANY_RANKS, *measures.OF_ALL_RANKS)
 TIMINGS = {**measures.PHASE_TIMES, HIDDEN: measures.HIDDEN_SYNC}
 
 
@@ -99,7 +101,11 @@ def seconds_to(loss: float) -> Measure:
 
 def of_summary(name: str) -> figures.Measure[float] | None:
     """A figure of all ranks together, by its name in summary.json."""
-    return next((each for each in (*measures.OF_ANY_RANKS, *measures.OF_ALL_RANKS) if each.name == name), None)
+    return next((each for each in OF_SUMMARY if each.name == name), None)
+
+
+def names_of_summary() -> list[str]:
+    return [each.name for each in OF_SUMMARY if each.unit != TEXT]
 
 
 def images_per_second(run: Run) -> float | None:

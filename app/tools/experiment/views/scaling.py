@@ -190,8 +190,8 @@ def _step_by_step(speedups: _Speedups) -> Iterator[str]:
             yield f"With {mode}, each larger number of ranks brings more, beyond the noise."
 
 
-def _mode_of(cell: Cell) -> str:
-    return cell.settings.get("SYNC_MODE", "ddp")
+def _mode_of(cell: MeasuredCell) -> str:
+    return cell.settings.get("SYNC_MODE") or cell.first.mode
 
 
 def _by_rank(cell: Cell, speedup: Interval | float | None) -> float | None:
