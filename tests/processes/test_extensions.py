@@ -23,6 +23,8 @@ def test_a_data_set_that_fails_is_named_with_its_line_before_any_rank_starts(tmp
         ("return {", "1 / 0\n    return {", r"extensions/my_set\.py, line 15, in make: ZeroDivisionError"),
         ("return {", "return {}\n    return {", r"my_set: make\(\) .*train.*test"),
         ("np.uint8)", "np.int16)", r"train images .*int16 \(960, 32, 32, 3\).* uint8 \(960, 32, 32, 3\)"),
+        ("train_samples=960", "train_samples='many'", r"extensions/my_set\.py: SOURCE .*'many'"),
+        ("make=make", "make=dict", r"extensions/my_set\.py: SOURCE\.make"),
         ("SOURCE = Source", "SOURCE = dict", r"extensions/my_set\.py: SOURCE .*Source"),
     ):
         put(tmp_path, my_set=on_the_page()["my_set"].replace(old, new))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from app.analysis.statistics import Blocks, Comparison
@@ -29,7 +29,7 @@ from tests.unit.test_chart import check
 from tests.unit.test_records import STEP
 
 DIMENSIONS: dict[str, list[str]] = {
-    "SYNC_MODE": ["gather_scatter", "ring_all_reduce", "ddp"],
+    "SYNC_MODE": ["gather_scatter", "ring_all_reduce", "tree"],
     "WORKERS": ["0", "1", "3"],
     "LINK_RATE": ["20mbit", "200mbit", "1gbit"],
     "BATCH_SIZE_PER_RANK": ["8", "32"],
@@ -78,7 +78,8 @@ def write(folder: Path, trial: Trial, seconds: float) -> None:
 
 
 def differing(cell: Cell, other: Cell) -> set[str]:
-    return {name for name in DIMENSIONS if cell.settings.get(name) != other.settings.get(name)}
+    one, two = (each.settings | {"WORKERS": str(each.world_size - 1)} for each in (cell, other))
+    return {name for name in DIMENSIONS if one.get(name) != two.get(name)}
 
 
 def lines(varied: Varied) -> str:
@@ -132,6 +133,7 @@ def only(view: str) -> Callable[[Varied], str]:
     ],
 )
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
+@example(varied={name: DIMENSIONS[name] for name in ("SYNC_MODE", "WORKERS")})  # unset, there are three as well
 @given(varied=grids())
 def test_cells_compare_only_in_what_is_named(
     show: Callable[[Varied], str],
@@ -150,6 +152,7 @@ def test_cells_compare_only_in_what_is_named(
         chart = drawing.chart
         if isinstance(chart, Plot):
             names = [trace.name for panel in chart.panels for trace in panel.traces]
+            assert all(len({*trace.x}) == len(trace.x) for panel in chart.panels for trace in panel.traces)
         elif isinstance(chart, Bars):
             names = [row.name for row in chart.rows]
         else:
@@ -174,6 +177,8 @@ def recorded(patch: pytest.MonkeyPatch) -> Pairs:
 
 def section_of(place: Path, varied: Varied, show: str) -> tuple[Mapping[str, Cell], Any]:
     text = GRID + "".join(f"{name} = {values}\n" for name, values in varied.items())
+    left = [*varied.items()][:-1]  # in a block that leaves the last setting unset
+    text += "[[grid]]\nquick = false\n" + "".join(f"{name} = {values}\n" for name, values in left)
     (place / "experiments").mkdir()
     (place / folders.RESULTS).mkdir()
     (place / "experiments/random.toml").write_text(f'{text}[[show]]\ntitle = "Random"\n{show}\n')

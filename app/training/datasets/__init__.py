@@ -101,4 +101,13 @@ def source_of(name: DatasetName) -> Source:
             f"{path_of(name)}: SOURCE must be a Source of app.training.datasets. See docs/extensions.md.",
             "invalid-extension",
         )
+    counts = (source.train_samples, source.test_samples)
+    if any(type(each) is not int or each < 1 for each in counts) or source.channels not in (1, 3):
+        raise ExtensionError(
+            f"{path_of(name)}: SOURCE has {counts[0]!r} and {counts[1]!r} samples of {source.channels!r} channels. "
+            "Give two whole numbers of at least 1, and 1 or 3 channels.",
+            "invalid-extension",
+        )
+    if not inspect.isfunction(source.make):
+        raise ExtensionError(f"{path_of(name)}: SOURCE.make must be a function of that file.", "invalid-extension")
     return source

@@ -1,7 +1,7 @@
 """What each exchange costs by the number of ranks, beside the least time that its messages need on the links."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -148,8 +148,13 @@ def _beside_least(cells: Sequence[Placed]) -> Iterator[str]:
 
 def _by_ranks(results: Results) -> list[Placed]:
     shared = conditions(results.cells, "WORKERS", MODE)
-    placed = [Placed(**vars(cell), shared=shared[cell.name]) for cell in results.cells]
-    return sorted(placed, key=lambda cell: (cell.world_size, cell.place))
+    placed: dict[tuple[str, str], Placed] = {}
+    for cell in results.cells:
+        found = Placed(**vars(cell), shared=shared[cell.name])
+        if (found.mode, found.place) in placed:  # the same settings, of which one cell leaves a default unset
+            found = replace(found, shared=cell.name)
+        placed[found.mode, found.place] = found
+    return sorted(placed.values(), key=lambda cell: (cell.world_size, cell.place))
 
 
 def _sent_by_busiest(run: Run) -> float | None:

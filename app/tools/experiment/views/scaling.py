@@ -151,6 +151,8 @@ class _Speedups:
         for cell in several:
             base = self.base_of(cell)
             line = ", ".join(filter(None, (_mode_of(cell), shared[cell.name])))
+            if any(each.world_size == cell.world_size for each in self.lines.get(line, [])):
+                line = f"{line}, {cell.name}"  # the same settings, of which one cell leaves a default unset
             self.lines.setdefault(line, [base] if base else []).append(cell)
 
     def base_of(self, cell: Cell) -> MeasuredCell | None:
