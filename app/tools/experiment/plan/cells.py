@@ -14,6 +14,7 @@ from app.settings.settings import marked
 from app.training.datasets import source_of
 from app.training.datasets.prepared import check_fit
 
+SPEAKING = ("SYNC_MODE", "MODEL", "DATASET", "LINK_RATE")  # settings whose values need no name
 NOT_IN_A_GRID = frozenset(name.upper() for name in marked(Mark.NOT_IN_A_GRID, Mark.GIVEN_BY_LAUNCHER))
 
 
@@ -50,11 +51,16 @@ def conditions(cells: Iterable[Cell], *names: str) -> dict[str, str]:
     besides = {cell.name: cell.besides(*names) for cell in cells}
     known = sorted({name for own in besides.values() for name in own})
     differing = [name for name in known if len({own.get(name) for own in besides.values()}) > 1]
-    common = {cell: {name: own[name] for name in differing if name in own} for cell, own in besides.items()}
-    words = {cell: ", ".join(own.values()) for cell, own in common.items()}
-    if len(set(words.values())) < len({*map(str, common.values())}):  # such as 1 of one setting and 1 of another
-        words = {cell: ", ".join(f"{name}={value}" for name, value in own.items()) for cell, own in common.items()}
-    return words
+    return {
+        cell: ", ".join(_in_words(name, own[name]) for name in differing if name in own)
+        for cell, own in besides.items()
+    }
+
+
+def _in_words(name: str, value: str) -> str:
+    if name == "WORKERS" and value.isdecimal():
+        return "1 rank" if value == "0" else f"{int(value) + 1} ranks"
+    return value if name in SPEAKING else f"{name}={value}"
 
 
 def world_size(given: Mapping[str, str]) -> int | None:

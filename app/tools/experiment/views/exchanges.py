@@ -23,7 +23,7 @@ from app.tools.experiment.views.columns import CELL, RANKS, ROUNDS, estimated, m
 from app.tools.experiment.views.drawn import MOST_LINES, interval_line, left_out, plot
 from app.tools.experiment.views.measures import gradient_bytes, ratio, sent_by_rank, step_seconds, sync_seconds
 from app.tools.experiment.views.measures import least_sync_seconds as least
-from app.tools.experiment.views.order import Order, changes_within
+from app.tools.experiment.views.order import EXPLANATION, Order, changes_within
 from app.tools.experiment.views.view import View
 from app.tools.experiment.views.words import noise_sentence, times
 
@@ -69,7 +69,7 @@ class Exchanges(View):
                 groups.setdefault(shared, []).append(Order.of(place, there, blocks, slowest_is_largest=True))
         if groups:
             yield f"Synchronisation, slowest first: {'; '.join(each.words for own in groups.values() for each in own)}."
-            yield "There = is a difference that is not beyond the noise, between neighbours."
+            yield EXPLANATION
             yield from changes_within(groups)
         yield from _beside_least(cells)
         yield noise_sentence(blocks, results)

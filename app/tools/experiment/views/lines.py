@@ -32,9 +32,9 @@ from app.tools.experiment.views.measures import (
     seconds_to,
     step_seconds,
 )
-from app.tools.experiment.views.order import Order, about, changes_within, saturation
+from app.tools.experiment.views.order import EXPLANATION, Order, about, changes_within, saturation
 from app.tools.experiment.views.view import View
-from app.tools.experiment.views.words import listing, noise_sentence
+from app.tools.experiment.views.words import noise_sentence
 
 TO_LOSS = "seconds_to_loss"
 AXES = {"s": SECONDS, "B": MEGABYTES, "B/s": MEGABYTES_PER_SECOND, "share": PERCENT}
@@ -148,8 +148,12 @@ class Lines(View):
     def _values(self, found: Sequence[Spot], blocks: Blocks) -> Iterator[str]:
         """At each place of the axis."""
         known = [(spot, own) for spot in found if (own := blocks.estimate(spot.name))]
-        words = (f"{spot.name} {written(own.value, self._shown.axis)}" for spot, own in known)
-        yield from listing(_capital(self._shown.title), words)
+        ends = [end(known, key=lambda each: each[1].value) for end in (min, max)] if known else []
+        values = [written(own.value, self._shown.axis) for _, own in ends]
+        cells = [f"{value} ({spot.name})" for value, (spot, _) in zip(values, ends, strict=True)]
+        if known:
+            what = f"{values[0]} in every cell" if len(set(values)) == 1 else " to ".join(cells)
+            yield f"{_capital(self._shown.title)}: {what}."
 
     def _across(self, found: Sequence[Spot], blocks: Blocks, slowest_is_largest: bool) -> Iterator[str]:
         """The order of the lines at each place of the axis."""
@@ -170,7 +174,7 @@ class Lines(View):
             yield "No two lines have a point in common."
             return
         yield f"Slowest first: {'; '.join(order.words for order in compared)}."
-        yield "There = is a difference that is not beyond the noise, between neighbours."
+        yield EXPLANATION
         yield from changes_within({group: orders for group, orders in groups.items() if orders})
         if self.watch:
             yield about(self.watch, compared)

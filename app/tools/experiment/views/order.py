@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from app.analysis.statistics import Blocks, Comparison
 from app.tools.experiment.views.words import times
 
+EXPLANATION = (
+    "There, = is a difference between neighbours that is not beyond the noise. Times compare the first with the last."
+)
+
 
 @dataclass(frozen=True)
 class Order:
@@ -15,6 +19,7 @@ class Order:
     label: str
     names: list[str]
     slower: dict[tuple[str, str], bool | None]  # the first than the second, beyond the noise; None where not known
+    factor: str = ""  # of the first to the last, if they differ
 
     @classmethod
     def of(cls, label: str, cells: Mapping[str, str], blocks: Blocks, slowest_is_largest: bool) -> "Order":
@@ -29,7 +34,10 @@ class Order:
             slower[cells[one], cells[other]] = (
                 bool(found and found.beyond_noise and larger == slowest_is_largest) if known else None
             )
-        return cls(label, [cells[cell] for cell in ranked], slower)
+        ends = (ranked[0], ranked[-1]) if slowest_is_largest else (ranked[-1], ranked[0])
+        apart = blocks.compare(*ends) if len(ranked) > 1 else None
+        factor = f", {times(apart)}" if apart and apart.beyond_noise else ""
+        return cls(label, [cells[cell] for cell in ranked], slower, factor)
 
     @property
     def words(self) -> str:
@@ -38,7 +46,7 @@ class Order:
         for one, other in itertools.pairwise(self.names):
             slower = self.slower[one, other]
             text += f" {'?' if slower is None else '>' if slower else '='} {other}"
-        return f"{self.label}: {text}"
+        return f"{self.label}: {text}{self.factor}"
 
     def is_slowest(self, name: str) -> bool:
         """Whether it is slower than every other, beyond the noise."""
