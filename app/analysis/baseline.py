@@ -21,7 +21,6 @@ SPEED = "images_per_second"
 MOST_BATCHES = 40  # batches of consecutive steps; a shorter run has one step per batch
 OF_SENDING = ("wait", "sync", "hidden_sync")
 NOTHING = StepEstimate(0.0, error=0.0, degrees=1e4, spread=0.0)  # without doubt
-ENOUGH_STEPS = 3  # for any interval
 PART_TAIL = TAIL / len(TIMES)  # the intervals of all parts hold together
 
 

@@ -39,7 +39,7 @@ class Parts:
 
     @classmethod
     def of(cls, figures: Figures) -> Self | None:
-        """None if there is no step after the first."""
+        """None if only the first step was recorded."""
         if figures[SHARES["forward"]] is None:
             return None
         step = figures[STEP.mean] or 1.0

@@ -1,5 +1,6 @@
 """The rank whose link carries most: it sets the least time of a synchronisation."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from app.analysis import averaging
@@ -26,12 +27,16 @@ class BusiestRank:
     def words(self) -> str:
         sent, received = megabytes(self.sent), megabytes(self.received)
         who = "Every rank" if self.every_rank else f"Rank {self.rank} is the busiest: it"
-        if sent == received and not self.one_after_the_other:
-            return f"{who} sends and receives {sent} in a step{self._link}"
         if self.one_after_the_other:
             return f"{who} receives {received} and then sends {sent} in a step{self._link}"
         once = " at once" if self.one_after_the_other is False else ""
+        if sent == received:
+            return f"{who} sends and receives {sent}{once} in a step{self._link}"
         return f"{who} sends {sent} and receives {received}{once} in a step{self._link}"
+
+    def is_like(self, ranks: Collection[int | None]) -> bool:
+        """Whether these ranks carry as much, because they include the busiest one or all do."""
+        return self.every_rank or self.rank in ranks
 
     @property
     def _link(self) -> str:

@@ -3,13 +3,13 @@
 A new figure of a step takes a field in `Step`, the line in the meter that fills it, and a line in `TIMES`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from app.analysis import averaging, scores, statistics, throughput, wall_clock
+from app.analysis import averaging, scores, statistics, throughput
 from app.analysis.figures import Figures, Measure, StepTime
 from app.analysis.run_records import transfer_seconds
 from app.analysis.straggler import Straggler, find, own_work
@@ -397,20 +397,6 @@ PEAK_MEMORY = Measure(
 )
 
 
-# The whole run
-
-
-def _wall_clock(name: str, rows: Rows) -> float | None:
-    parts = rows.once("wall clock", lambda: wall_clock.of(rows.ranks))
-    return parts[name] if parts else None
-
-
-WALL_CLOCK = {
-    name: Measure(f"wall_clock.{name}", SECONDS, meaning, partial(_wall_clock, name))
-    for name, meaning in wall_clock.PARTS.items()
-}
-
-
 OF_ANY_RANKS: tuple[Measure[Any], ...] = (
     *(each for timing in TIMES for each in timing.statistics),
     *(*CPU_SECONDS.values(), *NO_CORE_SECONDS.values(), *QUOTA_SECONDS.values(), NO_CORE, QUOTA),
@@ -424,6 +410,7 @@ OF_ALL_RANKS: tuple[Measure[Any], ...] = (
     *BANDWIDTH,
     *(LAST_BATCH, BUCKETS, ROUNDING_ERROR),
 )
+OF_RUN = (*OF_ANY_RANKS, *OF_ALL_RANKS)  # of all ranks together
 OF_ONE_RANK: tuple[Measure[Any], ...] = (
     *(RANK, STEPS, FINISHED, PARAMETERS),
     *FIRST_STEP.values(),
@@ -435,11 +422,6 @@ OF_ONE_RANK: tuple[Measure[Any], ...] = (
 
 def of_run(table: RunTable) -> tuple[Figures, list[Figures]]:
     """The figures of all ranks together, and of each rank."""
-    every = Figures.of(table.all, (*OF_ANY_RANKS, *OF_ALL_RANKS), scores.epochs(table.all.ranks))
+    every = Figures.of(table.all, OF_RUN, scores.epochs(table.all.ranks))
     each = [Figures.of(rows, (*OF_ONE_RANK, *OF_ANY_RANKS), scores.epochs(rows.ranks)) for rows in table.ranks]
     return every, each
-
-
-def named() -> Iterator[Measure[Any]]:
-    """Every measure, for documentation and look-up by name."""
-    yield from (*OF_ANY_RANKS, *OF_ALL_RANKS, *OF_ONE_RANK, *WALL_CLOCK.values())

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 CONFIDENCE = 0.95
 TAIL = (1 - CONFIDENCE) / 2
+FEWEST_STEPS = 3  # for any interval
 MOST_STEPS_TO_SETTLE = 10_000
 FOUR_OF_FIVE = 0.84  # standard deviations of a normal distribution below which 80 % lie
 
@@ -99,7 +100,7 @@ class StepEstimate:
     """A figure of a run, and how surely its steps give it."""
 
     value: float
-    error: float | None  # standard error; None for fewer than three steps
+    error: float | None  # standard error; None for fewer than FEWEST_STEPS
     degrees: float
     spread: float  # standard deviation of a step
 
@@ -112,12 +113,12 @@ class StepEstimate:
         deviations = array - array.mean()
         squares = float(deviations @ deviations)
         spread = math.sqrt(squares / (number - 1))
-        if number < 3:
+        if number < FEWEST_STEPS:
             return cls(value, None, number - 1, spread)
         return cls(value, None, 0.0, spread).after(number, memory=_memory(deviations, squares))
 
     def after(self, number: int, doubt: float = 1.0, memory: float = USUAL_MEMORY) -> "StepEstimate":
-        """The same value after so many steps of the same spread, times the doubt about it."""
+        """The same value with the error that this many steps of the same spread have, scaled by `doubt`."""
         independent = number * (1 - memory) / (1 + memory)
         error = doubt * self.spread / math.sqrt(independent)
         degrees = number * (1 - memory**2) / (1 + memory**2) - 1  # of the variance, which suffers less than the mean
@@ -167,7 +168,7 @@ def steps_to_settle(own: StepEstimate, base: StepEstimate) -> int | None:
     doubt = cube**-1.5  # few steps often show too little of the noise
     if not own.value > 0 < base.value or not own.spread or not base.spread:
         return None
-    number = 3
+    number = FEWEST_STEPS
     while number < MOST_STEPS_TO_SETTLE:
         one, other = own.after(number, doubt), base.after(number, doubt)
         error = math.hypot(*((each.error or 0.0) / each.value for each in (one, other)))

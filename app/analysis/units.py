@@ -43,7 +43,6 @@ class Unit:
 
 
 def plain(value: str | float) -> str:
-    """As it is."""
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 

@@ -185,11 +185,11 @@ def _about_hiding(summary: Summary) -> Iterator[str]:
     hidden, exposed, wait = run[HIDDEN_SYNC.mean], run[EXPOSED_SYNC.mean], run[WAIT.mean]
     if not run[BYTES_SENT] or hidden is None or exposed is None or not hidden + exposed:
         return
-    part = hidden / (hidden + exposed)
-    waiting = "" if wait is None else f", of which {duration(wait)} is waiting"
     if not hidden and run[BUCKETS] == 1:
         yield "The gradients are one bucket, which is ready only when backward ends: no synchronisation is hidden."
         return
+    part = hidden / (hidden + exposed)
+    waiting = "" if wait is None else f", including {duration(wait)} of waiting"
     yield (
         f"{percent(part)} of the synchronisation, including waiting for other ranks, is hidden behind backward: "
         f"{duration(hidden)} per step. {duration(exposed)} per step is exposed{waiting}."
@@ -300,7 +300,7 @@ def _by_phase(summary: Summary) -> str:
 
 
 def _without_a_core(parts: Parts) -> str:
-    """That time lies within the phases."""
+    """Waiting for a core happens within phases, so it is named apart from them."""
     if parts.no_core < WORTH_A_WORD:
         return ""
     return f" Within these phases, the rank waits for a free CPU core for {percent(parts.no_core)} of the step."

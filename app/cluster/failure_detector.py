@@ -89,7 +89,7 @@ class FailureDetector:
         return self._judgement.silent_since(time.monotonic() - BEATS_MISSED * self._beat_seconds)
 
     def find_lost(self, failed: Activity | None = None) -> LossVerdict:
-        """After the operation that `failed`, find the ranks that caused it, not those that failed in consequence."""
+        """Find the ranks that caused the operation to fail, rather than those that failed as a consequence."""
         ignore_further_signals()
         self._guarding = False
         own = failed or self._activity()

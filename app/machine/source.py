@@ -1,7 +1,7 @@
 """The version of the running program: its revision, a hash of its source, and the packages of its image."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 REVISION = Path("REVISION")  # written when the image is built
@@ -15,12 +15,16 @@ DECISIVE = (
 
 def source_sha256(further: Sequence[Path] = ()) -> str:
     """Hash of the names and contents of all source files of this package, and of the user's files that a run uses."""
-    digest = hashlib.sha256()
     folder = Path(__file__).parents[1]
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes() + b"\0")
-    for path in further:
-        digest.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
+    own = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*.py"))}
+    return files_sha256([*own.items(), *((str(path), path) for path in further)])
+
+
+def files_sha256(files: Iterable[tuple[str, Path]]) -> str:
+    """Hash of names and contents."""
+    digest = hashlib.sha256()
+    for name, path in files:
+        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 

@@ -33,7 +33,7 @@ class Chart(Protocol):
 
 
 def in_page(chart: Chart) -> str:
-    """Both widths, of which STYLE shows the one that fits."""
+    """Both widths. STYLE displays the one that fits the column."""
     return f'<div class="chart">{_svg(chart, WIDE, "wide")}{_svg(chart, NARROW, "narrow")}</div>'
 
 

@@ -77,7 +77,7 @@ def headline(runs: Sequence[Run]) -> tuple[str | None, str]:
         return None, "Nothing to compare: fewer than two runs have a step that counts."
     fastest, *others = sorted(speeds, key=lambda run: -speeds[run])
     found = {run: baseline.speed(fastest, run) for run in others}
-    alike = [run.name for run, each in found.items() if not each.beyond_noise]
+    alike = [run.name for run, each in found.items() if each.beyond_noise is False]
     differing = [run for run, each in found.items() if each.beyond_noise]
     unknown = [run for run, each in found.items() if each.beyond_noise is None]
     if not differing:

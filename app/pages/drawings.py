@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from app.analysis import busiest, measures
 from app.analysis.figures import Figures, Measure
 from app.analysis.run import Run
-from app.analysis.run_records import RankRecords, together
+from app.analysis.run_records import together
 from app.analysis.statistics import mean
 from app.analysis.words import duration
 from app.pages import definitions
@@ -16,7 +16,7 @@ from app.pages.phases import mean_seconds, phase_bars
 from app.pages.plot import Plot
 from app.pages.rows import Bars, Row, stacked
 from app.pages.scale import Axis
-from app.pages.series import Series, long_enough, of_records, over_ranks, series, thinned, trace
+from app.pages.series import Series, left_out, of_records, of_usage, over_ranks, series, thinned, trace
 from app.pages.timeline import timeline
 from app.pages.traces import Panel, Trace
 
@@ -36,7 +36,7 @@ def of_run(run: Run) -> list[Drawing]:
         "timeline": ("Three steps as they happened", timeline),
         "steps": ("Time per step", _step_times),
         "accuracy": ("Accuracy", _accuracy),
-        "links": ("Bytes over each link", _links),
+        "links": ("Bytes over each link", lambda run: _links([run])),
         "bandwidth": ("Bandwidth", _bandwidth),
         "network": ("Network", _network),
         "cpu": ("CPU", _cpu),
@@ -52,7 +52,7 @@ def of_runs(runs: Sequence[Run]) -> list[Drawing]:
         draw(f"compared-{name}", title, make, runs)
         for name, title, make in (
             ("phases", "A step of each run", _phases_by_run),
-            ("links", "Bytes over each link", _links_of_runs),
+            ("links", "Bytes over each link", _links),
             ("loss", "Loss", _losses),
             ("bandwidth", "Bandwidth", _bandwidths),
         )
@@ -81,7 +81,7 @@ def _step_times(run: Run) -> Drawn:
     numbers, ranks = [steps[0].step for steps in paired], [[step.seconds for step in steps] for steps in paired]
     line = over_ranks("all ranks", numbers, ranks)
     if line.empty:
-        raise Missing("there is no step after the first.")
+        raise Missing("only the first step was recorded, which includes setup.")
     firsts = [first for rank in run.summary.ranks if (first := rank[measures.FIRST_STEP["seconds"]]) is not None]
     band = " The band spans all ranks." if len(run.ranks) > 1 else ""
     return _curves("Time per step", "step", Axis("time per step", "s"), [line]), (
@@ -123,6 +123,7 @@ def _known(at: Sequence[float], values: Sequence[float | None]) -> tuple[list[fl
     return [place for place, _ in pairs], [value for _, value in pairs]
 
 
+WAYS = (measures.BYTES_RECEIVED, measures.BYTES_SENT)
 SENT = {
     "formula": measures.FORMULA_BYTES_SENT,
     "counted by the program": measures.BYTES_SENT,
@@ -149,33 +150,22 @@ def _bytes(run: Run) -> Drawn:
     )
 
 
-def _links(run: Run) -> Drawn:
-    return _link_bars([run])
-
-
-def _links_of_runs(runs: Sequence[Run]) -> Drawn:
-    return _link_bars(runs)
-
-
-def _link_bars(runs: Sequence[Run]) -> Drawn:
+def _links(runs: Sequence[Run]) -> Drawn:
     """What each rank receives and sends, the busiest rank of each run in the full colour."""
     rows = []
     for run in runs:
         busy = busiest.of(run.summary, run.manifest)
-        for name, group in _alike(run.summary.ranks, measures.BYTES_SENT, measures.BYTES_RECEIVED):
-            received, sent = (
-                mean([rank[way] for rank in group]) for way in (measures.BYTES_RECEIVED, measures.BYTES_SENT)
-            )
-            if busy is None or received is None or sent is None:
-                continue
-            red = busy.every_rank or busy.rank in [rank[measures.RANK] for rank in group]
+        for name, group in _alike(run.summary.ranks, *WAYS) if busy else ():
+            received, sent = (mean([rank[way] for rank in group]) or 0.0 for way in WAYS)
+            red = busy is not None and busy.is_like([rank[measures.RANK] for rank in group])
             role = "sync" if red else "hidden"
             spans = stacked([("received", received, role), ("sent", sent, role)])
             rows.append(Row(f"{run.name}, {name}" if len(runs) > 1 else name, spans, value=received + sent))
     if not rows:
         raise Missing("nothing is sent, or not in each step.")
     return Bars("Bytes that each rank receives and sends in a step", Axis("received and sent per step", "B"), rows), (
-        "The links of the busiest rank, in the full colour, set the least time of a synchronisation."
+        "The links of the busiest rank, in the full colour, set the least time of a synchronisation. Runs that do not "
+        "send in every step have no bar."
     )
 
 
@@ -224,47 +214,35 @@ def _row(name: str, value: float) -> Row:
 
 
 def _cpu(run: Run) -> Drawn:
-    fields = {"program": ("cpu_user_percent", 1.0), "kernel": ("cpu_system_percent", 1.0)}
+    fields = {"program": "cpu_user_percent", "kernel": "cpu_system_percent"}
     return _usage(run, fields, Axis("of one CPU", "%"), "CPU time of each rank's process.")
 
 
 def _network(run: Run) -> Drawn:
     if all(sample.network_sent_bytes is None for rank in run.ranks for sample in rank.usage):
         raise Missing("the interface is shared with others, or there are no samples.")
-    fields = {"sent": ("network_sent_bytes", 1.0), "received": ("network_received_bytes", 1.0)}
+    fields = {"sent": "network_sent_bytes", "received": "network_received_bytes"}
     caption = "By the kernel's counters of the rank's interface, headers and acknowledgements included."
     return _usage(run, fields, Axis("", "B/s"), caption)
 
 
 def _memory(run: Run) -> Drawn:
-    return _usage(run, {"resident": ("memory_bytes", 1.0)}, Axis("resident memory", "B"), "Of each rank's process.")
+    return _usage(run, {"resident": "memory_bytes"}, Axis("resident memory", "B"), "Of each rank's process.")
 
 
-def _usage(run: Run, fields: Mapping[str, tuple[str, float]], up: Axis, caption: str) -> Drawn:
+def _usage(run: Run, fields: Mapping[str, str], up: Axis, caption: str) -> Drawn:
     """A panel per rank."""
     if not any(rank.usage for rank in run.ranks):
         raise Missing("there are no samples of usage.")
     panels, lines = [], []
     for rank in run.ranks[:MOST_RANKS]:
-        own = [usage_line(rank, name, field, scale) for name, (field, scale) in fields.items()]
+        own = [of_usage(rank, name, field, FEW_POINTS) for name, field in fields.items()]
         lines += own
         panels.append(Panel([trace(line) for line in own if not line.empty], f"rank {rank.rank}"))
-    cut = f" The first {MOST_RANKS} of {len(run.ranks)} ranks." if len(run.ranks) > MOST_RANKS else ""
+    cut = left_out(len(run.ranks), MOST_RANKS, "ranks")
     return Plot(
         caption, Axis("since the start of the run", "s"), up, panels
     ), f"{caption}{cut}{thinned(lines, 'samples')}"
-
-
-def usage_line(rank: RankRecords, name: str, field: str, scale: float) -> Series:
-    """Amounts of an interval are shown per second."""
-    samples = long_enough(rank.usage)
-    at = [rank.on_common_clock(sample.at_seconds) for sample in samples]
-    values = [getattr(sample, field) for sample in samples]
-    if field.startswith("network"):
-        values = [
-            None if value is None else value / sample.seconds for value, sample in zip(values, samples, strict=True)
-        ]
-    return series(name, at, [None if value is None else value * scale for value in values], FEW_POINTS)
 
 
 # Several runs

@@ -50,7 +50,7 @@ class StepBar:
 
 
 def step_bar(run: Run) -> StepBar | None:
-    """None if there is no step after the first."""
+    """None if only the first step was recorded."""
     figures = run.summary.run
     seconds = figures[measures.STEP.mean]
     shares = {phase: figures[measures.SHARES[phase]] for phase in PHASES}

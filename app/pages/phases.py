@@ -9,7 +9,7 @@ from app.pages.rows import Bars, Row, Span, stacked
 from app.pages.scale import Axis
 from app.records.lines import PHASES
 
-# Of each phase, of `hidden_sync`, and of the whole `step`. If that has an interval, its ends are `low` and `high`.
+# Of each phase, of `hidden_sync`, and of the whole `step`.
 MeanSeconds = Mapping[str, float | None]
 
 
@@ -23,7 +23,7 @@ def mean_seconds(figures: Figures) -> MeanSeconds:
 def phase_bars(words: str, rows: Sequence[tuple[str, MeanSeconds]]) -> Bars:
     """A bar per name."""
     if not any(row["step"] for _, row in rows):
-        raise Missing("there is no step after the first.")
+        raise Missing("only the first step was recorded, which includes setup.")
     return Bars(words, Axis("time per step", "s"), [_bar(name, row) for name, row in rows])
 
 
@@ -31,4 +31,4 @@ def _bar(name: str, seconds: MeanSeconds) -> Row:
     hidden, begins = seconds["hidden_sync"] or 0.0, sum(seconds.get(each) or 0.0 for each in ("data", "forward"))
     below = [Span(begins, begins + hidden, "hidden", "hidden sync")] if hidden else []
     parts = [(phase, seconds.get(phase) or 0.0, phase) for phase in PHASES]
-    return Row(name, stacked(parts), below, seconds["step"], seconds.get("low"), seconds.get("high"))
+    return Row(name, stacked(parts), below, seconds["step"])

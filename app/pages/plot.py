@@ -21,7 +21,7 @@ class Plot:
     x: Axis
     y: Axis
     panels: Sequence[Panel]
-    tolerances: Sequence[float] | None = None  # shares by which predictions may be off, the largest first
+    tolerances: Sequence[float] | None = None  # allowed relative errors of predictions, the largest first
 
     def draw(self, canvas: Canvas) -> float:
         roles = roles_of(self.panels)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from app.analysis.run_records import RankRecords
 from app.pages.traces import Trace
 from app.records.lines import Usage
 
@@ -81,6 +82,16 @@ def of_records(name: str, records: Sequence[Any], at: str, value: str, scale: fl
     )
 
 
+def of_usage(rank: RankRecords, name: str, field: str, most: int = MOST_POINTS) -> Series:
+    """A field of the samples of a rank's usage. Amounts of an interval are shown per second."""
+    samples = long_enough(rank.usage)
+    values = [getattr(sample, field) for sample in samples]
+    if field.startswith("network"):
+        pairs = zip(values, samples, strict=True)
+        values = [None if value is None else value / sample.seconds for value, sample in pairs]
+    return series(name, [rank.on_common_clock(sample.at_seconds) for sample in samples], values, most)
+
+
 def long_enough(samples: Sequence[Usage]) -> list[Usage]:
     """Those samples that a rate can be told of: over the moment at the end of a run it says nothing."""
     longest = max((sample.seconds for sample in samples), default=0.0)
@@ -94,3 +105,8 @@ def thinned(lines: Sequence[Series], what: str = "steps") -> str:
         return ""
     many = f"{counts[0]}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     return f" A line is the mean of {many} neighbouring {what}, its band their least and most."
+
+
+def left_out(count: int, most: int, what: str) -> str:
+    """What a caption says where a figure cannot show all of them."""
+    return f" The first {most} of {count} {what} are drawn." if count > most else ""

@@ -45,7 +45,7 @@ CLASSES: dict[str, type] = {
     "verdict": summaries.Verdict,
 }
 FIGURES: dict[str, Iterable[Measure[Any]]] = {
-    "group_figures": (*measures.OF_ANY_RANKS, *measures.OF_ALL_RANKS),
+    "group_figures": measures.OF_RUN,
     "rank_figures": (*measures.OF_ONE_RANK, *measures.OF_ANY_RANKS),
     "epoch": (measures.EPOCH, *measures.SCORES[1:]),
 }

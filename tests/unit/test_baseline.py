@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from app.analysis.baseline import ENOUGH_STEPS, SPEED, PartDifference, batches, compare, difference, estimate
+from app.analysis.baseline import SPEED, PartDifference, batches, compare, difference, estimate
 from app.analysis.measures import STEP as STEP_TIMES
 from app.analysis.run import Run
-from app.analysis.statistics import StepEstimate, steps_to_settle
+from app.analysis.statistics import FEWEST_STEPS, StepEstimate, steps_to_settle
 from app.errors import LockstepError
 from app.pages import on_demand
 from app.pages.baseline import Against
@@ -183,7 +183,7 @@ def test_two_steps_give_a_factor_and_the_number_of_steps_that_would_settle_it(tm
     """A step of 19.9 s against one of 7.5 s, each a little longer or shorter than the other."""
     scale = {"few": 19.9, "many": 7.5}
     few, many = (
-        write(tmp_path, name, ENOUGH_STEPS, {phase: each and each * by for phase, each in FLOOR.items()}, apart=0.2)
+        write(tmp_path, name, FEWEST_STEPS, {phase: each and each * by for phase, each in FLOOR.items()}, apart=0.2)
         for name, by in scale.items()
     )
     told, *_ = Against([few], many).sentences()
@@ -224,6 +224,8 @@ def test_a_comparison_leads_with_the_fastest_unless_the_noise_may_explain_it(tmp
     third = write(tmp_path, "third", 41, FLOOR, 0.02)
     assert "Compared with third, there is no difference beyond the noise" in headline([ring, third, floor])[1]
     assert headline([ring, again]) == (None, "Between the runs there is no difference beyond the noise in images/s.")
+    _, told = headline([ring, floor, few])
+    assert "Compared with" not in told, "of few steps the noise is unknown, so nothing is said of a difference"
     factor, told = headline([few, ring])
     assert factor is None, "two steps do not prove a factor"
     assert "2 steps" in told

@@ -56,6 +56,12 @@ def test_the_map_is_complete() -> None:
     assert drawn in (ROOT / "CONTRIBUTING.md").read_text()
 
 
+def test_the_map_goes_on_with_the_rest_of_the_project() -> None:
+    _, _, rest = (ROOT / "CONTRIBUTING.md").read_text().partition(map_of_the_house())
+    drawn = {line.split()[0].rstrip("/") for line in rest.split("\n\n")[0].splitlines() if line.startswith("    ")}
+    assert {"docs", "extensions", "scripts", "profile.py", "tests"} <= drawn
+
+
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: str(room.relative_to(ROOT)))
 def test_a_room_says_in_one_sentence_what_lives_there(room: Path) -> None:
     sentence = docstring(room / "__init__.py")

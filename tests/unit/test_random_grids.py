@@ -20,10 +20,9 @@ from app.records.journal import Recorder
 from app.records.lines import Finished
 from app.tools.experiment import page
 from app.tools.experiment.plan import grid
-from app.tools.experiment.plan.cells import Cell
+from app.tools.experiment.plan.cells import OF_SEVERAL, Cell
 from app.tools.experiment.plan.trials import ExperimentPlan, Trial
 from app.tools.experiment.reading.results import Results
-from app.tools.experiment.views.scaling import LINKS
 from tests import runs
 from tests.unit.test_chart import check
 from tests.unit.test_records import STEP
@@ -37,8 +36,8 @@ DIMENSIONS: dict[str, list[str]] = {
     "SYNC_EVERY": ["2", "4", "8"],
 }
 GRID = 'title = "Random"\nquestion = "?"\nrepeats = 2\n[settings]\nMODEL = "lenet5"\n[[grid]]\n'
-ALONE = {"WORKERS", "SYNC_MODE", *LINKS}  # one rank is alike by any mode and any links
 STEPS = 3
+ENOUGH = ("SYNC_MODE", "WORKERS", "SYNC_EVERY", "BATCH_SIZE_PER_RANK")  # for each view to compare some cells
 
 Varied = dict[str, list[str]]
 Pairs = list[tuple[str, str]]
@@ -101,7 +100,7 @@ def of_a_single_line(varied: Varied, cell: Cell, other: Cell) -> bool:
 
 def of_speedup(varied: Varied, cell: Cell, other: Cell) -> bool:
     alone = 1 in (cell.world_size, other.world_size)
-    return differing(cell, other) <= (ALONE if alone else {"WORKERS"})
+    return differing(cell, other) <= ({*OF_SEVERAL} if alone else {"WORKERS"})
 
 
 def of_epochs(varied: Varied, cell: Cell, other: Cell) -> bool:
@@ -134,6 +133,7 @@ def only(view: str) -> Callable[[Varied], str]:
 )
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
 @example(varied={name: DIMENSIONS[name] for name in ("SYNC_MODE", "WORKERS")})  # unset, there are three as well
+@example(varied={name: DIMENSIONS[name] for name in ENOUGH})
 @given(varied=grids())
 def test_cells_compare_only_in_what_is_named(
     show: Callable[[Varied], str],
@@ -146,6 +146,7 @@ def test_cells_compare_only_in_what_is_named(
         patch.chdir(place)
         pairs = recorded(patch)
         cells, section = section_of(place, varied, show(varied))
+        assert pairs or not {*ENOUGH} <= {*varied}
         for one, other in pairs:
             assert may(varied, cells[one], cells[other]), (one, other)
     for drawing in section.drawings:

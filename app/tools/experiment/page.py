@@ -66,7 +66,7 @@ def views_of(grid: Grid) -> list[View]:
                 )
         for option in SETTINGS:
             asked = getattr(view, option, None)
-            if asked is not None and not any(asked in cell.settings for cell in grid.cells):
+            if asked is not None and not grid.quick and not any(asked in cell.settings for cell in grid.cells):
                 varied = sorted({each for cell in grid.cells for each in cell.varied})
                 raise refusal(
                     grid.file,
@@ -100,14 +100,13 @@ def _runs(plan: ExperimentPlan, results: Results) -> str:
     """A row per finished run: its cell and round, every setting, and every figure of all ranks together."""
     made = [(trial, run) for trial in plan.trials if (run := results.run(trial.cell, trial.round))]
     settings = list(dict.fromkeys(name for _, run in made for name in run.manifest.settings))
-    figures = (*measures.OF_ANY_RANKS, *measures.OF_ALL_RANKS)
     rows: list[list[Value]] = [
-        ["run", "cell", "round", *(name.upper() for name in settings), *(each.name for each in figures)]
+        ["run", "cell", "round", *(name.upper() for name in settings), *(each.name for each in measures.OF_RUN)]
     ]
     for trial, run in made:
         own: list[Value] = [trial.name, trial.cell, trial.round]
         own += [run.manifest.settings.get(name) for name in settings]
-        rows.append(own + [run.summary.run[each] for each in figures])
+        rows.append(own + [run.summary.run[each] for each in measures.OF_RUN])
     return as_csv(rows)
 
 

@@ -15,6 +15,8 @@ from app.training.datasets import source_of
 from app.training.datasets.prepared import check_fit
 
 SPEAKING = ("SYNC_MODE", "MODEL", "DATASET", "LINK_RATE")  # settings whose values need no name
+LINKS = ("LINK_RATE", "LINK_RATE_BY_RANK", "LINK_DELAY", "LINK_LOSS")
+OF_SEVERAL = ("WORKERS", "SYNC_MODE", *LINKS)  # settings that make no difference to one rank
 NOT_IN_A_GRID = frozenset(name.upper() for name in marked(Mark.NOT_IN_A_GRID, Mark.GIVEN_BY_LAUNCHER))
 
 
@@ -61,6 +63,12 @@ def _in_words(name: str, value: str) -> str:
     if name == "WORKERS" and value.isdecimal():
         return "1 rank" if value == "0" else f"{int(value) + 1} ranks"
     return value if name in SPEAKING else f"{name}={value}"
+
+
+def alone_like[Own: Cell](cell: Cell, cells: Iterable[Own]) -> Own | None:
+    """One rank under the same conditions, but for mode and links, which it does not use."""
+    own = cell.besides(*OF_SEVERAL)
+    return next((each for each in cells if each.world_size == 1 and each.besides(*OF_SEVERAL) == own), None)
 
 
 def world_size(given: Mapping[str, str]) -> int | None:

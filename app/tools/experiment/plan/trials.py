@@ -3,7 +3,6 @@
 So an experiment can be interrupted anywhere: what is asked next is answered from what is there.
 """
 
-import hashlib
 import json
 import shutil
 from collections import Counter
@@ -18,6 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from app.errors import SettingError
 from app.extensions import files
 from app.machine import folders
+from app.machine.source import files_sha256
 from app.records.bounds import Number, Positive
 from app.records.summary import is_complete
 from app.settings import environment
@@ -47,7 +47,7 @@ class Trial:
     def asked(self) -> dict[str, str]:
         """Its settings, and the state of the user's own files if it uses any."""
         used = files.sources(environment.of(self.settings).own)
-        own = hashlib.sha256(b"".join(path.read_bytes() for path in used)).hexdigest()
+        own = files_sha256((str(path), path) for path in used)
         return self.settings | ({OWN_FILES: own[:12]} if used else {})
 
 

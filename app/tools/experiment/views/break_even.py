@@ -13,13 +13,14 @@ from app.pages.chart import Chart
 from app.pages.drawing import Missing
 from app.pages.intervals import with_interval
 from app.pages.scale import Axis
+from app.pages.series import left_out
 from app.pages.table import Column, Table
 from app.settings.link_rates import read_rate
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.reading.break_even import EVERYWHERE, NOWHERE, break_even
 from app.tools.experiment.reading.results import MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, ROUNDS, estimated
-from app.tools.experiment.views.drawn import MOST_LINES, interval_line, left_out, plot
+from app.tools.experiment.views.drawn import MOST_LINES, interval_line, plot
 from app.tools.experiment.views.measures import step_seconds
 from app.tools.experiment.views.view import View
 from app.tools.experiment.views.words import noise_sentence
@@ -142,7 +143,7 @@ class BreakEven(View):
         y = Axis(f"time per step, {self.against} is 1", log=True)
         return plot(self.title, x, y, traces, [(1.0, self.against)]), (
             f"Below the dotted line it is faster. Both scales are logarithmic; upright lines are "
-            f"{definitions.INTERVALS}.{left_out(len(lines), what='lines')}"
+            f"{definitions.INTERVALS}.{left_out(len(lines), MOST_LINES, 'lines')}"
         )
 
 

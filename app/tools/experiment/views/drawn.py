@@ -13,7 +13,7 @@ from app.pages.drawing import Missing
 from app.pages.plot import Plot
 from app.pages.rows import Bars, Row, Span
 from app.pages.scale import Axis, written
-from app.pages.series import Numbers, Series, series, thinned
+from app.pages.series import Numbers, Series, left_out, series, thinned
 from app.pages.traces import Panel, Trace
 from app.tools.experiment.reading.results import Results
 from app.tools.experiment.views.words import listed
@@ -93,17 +93,13 @@ def remarks(lines: Sequence[Series], what: str = "steps") -> str:
         else:
             alike.append(each)
     hidden = (f" The lines of {listed([each.name for each in group])} coincide." for group in groups if group[1:])
-    return f"{''.join(hidden)}{left_out(len(lines))}{thinned(lines, what)}"
+    return f"{''.join(hidden)}{left_out(len(lines), MOST_LINES, 'cells')}{thinned(lines, what)}"
 
 
 def _coincide(one: Series, other: Series) -> bool:
     if len(one.values) != len(other.values) or one.empty:
         return False
     return bool(np.all(np.abs(one.values - other.values) <= VISIBLE * np.ptp(one.values)))
-
-
-def left_out(count: int, most: int = MOST_LINES, what: str = "cells") -> str:
-    return f" The first {most} of {count} {what} are drawn." if count > most else ""
 
 
 def epoch_lines(results: Results, measure: Measure[float]) -> list[Series]:

@@ -6,7 +6,7 @@ from functools import partial
 
 from pydantic import Field
 
-from app.analysis import figures, measures
+from app.analysis import measures
 from app.analysis.run import Run
 from app.analysis.statistics import Comparison
 from app.analysis.units import COUNT, MEGABYTES, MEGABYTES_PER_SECOND, PERCENT, SECONDS, digits
@@ -19,8 +19,8 @@ from app.pages.intervals import interval, with_interval
 from app.pages.rows import Row, stacked
 from app.pages.scale import Axis
 from app.pages.table import Column, Table
-from app.tools.experiment.plan.cells import Cell, conditions
-from app.tools.experiment.reading.results import Measure, MeasuredCell, Results
+from app.tools.experiment.plan.cells import Cell, alone_like, conditions
+from app.tools.experiment.reading.results import MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, RANKS, ROUNDS, estimated, measured, told
 from app.tools.experiment.views.drawn import bar, bars
 from app.tools.experiment.views.measures import (
@@ -30,16 +30,15 @@ from app.tools.experiment.views.measures import (
     by_epoch,
     epoch_seconds,
     gradient_bytes,
+    of_run,
     phase_seconds,
     ratio,
     training_accuracy,
 )
-from app.tools.experiment.views.scaling import LINKS
 from app.tools.experiment.views.view import Published, View
 from app.tools.experiment.views.words import alike, listing, noise_sentence, times
 
 PER_RANK = "BATCH_SIZE_PER_RANK"
-OF_SEVERAL = ("WORKERS", "SYNC_MODE", *LINKS)  # one rank alone uses no mode and no links
 
 compute = by_epoch(phase_seconds(*COMPUTING))
 communication = by_epoch(phase_seconds(*COMMUNICATION))
@@ -98,18 +97,16 @@ class Epochs(View):
         return Table.of(name, self.title, columns, _in_order(results), note + self._sources())
 
     def _bandwidth(self, results: Results, name: str) -> Table:
-        rate, link = _of_run(measures.ALGORITHM_BANDWIDTH), _of_run(measures.SLOWEST_LINK)
+        rate, link = of_run(measures.ALGORITHM_BANDWIDTH), of_run(measures.SLOWEST_LINK)
         columns = [
             CELL,
             RANKS,
             measured("S", "gradient_bytes", gradient_bytes, MEGABYTES),
-            measured("sync of a step", "sync_seconds", _of_run(measures.TRANSFER), SECONDS),
+            measured("sync of a step", "sync_seconds", of_run(measures.TRANSFER), SECONDS),
             measured("algorithm, S/t", "algorithm_bytes_per_second", rate, MEGABYTES_PER_SECOND),
-            measured(
-                "bus, 2(N-1)/N S/t", "bus_bytes_per_second", _of_run(measures.BUS_BANDWIDTH), MEGABYTES_PER_SECOND
-            ),
+            measured("bus, 2(N-1)/N S/t", "bus_bytes_per_second", of_run(measures.BUS_BANDWIDTH), MEGABYTES_PER_SECOND),
             measured("slowest link", "link_bytes_per_second", link, MEGABYTES_PER_SECOND),
-            measured("bus, of the link", "utilisation", ratio(_of_run(measures.BUS_BANDWIDTH), link), PERCENT),
+            measured("bus, of the link", "utilisation", ratio(of_run(measures.BUS_BANDWIDTH), link), PERCENT),
             measured("2(N-1) S/t", "document_bytes_per_second", _document_rate, MEGABYTES_PER_SECOND),
             measured("2(N-1) S/t, of the link", "document_utilisation", ratio(_document_rate, link), PERCENT),
             measured("ring at least", "ring_seconds", ratio(_ring_bytes, link), SECONDS),
@@ -170,14 +167,8 @@ def _in_order(results: Results) -> list[MeasuredCell]:
 
 def _speedup(results: Results, cell: MeasuredCell) -> Comparison | None:
     """Against one rank with the same batch per rank."""
-    own = cell.besides(*OF_SEVERAL)
-    base = (each.name for each in results.cells if each.world_size == 1 and each.besides(*OF_SEVERAL) == own)
-    return results.blocks(epoch_seconds).compare(next(base, None), cell.name)
-
-
-def _of_run(measure: figures.Measure[float]) -> Measure:
-    """What the summary says of the synchronisation."""
-    return lambda run: run.summary.run[measure]
+    base = alone_like(cell, results.cells)
+    return results.blocks(epoch_seconds).compare(base.name if base else None, cell.name)
 
 
 def _document_rate(run: Run) -> float | None:

@@ -15,12 +15,13 @@ from app.pages.chart import Chart
 from app.pages.drawing import Missing
 from app.pages.intervals import NO_DIFFERENCE
 from app.pages.scale import Axis
+from app.pages.series import left_out
 from app.pages.table import Column, Table
 from app.pages.traces import Trace
 from app.tools.experiment.plan.cells import conditions
 from app.tools.experiment.reading.results import MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, RANKS, ROUNDS, estimated, measured
-from app.tools.experiment.views.drawn import MOST_LINES, interval_line, left_out, plot
+from app.tools.experiment.views.drawn import MOST_LINES, interval_line, plot
 from app.tools.experiment.views.measures import gradient_bytes, ratio, sent_by_rank, step_seconds, sync_seconds
 from app.tools.experiment.views.measures import least_sync_seconds as least
 from app.tools.experiment.views.order import EXPLANATION, Order, changes_within
@@ -110,7 +111,7 @@ class Exchanges(View):
         y = Axis("time of synchronisation per step", "s", log=True)
         return plot(self.title, x, y, [*measured_times, *bounds]), (
             f"Medians over rounds; upright lines are {definitions.INTERVALS}; dotted: the least time of the schedule "
-            f"on the measured links. The scale is logarithmic.{left_out(len(lines), what='lines')}"
+            f"on the measured links. The scale is logarithmic.{left_out(len(lines), MOST_LINES, 'lines')}"
         )
 
 

@@ -17,17 +17,19 @@ from app.pages.chart import Chart
 from app.pages.drawing import Missing
 from app.pages.intervals import with_interval
 from app.pages.scale import MOST_EVEN, Axis, written
+from app.pages.series import left_out
 from app.pages.table import Column, Table
 from app.settings.explanations import hint
 from app.settings.link_rates import RATE_UNITS, read_rate
 from app.tools.experiment.plan.cells import conditions
 from app.tools.experiment.reading.results import Measure, MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, ROUNDS, estimated
-from app.tools.experiment.views.drawn import MOST_LINES, interval_line, left_out, plot
+from app.tools.experiment.views.drawn import MOST_LINES, interval_line, plot
 from app.tools.experiment.views.measures import (
     SMOOTHED,
     images_per_second,
     names_of_summary,
+    of_run,
     of_summary,
     seconds_to,
     step_seconds,
@@ -110,7 +112,7 @@ class Lines(View):
             raise ValueError(
                 f"unknown figure '{shown(self.figure)}': no figure of all ranks. {hint(self.figure, names)}"
             )
-        return Shown(found.meaning, found.unit, lambda run: run.summary.run[found])
+        return Shown(found.meaning, found.unit, of_run(found))
 
     def _blocks(self, results: Results) -> Blocks:
         return results.blocks(
@@ -146,7 +148,7 @@ class Lines(View):
         yield noise_sentence(blocks, results)
 
     def _values(self, found: Sequence[Spot], blocks: Blocks) -> Iterator[str]:
-        """At each place of the axis."""
+        """The least and the most of all cells."""
         known = [(spot, own) for spot in found if (own := blocks.estimate(spot.name))]
         ends = [end(known, key=lambda each: each[1].value) for end in (min, max)] if known else []
         values = [written(own.value, self._shown.axis) for _, own in ends]
@@ -227,8 +229,8 @@ class Lines(View):
         log = min(values) > 0 and max(values) > MOST_EVEN * min(values)
         places, up = {spot.at: spot.label for spot in found}, Axis(self._shown.title, self._shown.axis, log=log)
         return plot(self.title, Axis(self.x, labels=[*places.items()]), up, drawn), (
-            f"Medians over rounds; upright lines are {definitions.INTERVALS}.{left_out(len(lines), what='lines')}"
-            f"{' The scale is logarithmic.' if log else ''}"
+            f"Medians over rounds; upright lines are {definitions.INTERVALS}."
+            f"{left_out(len(lines), MOST_LINES, 'lines')}{' The scale is logarithmic.' if log else ''}"
         )
 
 

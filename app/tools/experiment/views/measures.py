@@ -12,7 +12,6 @@ COMPUTING = ("data", "forward", "backward", "optimiser")
 COMMUNICATION = ("wait", "sync")  # as far as it delays the step
 HIDDEN = "hidden_sync"
 SMOOTHED = 10  # steps
-OF_SUMMARY = (*measures.OF_ANY_RANKS, *measures.OF_ALL_RANKS)
 TIMINGS = {**measures.PHASE_TIMES, HIDDEN: measures.HIDDEN_SYNC}
 
 
@@ -26,14 +25,19 @@ def ratio(measure: Measure, other: Measure) -> Measure:
     return measured
 
 
-def step_seconds(run: Run) -> float | None:
-    """The median over all ranks and steps but the first."""
-    return run.summary.run[measures.STEP.median]
+def of_run(measure: figures.Measure[float]) -> Measure:
+    """A figure of all ranks together."""
+    return lambda run: run.summary.run[measure]
 
 
-def mean_step_seconds(run: Run) -> float | None:
-    """The mean over all ranks and steps but the first: what the phases add up to."""
-    return run.summary.run[measures.STEP.mean]
+step_seconds = of_run(measures.STEP.median)
+mean_step_seconds = of_run(measures.STEP.mean)  # what the phases add up to
+sync_seconds = of_run(measures.TRANSFER)
+least_sync_seconds = of_run(measures.LEAST_TRANSFER)
+images_per_second = of_run(measures.IMAGES_PER_SECOND)
+training_loss = of_run(measures.TRAINING_LOSS)  # of the last epoch
+training_accuracy = of_run(measures.TRAINING_ACCURACY)
+test_accuracy = of_run(measures.ACCURACY)  # of the last evaluation
 
 
 def first_step_seconds(run: Run) -> float | None:
@@ -68,16 +72,6 @@ def share(*phases: str) -> Measure:
     return ratio(phase_seconds(*phases), mean_step_seconds)
 
 
-def sync_seconds(run: Run) -> float | None:
-    """Of a step: in which its gradients were in flight, the median over steps; None where nothing was sent."""
-    return run.summary.run[measures.TRANSFER]
-
-
-def least_sync_seconds(run: Run) -> float | None:
-    """What its messages need on the measured links, if only they took time."""
-    return run.summary.run[measures.LEAST_TRANSFER]
-
-
 def seconds_to(loss: float) -> Measure:
     """From the start of the first step to the end of the one from which on the last ten steps' mean loss is no more.
 
@@ -101,16 +95,11 @@ def seconds_to(loss: float) -> Measure:
 
 def of_summary(name: str) -> figures.Measure[float] | None:
     """A figure of all ranks together, by its name in summary.json."""
-    return next((each for each in OF_SUMMARY if each.name == name), None)
+    return next((each for each in measures.OF_RUN if each.name == name), None)
 
 
 def names_of_summary() -> list[str]:
-    return [each.name for each in OF_SUMMARY if each.unit != TEXT]
-
-
-def images_per_second(run: Run) -> float | None:
-    """Of all ranks together."""
-    return run.summary.run[measures.IMAGES_PER_SECOND]
+    return [each.name for each in measures.OF_RUN if each.unit != TEXT]
 
 
 def by_epoch(measure: Measure) -> Measure:
@@ -153,18 +142,3 @@ def interface_rate(run: Run) -> float | None:
     """The same by the kernel's counters of the rank's interface, headers and all."""
     sent, seconds = run.summary.run[measures.INTERFACE_BYTES_SENT], mean_step_seconds(run)
     return sent / seconds if sent and seconds and run.summary.world_size > 1 else None
-
-
-def training_loss(run: Run) -> float | None:
-    """Of the last epoch, each sample as the model took it at its step."""
-    return run.summary.run[measures.TRAINING_LOSS]
-
-
-def training_accuracy(run: Run) -> float | None:
-    """Of the last epoch, in the same way."""
-    return run.summary.run[measures.TRAINING_ACCURACY]
-
-
-def test_accuracy(run: Run) -> float | None:
-    """Of the last evaluation, the mean over the ranks; None where the run was not to evaluate."""
-    return run.summary.run[measures.ACCURACY]

@@ -15,16 +15,16 @@ from app.pages import definitions
 from app.pages.chart import Chart
 from app.pages.drawing import Drawing, Missing, draw
 from app.pages.intervals import with_interval
+from app.pages.phases import MeanSeconds, phase_bars
 from app.pages.plot import Plot
-from app.pages.rows import Row, stacked
 from app.pages.scale import Axis
-from app.pages.series import series, thinned
+from app.pages.series import left_out, series, thinned
 from app.pages.table import Column, Table
 from app.pages.traces import Panel
 from app.records.lines import PHASES, Step
 from app.tools.experiment.reading.results import MeasuredCell, Results
 from app.tools.experiment.views.columns import CELL, ROUNDS, STEPS, measured, told
-from app.tools.experiment.views.drawn import bars, curve, left_out, whole
+from app.tools.experiment.views.drawn import curve, whole
 from app.tools.experiment.views.measures import COMMUNICATION, HIDDEN, mean_step_seconds, phase_seconds, ratio, share
 from app.tools.experiment.views.view import Published, View
 from app.tools.experiment.views.words import listing, noise_sentence, times
@@ -124,21 +124,15 @@ class Phases(View):
         ]
 
     def _figure(self, results: Results) -> tuple[Chart, str]:
-        rows = [_row(cell) for cell in results.cells]
-        if not any(row.value for row in rows):
-            raise Missing("no step but the first is there.")
-        hidden = definitions.HIDDEN_BAR if any(row.below for row in rows) else ""
+        rows = [(cell.name, _mean_seconds(cell)) for cell in results.cells]
+        hidden = definitions.HIDDEN_BAR if any(row["hidden_sync"] for _, row in rows) else ""
         caption = f"Mean seconds of each phase {definitions.BUT_THE_FIRST}, the median over rounds. "
-        chart = bars(self.title, Axis("time per step", "s"), rows)
-        return chart, f"{caption}{definitions.WAIT_AND_SYNC}{hidden}"
+        return phase_bars(self.title, rows), f"{caption}{definitions.WAIT_AND_SYNC}{hidden}"
 
 
-def _row(cell: MeasuredCell) -> Row:
-    """The phases of a step, and below them, from where backward begins, what it hides."""
-    means = {phase: cell.middle(phase_seconds(phase)) or 0.0 for phase in (*PHASES, HIDDEN)}
-    below = stacked([("hidden sync", means[HIDDEN], "hidden")], begin=means["data"] + means["forward"])
-    parts = stacked([(phase, means[phase], phase) for phase in PHASES])
-    return Row(cell.name, parts, below, cell.middle(mean_step_seconds))
+def _mean_seconds(cell: MeasuredCell) -> MeanSeconds:
+    phases = {phase: cell.middle(phase_seconds(phase)) for phase in (*PHASES, HIDDEN)}
+    return phases | {"step": cell.middle(mean_step_seconds)}
 
 
 def _about_backward(results: Results) -> str:
@@ -236,5 +230,5 @@ def _blocks_figure(blocks: Sequence[BlockOfSteps]) -> tuple[Chart, str]:
     words = f"Phases by block of steps: {y.title} of {', '.join(PARTS)}, by cell"
     return Plot(words, x, y, panels), (
         "Mean seconds per step of each block, by the number of its last step; medians over rounds."
-        f"{left_out(len(cells), MOST_PANELS)}{thinned(lines, 'blocks')}"
+        f"{left_out(len(cells), MOST_PANELS, 'cells')}{thinned(lines, 'blocks')}"
     )

@@ -16,7 +16,7 @@ from app.pages.intervals import interval, with_interval
 from app.pages.scale import Axis
 from app.pages.table import Column, Table
 from app.pages.traces import Trace
-from app.tools.experiment.plan.cells import Cell, conditions
+from app.tools.experiment.plan.cells import Cell, alone_like, conditions
 from app.tools.experiment.reading.results import MeasuredCell, Results
 from app.tools.experiment.views import measures
 from app.tools.experiment.views.columns import CELL, RANKS, ROUNDS, STEPS, estimated, measured, told
@@ -24,7 +24,6 @@ from app.tools.experiment.views.drawn import interval_line, plot
 from app.tools.experiment.views.view import Published, View
 from app.tools.experiment.views.words import noise_sentence
 
-LINKS = ("LINK_RATE", "LINK_RATE_BY_RANK", "LINK_DELAY", "LINK_LOSS")
 PER_RANK = "BATCH_SIZE_PER_RANK"  # cells that set it are about weak scaling
 
 
@@ -156,10 +155,7 @@ class _Speedups:
             self.lines.setdefault(line, [base] if base else []).append(cell)
 
     def base_of(self, cell: Cell) -> MeasuredCell | None:
-        """One rank under the same conditions, but for mode and links, which it does not use."""
-        own = cell.besides("WORKERS", "SYNC_MODE", *LINKS)
-        alone = (each for each in self.cells if each.world_size == 1)
-        return next((each for each in alone if each.besides("WORKERS", "SYNC_MODE", *LINKS) == own), None)
+        return alone_like(cell, self.cells)
 
     def of(self, cell: MeasuredCell) -> Comparison | None:
         """Against one rank."""

@@ -13,13 +13,13 @@ from app.pages.chart import Chart
 from app.pages.drawing import Drawing, Missing, draw
 from app.pages.plot import Plot
 from app.pages.scale import Axis
-from app.pages.series import Series, long_enough, series, thinned
+from app.pages.series import Series, left_out, of_usage, thinned
 from app.pages.table import Column, Table
 from app.pages.traces import Panel
 from app.tools.experiment.reading.results import Measure, MeasuredCell, Results
 from app.tools.experiment.views import traffic
 from app.tools.experiment.views.columns import CellRank, of_member
-from app.tools.experiment.views.drawn import curve, left_out
+from app.tools.experiment.views.drawn import curve
 from app.tools.experiment.views.view import Published, View
 from app.tools.experiment.views.words import listing
 
@@ -109,7 +109,7 @@ def _cpu(results: Results) -> tuple[Chart, str]:
         raise Missing("no sample of usage is there.")
 
     def lines(run: Run) -> dict[str, list[Series]]:
-        return {kind: [_usage_line(rank, f"cpu_{kind}_percent") for rank in run.ranks] for kind in KINDS}
+        return {kind: [of_usage(rank, kind, f"cpu_{kind}_percent") for rank in run.ranks] for kind in KINDS}
 
     what = "Each rank's CPU time in its program and in the kernel, by sample"
     return _over_time(results, results.cells, lines, Axis("CPU use of each rank", "% of one CPU"), what)
@@ -121,20 +121,10 @@ def _network(results: Results) -> tuple[Chart, str]:
         raise Missing("the interface is shared with others, or no sample is there.")
 
     def lines(run: Run) -> dict[str, list[Series]]:
-        return {f"rank {rank.rank}": [_usage_line(rank, "network_sent_bytes")] for rank in run.ranks}
+        return {f"rank {rank.rank}": [of_usage(rank, "sent", "network_sent_bytes")] for rank in run.ranks}
 
     what = "What each rank's interface sends, headers and all, by sample"
     return _over_time(results, cells, lines, Axis("sent", "B/s"), what)
-
-
-def _usage_line(rank: RankRecords, field: str) -> Series:
-    """Bytes are counted by interval, and shown by the second."""
-    samples = long_enough(rank.usage)
-    values = [getattr(sample, field) for sample in samples]
-    if field.startswith("network"):
-        pairs = zip(values, samples, strict=True)
-        values = [None if value is None else value / sample.seconds for value, sample in pairs]
-    return series(field, [rank.on_common_clock(sample.at_seconds) for sample in samples], values)
 
 
 def _has_network(run: Run) -> bool:
@@ -157,7 +147,7 @@ def _over_time(
     rounds = " of the first finished round" if results.grid.repeats > 1 else ""
     every = [each for lines in shown.values() for own in lines.values() for each in own]
     chart = Plot(f"{what}, by cell", Axis("time since the run began", "s"), y, panels)
-    return chart, f"{what}{rounds}.{left_out(len(cells), MOST_PANELS)}{thinned(every, 'samples')}"
+    return chart, f"{what}{rounds}.{left_out(len(cells), MOST_PANELS, 'cells')}{thinned(every, 'samples')}"
 
 
 def _cpu_percent(kind: Kind, rank: int | None = None) -> Measure:

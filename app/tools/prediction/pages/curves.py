@@ -5,11 +5,12 @@ from dataclasses import replace
 
 from app.pages.plot import Plot
 from app.pages.scale import Axis
+from app.pages.series import left_out
 from app.pages.traces import Panel, Trace
 from app.tools.prediction.forecast import VERIFIED_RANKS, Forecast
 from app.tools.prediction.limits import HALF
 from app.tools.prediction.names import RANKS, RATE
-from app.tools.prediction.pages.lines import PredictedLine, across, first_of, lines, unverified
+from app.tools.prediction.pages.lines import PredictedLine, across, lines, unverified
 
 MOST_LINES = 8  # of a panel
 MOST_PANELS = 6
@@ -64,7 +65,7 @@ def _plot(found: Sequence[Forecast], axis: str, up: Axis, trace: Callable[[Predi
     for place, whole in [*panels.items()][:MOST_PANELS]:
         fastest = sorted(whole, key=lambda line: line.last.seconds)[:MOST_LINES]
         shown.append(Panel([trace(line) for line in whole if line in fastest], place))
-    caption = first_of(len(panels), MOST_PANELS, "groups of cells")
+    caption = left_out(len(panels), MOST_PANELS, "groups of cells")
     if (most := max(map(len, panels.values()))) > MOST_LINES:
         caption += f" Of {most} lines, the {MOST_LINES} that end fastest are drawn."
     if any(map(unverified, found)):

@@ -82,8 +82,3 @@ def across(found: Sequence[Forecast], axis: str) -> Axis:
     labels = [(at, f"{at:,.0f}" if axis == RANKS else value_of(places[at], RATE)) for at in sorted(places)]
     title, log = ("ranks", None) if axis == RANKS else ("link rate of a rank", True)
     return Axis(title, log=log, labels=labels)
-
-
-def first_of(count: int, most: int, what: str) -> str:
-    """A sentence of a caption, where a figure has more than it can show."""
-    return f" The first {most} of {count} {what} are drawn." if count > most else ""
