@@ -17,6 +17,7 @@ class Column[Subject]:
     name: str
     unit: Unit
     value: Callable[[Subject], Value]
+    only_in_file: bool = False  # not on the page, which would be too wide
 
 
 def measured(heading: str, measure: Measure[Any], name: str | None = None) -> Column[Figures]:
@@ -47,8 +48,9 @@ class Table:
         return as_csv([[column.name for column in self.columns], *self.rows])
 
     def shown(self) -> Self:
-        """Without columns for what no row has. The file has them in any case."""
-        shown = [n for n in range(len(self.columns)) if any(row[n] is not None for row in self.rows)]
+        """Without columns for what no row has, or for files alone. The file has them in any case."""
+        known = [n for n in range(len(self.columns)) if any(row[n] is not None for row in self.rows)]
+        shown = [n for n in known if not self.columns[n].only_in_file]
         rows = [[row[n] for n in shown] for row in self.rows]
         return replace(self, columns=[self.columns[n] for n in shown], rows=rows)
 

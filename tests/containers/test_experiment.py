@@ -33,8 +33,9 @@ WARMUP_STEPS = 0
 label = "sound"
 SYNC_MODE = "my_mode"
 
-[[show]]
-view = "times"
+[[view]]
+kind = "bar"
+measure = "seconds"
 title = "Time per step"
 """
 
@@ -90,7 +91,7 @@ def test_an_experiment_of_the_documents_from_end_to_end_with_an_interruption(
     }
     assert all(summary["complete"] and summary["world_size"] == ranks for summary in summaries.values())
     cells = list(dict.fromkeys(trial["cell"] for trial in planned))
-    for row in rows(page, "curves"):
+    for row in rows(page, "table-training_loss"):
         first = next(trial["name"] for trial in planned if trial["cell"] == row["cell"])
         summary = summaries[first]
         party = summary["run"] if row["rank"] == "all" else summary["ranks"][int(row["rank"])]
@@ -98,16 +99,16 @@ def test_an_experiment_of_the_documents_from_end_to_end_with_an_interruption(
         assert float(row["training_accuracy"]) == party["epochs"][-1]["training_accuracy"]
         if row["rank"] != "all":
             last = (page / "quick" / first / f"rank-{row['rank']}.jsonl").read_text().splitlines()[-1]
-            assert float(row["seconds"]) == json.loads(last)["seconds"]
-    assert [row["cell"] for row in rows(page, "curves") if row["rank"] == "all"] == cells
-    for row in rows(page, "losses"):
+            assert float(row["training_seconds"]) == json.loads(last)["seconds"]
+    assert [row["cell"] for row in rows(page, "table-training_loss") if row["rank"] == "all"] == cells
+    for row in rows(page, "curve-loss-2"):
         for cell in cells:
             shown = row["loss_" + "_".join(filter(None, "".join(c if c.isalnum() else "_" for c in cell).split("_")))]
             losses = losses_of_rank_0(page / "quick" / next(each["name"] for each in planned if each["cell"] == cell))
             step = int(row["step"])
             assert (float(shown) if shown else None) == (losses[step] if step < len(losses) else None)
-    assert "all_reduce and ring_all_reduce coincide: " in (page / "report.html").read_text()
-    for path in ("report.html", "../index.html", "figures/curves-loss.svg"):
+    assert "Within rounding of all_reduce" in (page / "report.html").read_text()
+    for path in ("report.html", "../index.html", "figures/curve-training_loss-training_loss.svg"):
         assert (page / path).is_file()
 
     code, output = clone.run("scripts/experiment", "ring", "--quick", "--report", *settings)

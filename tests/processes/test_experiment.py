@@ -41,16 +41,16 @@ SYNC_MODE = ["all_reduce", "ring_all_reduce"]
 [quick]
 repeats = 1
 
-[[show]]
-view = "times"
+[[view]]
+kind = "bar"
 title = "Time per step"
+measure = ["seconds", "first_step_seconds", "mean_seconds_to(4)", "mean_seconds_to(40)"]
 baseline = "alone"
-first_steps = [4, 40]
 
-[show.published]
+[view.published]
 source = "a report"
 
-[show.published.values]
+[view.published.values]
 alone = 2.0
 all_reduce = 1.0
 """
@@ -60,7 +60,7 @@ OWN_MODE = """\
 title = "A mode of mine"
 question = "Is it as fast?"
 settings = { MODEL = "lenet5", MAX_STEPS = 3, WORKERS = 1, EVALUATE = "never", LINK_CHECK = "off" }
-show = [{ view = "times", title = "Time per step" }]
+view = [{ kind = "bar", measure = "seconds", title = "Time per step" }]
 
 [[grid]]
 """
@@ -90,7 +90,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 # What the rows of a table say from top to bottom, once its heading of the seconds per step is chosen.
 SORTED_BY_SECONDS = """
-    const table = document.querySelector("[data-table=times]"), cell = table.querySelector("[data-name=seconds]");
+    const table = document.querySelector("[data-table=bar-seconds]"), cell = table.querySelector("[data-name=seconds]");
     table.tHead.rows[0].cells[cell.cellIndex].click();
     const rows = [...table.tBodies[0].rows].map(row => [row.getBoundingClientRect().top, row.cells[cell.cellIndex]]);
     return rows.sort((one, other) => one[0] - other[0]).map(([_, seconds]) => Number(seconds.dataset.value));
@@ -120,7 +120,7 @@ def test_each_cell_was_run_once_in_each_round_with_that_rounds_seed(place: Path)
 
 
 def test_the_table_is_what_the_records_say(place: Path) -> None:
-    table = rows(place, "times")
+    table = rows(place, "bar-seconds")
     assert list(table) == ["alone", "all_reduce", "ring_all_reduce"]
     for cell, row in table.items():
         medians = [each["run"]["seconds"]["median"] for each in summaries(place, cell)]
@@ -135,8 +135,8 @@ def test_the_table_is_what_the_records_say(place: Path) -> None:
                 records = [json.loads(line) for line in path.read_text().splitlines()]
                 counted += [each["seconds"] for each in records if each["kind"] == "step" and 1 <= each["step"] < 4]
             means.append(statistics.mean(counted))
-        assert float(row["mean_to_4_seconds"]) == pytest.approx(statistics.median(means))
-        assert row["mean_to_40_seconds"] == ""  # there were not so many
+        assert float(row["mean_seconds_to_4"]) == pytest.approx(statistics.median(means))
+        assert row["mean_seconds_to_40"] == ""  # there were not so many
         assert row["rounds"] == "2"
     ratio = [
         one["run"]["seconds"]["median"] / other["run"]["seconds"]["median"]
@@ -163,12 +163,12 @@ def test_a_browser_shows_the_page_whole_and_without_a_complaint(place: Path, bro
         assert part in text
     shown = "[...document.querySelectorAll('figure svg')].filter(each => each.checkVisibility())"
     assert browser.ask(f"return {shown}.length") == 1, "of its two widths, one is shown"
-    assert browser.ask("return document.querySelectorAll('[data-table=times] tbody tr').length") == 3
+    assert browser.ask("return document.querySelectorAll('[data-table=bar-seconds] tbody tr').length") == 3
     assert browser.ask("return document.documentElement.scrollWidth <= window.innerWidth")
     seconds = browser.ask(SORTED_BY_SECONDS)
     assert seconds == sorted(seconds)
     links = browser.ask("return [...document.querySelectorAll('a')].map(each => each.getAttribute('href'))")
-    files = ["figures/times.svg", "runs.csv", *(f"tables/times.{kind}" for kind in ("csv", "md", "tex"))]
+    files = ["figures/bar-seconds.svg", "runs.csv", *(f"tables/bar-seconds.{kind}" for kind in ("csv", "md", "tex"))]
     assert sorted(link for link in links if not link.endswith("/report.html")) == sorted(files)
     assert len(links) == 6 + len(files)
     assert all((page_of(place) / link).is_file() for link in links)
@@ -189,7 +189,7 @@ def test_the_index_leads_to_the_page_and_names_what_was_not_run(copy: Path, brow
 
 
 def test_figures_lie_beside_the_page_and_name_cells_and_unit(place: Path) -> None:
-    words = re.findall(r">([^<]+)</text>", (page_of(place) / "figures/times.svg").read_text())
+    words = re.findall(r">([^<]+)</text>", (page_of(place) / "figures/bar-seconds.svg").read_text())
     assert {"alone", "all_reduce", "ring_all_reduce"} <= {*words}
     assert {"time per step, alone is 1", "1.00", "published"} <= {*words}
     assert not [*page_of(place).rglob("*.png")]
@@ -209,7 +209,7 @@ def test_a_run_that_was_interrupted_is_made_anew_and_counts_for_nothing_until_th
     made = step(copy, "page", "rings")
     assert made.returncode == 0
     assert "1 of 6 runs" in made.stdout
-    assert rows(copy, "times")["ring_all_reduce"]["rounds"] == "1"
+    assert rows(copy, "bar-seconds")["ring_all_reduce"]["rounds"] == "1"
     assert "incomplete: 5 of 6 runs" in (page_of(copy) / "report.html").read_text()
     settings = next_trial(copy, "rings")
     assert settings["RUN_NAME"] == "ring_all_reduce-1"
@@ -217,7 +217,7 @@ def test_a_run_that_was_interrupted_is_made_anew_and_counts_for_nothing_until_th
     run_trial(copy, "rings", settings)
     assert next_trial(copy, "rings", "--ended", "ring_all_reduce-1", "0", "3") == {}
     assert step(copy, "page", "rings").returncode == 0
-    assert rows(copy, "times")["ring_all_reduce"]["rounds"] == "2"
+    assert rows(copy, "bar-seconds")["ring_all_reduce"]["rounds"] == "2"
 
 
 @pytest.mark.parametrize("rest", ['{"complete": tr', ""])
@@ -261,7 +261,7 @@ def test_a_cell_without_any_run_is_missing_and_no_zero(copy: Path) -> None:
         shutil.rmtree(page_of(copy) / f"full/alone-{number}")
     assert step(copy, "plan", "rings").returncode == 0
     assert step(copy, "page", "rings").returncode == 0
-    table = rows(copy, "times")
+    table = rows(copy, "bar-seconds")
     assert "alone" not in table
     assert table["all_reduce"]["ratio"] == ""
 
@@ -291,7 +291,7 @@ def test_a_mode_of_ones_own_is_a_cell_and_its_runs_are_not_taken_for_those_of_an
     grid = f"{OWN_MODE}SYNC_MODE = ['mine', 'all_reduce']\n"
     own = put_own_mode(tmp_path, "Mine")
     page = carry_out(tmp_path, "own", grid)
-    times = (page / "tables/times.csv").read_text().splitlines()
+    times = (page / "tables/bar-seconds.csv").read_text().splitlines()
     assert [row["cell"] for row in csv.DictReader(times)] == ["mine", "all_reduce"]
     assert "different versions of the program" not in (page / "report.html").read_text()
     assert step(tmp_path, "plan", "own").returncode == 0

@@ -12,7 +12,7 @@ from app.records.journal import Recorder
 from app.records.lines import PhaseSeconds
 from app.tools.experiment.plan import grid
 from app.tools.experiment.plan.trials import ExperimentPlan, Trial
-from app.tools.experiment.reading.results import Results
+from app.tools.experiment.results import Results
 from app.tools.prediction import calibration, drift, verification
 from app.tools.prediction.calibration import Calibration, Fit
 from app.tools.prediction.drift import (

@@ -477,7 +477,7 @@ def test_each_cell_runs_between_two_anchors(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_anchor_is_a_run_of_every_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grid, "GRIDS", ROOT / "scripts/calibration")
-    same = [cell for cell in grid.read("runs").cells if cell.has(ANCHOR)]
+    same = [cell for cell in grid.read("runs").cells if cell.matches(ANCHOR)]
     assert len(same) == 1
     with pytest.raises(SettingError, match="Run scripts/calibrate again"):
         reference(KNOWN)

@@ -22,7 +22,7 @@ from app.tools.experiment import page
 from app.tools.experiment.plan import grid
 from app.tools.experiment.plan.cells import OF_SEVERAL, Cell
 from app.tools.experiment.plan.trials import ExperimentPlan, Trial
-from app.tools.experiment.reading.results import Results
+from app.tools.experiment.results import Results
 from tests import runs
 from tests.unit.test_chart import check
 from tests.unit.test_records import STEP
@@ -81,13 +81,31 @@ def differing(cell: Cell, other: Cell) -> set[str]:
     return {name for name in DIMENSIONS if one.get(name) != two.get(name)}
 
 
+LINE = 'kind = "line"\nmeasure = "seconds"\n'
+
+
 def lines(varied: Varied) -> str:
-    x, series, *_ = varied
-    return f'view = "lines"\nx = "{x}"\nseries = "{series}"'
+    by, series, *_ = varied
+    return f'{LINE}by = "{by}"\nseries = "{series}"'
+
+
+def beside_a_line(varied: Varied) -> str:
+    _, series, *_ = varied
+    first = varied[series][0] if series != "WORKERS" else str(int(varied[series][0]) + 1)
+    return f'{lines(varied)}\nagainst = "{first}"'
 
 
 def single_line(varied: Varied) -> str:
-    return f'view = "lines"\nx = "{next(iter(varied))}"'
+    return f'{LINE}by = "{next(iter(varied))}"'
+
+
+def speedups(varied: Varied) -> str:
+    return f'{LINE}by = "ranks"\nagainst = "one rank"'
+
+
+def by_mode(varied: Varied) -> str:
+    options = 'measure = "bandwidth.sync_seconds"\nbound = "bandwidth.sync_seconds_at_least"'
+    return f'kind = "line"\n{options}\nby = "ranks"\nseries = "mode"'
 
 
 def of_lines(varied: Varied, cell: Cell, other: Cell) -> bool:
@@ -98,37 +116,23 @@ def of_a_single_line(varied: Varied, cell: Cell, other: Cell) -> bool:
     return differing(cell, other) <= {next(iter(varied))}
 
 
-def of_speedup(varied: Varied, cell: Cell, other: Cell) -> bool:
-    alone = 1 in (cell.world_size, other.world_size)
-    return differing(cell, other) <= ({*OF_SEVERAL} if alone else {"WORKERS"})
-
-
-def of_epochs(varied: Varied, cell: Cell, other: Cell) -> bool:
-    return of_speedup(varied, cell, other) or differing(cell, other) <= {"BATCH_SIZE_PER_RANK"}
-
-
-def of_exchanges(varied: Varied, cell: Cell, other: Cell) -> bool:
+def of_modes(varied: Varied, cell: Cell, other: Cell) -> bool:
     return differing(cell, other) <= {"SYNC_MODE"}
 
 
-def of_periods(varied: Varied, cell: Cell, other: Cell) -> bool:
-    return differing(cell, other) <= {"SYNC_EVERY"}
-
-
-def only(view: str) -> Callable[[Varied], str]:
-    return lambda varied: f'view = "{view}"'
+def of_speedup(varied: Varied, cell: Cell, other: Cell) -> bool:
+    alone = 1 in (cell.world_size, other.world_size)
+    return differing(cell, other) <= ({*OF_SEVERAL} if alone else {"WORKERS"})
 
 
 @pytest.mark.parametrize(
     ("show", "may"),
     [
         pytest.param(lines, of_lines, id="lines"),
+        pytest.param(beside_a_line, of_lines, id="beside a line"),
         pytest.param(single_line, of_a_single_line, id="a single line"),
-        pytest.param(lambda varied: 'view = "scaling"\nkind = "strong"', of_speedup, id="strong"),
-        pytest.param(lambda varied: 'view = "scaling"\nkind = "weak"', of_speedup, id="weak"),
-        pytest.param(only("epochs"), of_epochs, id="epochs"),
-        pytest.param(only("exchanges"), of_exchanges, id="exchanges"),
-        pytest.param(only("periods"), of_periods, id="periods"),
+        pytest.param(speedups, of_speedup, id="speedup"),
+        pytest.param(by_mode, of_modes, id="modes by ranks"),
     ],
 )
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
@@ -182,7 +186,7 @@ def section_of(place: Path, varied: Varied, show: str) -> tuple[Mapping[str, Cel
     text += "[[grid]]\nquick = false\n" + "".join(f"{name} = {values}\n" for name, values in left)
     (place / "experiments").mkdir()
     (place / folders.RESULTS).mkdir()
-    (place / "experiments/random.toml").write_text(f'{text}[[show]]\ntitle = "Random"\n{show}\n')
+    (place / "experiments/random.toml").write_text(f'{text}[[view]]\ntitle = "Random"\n{show}\n')
     read = grid.read("random")
     plan = ExperimentPlan.make(read, lambda trial: 1.0, fresh=True)
     plan.write(fresh=True)

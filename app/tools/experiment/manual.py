@@ -4,10 +4,12 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import BaseModel
 
+from app.analysis.on_request import ON_REQUEST, WITH_A_NUMBER
 from app.tools.experiment.plan.grid_file import Block, GridFile, Quick
 from app.tools.experiment.plan.kinds import kind
 from app.tools.experiment.views import VIEWS
-from app.tools.experiment.views.view import Published
+from app.tools.experiment.views.curve import KNOWN
+from app.tools.experiment.views.view import Published, View
 
 INTRODUCTION = """\
 # Grid files
@@ -32,9 +34,12 @@ label = "{SYNC_MODE} at {LINK_RATE}"
 SYNC_MODE = ["all_reduce", "ddp"]
 LINK_RATE = ["100mbit", "1gbit"]
 
-[[show]]
-view = "times"
+[[view]]
+kind = "line"
 title = "Time per step"
+measure = "seconds"
+by = "rate"
+series = "mode"
 ```
 
 A wrong field, setting or value is refused before the first run, with its place in the file. `RUN_NAME`, `WORLD_SIZE`,
@@ -56,14 +61,24 @@ def _lines() -> Iterator[str]:
         yield f"## {title}\n"
         yield from _table({name: field.description or "" for name, field in model.model_fields.items()})
     yield "## Views\n"
-    yield "What a `[[show]]` can ask for. In brackets: what holds where an option is not given.\n"
+    yield "What a `[[view]]` can be. In brackets: what holds where an option is not given. All of them take:\n"
+    common = _options(View)
+    yield from _table(common)
     for name, view in VIEWS.items():
         yield f"### `{name}`\n"
         yield f"{(view.__doc__ or '').splitlines()[0]}\n"
-        yield from _table(_options(view))
+        yield from _table({option: what for option, what in _options(view).items() if option not in common})
     yield "## Published figures\n"
-    yield "An option `published` or `published_...` is a table of its own, `[show.published]`:\n"
+    yield "A `[[view.published]]` has figures of a document, which stand beside ours:\n"
     yield from _table(_options(Published))
+    yield "## Measures\n"
+    yield "Of a `line`, a `bar` and a `table`, beside every figure of all ranks by its name in `summary.json`:\n"
+    yield from _table({each.name: each.meaning for each in ON_REQUEST} | NUMBERED | {"phases": "each phase of a step"})
+    for by, names in KNOWN.items():
+        yield f"Of a `curve` by {by}: {', '.join(f'`{each}`' for each in names)}.\n"
+
+
+NUMBERED = {f"{name}(NUMBER)": meaning.format("NUMBER") for name, (meaning, _) in WITH_A_NUMBER.items()}
 
 
 def _table(rows: Mapping[str, str]) -> Iterator[str]:

@@ -2,13 +2,14 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from app.analysis import measures
+from app.analysis.on_request import slug
 from app.analysis.units import Value
 from app.errors import LockstepError
 from app.machine import folders
@@ -19,71 +20,53 @@ from app.settings.explanations import hint
 from app.settings.settings import own_among
 from app.tools.experiment.plan import grid as grids
 from app.tools.experiment.plan.grid import Grid
-from app.tools.experiment.plan.grid_file import refusal
+from app.tools.experiment.plan.grid_file import Place, refusal
 from app.tools.experiment.plan.trials import ExperimentPlan, page_folder
-from app.tools.experiment.reading.results import Results
+from app.tools.experiment.results import Results
 from app.tools.experiment.views import VIEWS
 from app.tools.experiment.views.view import Section, View
 
 MOST_WARNINGS = 8
-SETTINGS = ("x", "series")  # the options of views that name a setting
 RUNS = "runs.csv"
 SUMMARY = "experiment.json"  # what the index needs to know of a page
 
 
 def views_of(grid: Grid) -> list[View]:
     """The views that the grid file asks for, checked as far as that goes without a run."""
+    return [_view(grid, ("view", number), table.kind, table.options) for number, table in enumerate(grid.views)]
+
+
+def _view(grid: Grid, place: Place, kind: str, options: Mapping[str, Any]) -> View:
+    if kind not in VIEWS:
+        message = f"unknown kind '{shown(kind)}'. {hint(kind, list(VIEWS))}"
+        raise refusal(grid.file, (*place, "kind"), message, "unknown-name")
+    try:
+        view = VIEWS[kind].model_validate(options)
+    except ValidationError as error:
+        detail = error.errors()[0]
+        where = f"{shown('.'.join(map(str, detail['loc'])))}: " if detail["loc"] else ""
+        problem = detail["msg"].removeprefix("Value error, ").rstrip(".")
+        message = f"a {kind}: {where}{problem}. Options: {', '.join(VIEWS[kind].model_fields)}."
+        raise refusal(grid.file, place, message, "unknown-name" if "unknown" in problem else "invalid-grid") from None
+    if grid.quick:  # which may leave out what the full version has
+        return view
     cells = [cell.name for cell in grid.cells]
-    found = []
-    for number, show in enumerate(grid.show):
-        place = ("show", number)
-        if show.view not in VIEWS:
-            raise refusal(
-                grid.file,
-                (*place, "view"),
-                f"unknown view '{shown(show.view)}'. {hint(show.view, list(VIEWS))}",
-                "unknown-name",
-            )
-        try:
-            view = VIEWS[show.view](**show.options)
-        except ValidationError as error:
-            detail = error.errors()[0]
-            options = ", ".join(VIEWS[show.view].model_fields)
-            where = f"{shown('.'.join(map(str, detail['loc'])))}: " if detail["loc"] else ""
-            problem = detail["msg"].removeprefix("Value error, ")
-            raise refusal(
-                grid.file,
-                place,
-                f"view '{show.view}': {where}{problem.rstrip('.')}. Options: {options}.",
-            ) from None
-        for name in view.named_cells():
-            if name not in cells and not grid.quick:
-                raise refusal(
-                    grid.file,
-                    place,
-                    f"view '{show.view}': unknown cell '{shown(name)}'. Choose from: {', '.join(cells)}.",
-                    "unknown-name",
-                )
-        for option in SETTINGS:
-            asked = getattr(view, option, None)
-            if asked is not None and not grid.quick and not any(asked in cell.settings for cell in grid.cells):
-                varied = sorted({each for cell in grid.cells for each in cell.varied})
-                raise refusal(
-                    grid.file,
-                    place,
-                    f"view '{show.view}': no cell sets {option} = '{shown(asked)}'. Choose from: {', '.join(varied)}.",
-                    "unknown-name",
-                )
-        if not grid.quick and not any(cell.has(view.where) for cell in grid.cells):
-            raise refusal(grid.file, (*place, "where"), f"view '{show.view}': no cell matches its 'where'.")
-        found.append(view)
-    return found
+    settings = sorted({name for cell in grid.cells for name in cell.settings} | {"SYNC_MODE", "WORKERS"})
+    for what, asked, known in (("cell", view.named_cells(), cells), ("setting", view.named_settings(), settings)):
+        for name in asked:
+            if name not in known:
+                message = f"a {kind}: no cell {'sets' if what == 'setting' else 'is called'} '{shown(name)}'. "
+                raise refusal(grid.file, place, f"{message}Choose from: {', '.join(known)}.", "unknown-name")
+    if not any(cell.matches(view.where) for cell in grid.cells):
+        raise refusal(grid.file, (*place, "where"), f"a {kind}: no cell matches its 'where'.")
+    return view
 
 
 def write(grid: Grid, plan: ExperimentPlan) -> Path:
     """Make the page of what is finished."""
     results = Results(grid, plan)
-    named = zip(_names(grid), views_of(grid), strict=True)
+    views = views_of(grid)
+    named = zip(names_of(views), views, strict=True)
     sections = [view.section(results, name) for name, view in named] if results.cells else []
     folder = page_folder(grid.name)
     files.write_parts(folder, [t for s in sections for t in s.tables], [d for s in sections for d in s.drawings])
@@ -131,12 +114,13 @@ def _uses_own_files(manifest: Manifest) -> bool:
     return bool(own_among({name.upper(): str(manifest.settings[name]) for name in ALWAYS_SET}))
 
 
-def _names(grid: Grid) -> Iterator[str]:
-    """Of the views on the page, and of their files: what the grid file calls them, numbered where one comes again."""
-    seen: Counter[str] = Counter()
-    for show in grid.show:
-        seen[show.view] += 1
-        yield show.view if seen[show.view] == 1 else f"{show.view}-{seen[show.view]}"
+def names_of(views: Sequence[View]) -> list[str]:
+    """Of the views on the page, and of their files: kind and measure, numbered where both come again."""
+    names = [f"{view.kind}-{slug(view.measure[0])}" for view in views]
+    return [
+        name if names.index(name) == number else f"{name}-{names[: number + 1].count(name)}"
+        for number, name in enumerate(names)
+    ]
 
 
 def _summary(grid: Grid, plan: ExperimentPlan, results: Results, sections: list[Section]) -> dict[str, Any]:
@@ -147,18 +131,16 @@ def _summary(grid: Grid, plan: ExperimentPlan, results: Results, sections: list[
         "runs_planned": len(plan.trials),
         "runs_finished": len(results.all_runs),
         "failed": [trial.name for trial in plan.failed()],
-        "reading": list(_reading(grid, sections)),
+        "reading": list(_reading(sections)),
         "warnings": list(_warnings(results)),
     }
 
 
-def _reading(grid: Grid, sections: list[Section]) -> Iterator[str]:
-    """The first sentence of each part. Parts of the same view may say the same of different cells: these say which."""
-    uses = Counter(show.view for show in grid.show)
-    for show, section in zip(grid.show, sections, strict=False):  # there is none before the first run
-        if section.sentences:
-            first = section.sentences[0]
-            yield f"{section.title}. {first}" if uses[show.view] > 1 else first
+def _reading(sections: Sequence[Section]) -> Iterator[str]:
+    """The first sentence of each part, with the part that says it."""
+    for section in sections:
+        if section.findings:
+            yield f"{section.title}. {section.findings[0]}"
 
 
 def _warnings(results: Results) -> Iterator[str]:

@@ -9,7 +9,7 @@ from statistics import median
 from app.errors import SettingError
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.plan.trials import ExperimentPlan, Trial
-from app.tools.experiment.reading.results import Results
+from app.tools.experiment.results import Results
 from app.tools.prediction.calibration import Calibration
 from app.tools.prediction.observed import Observed
 

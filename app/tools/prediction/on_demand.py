@@ -17,7 +17,7 @@ from app.pages.written import on_terminal
 from app.tools.experiment.plan import grid
 from app.tools.experiment.plan.grid import Grid
 from app.tools.experiment.plan.trials import ExperimentPlan
-from app.tools.experiment.reading.results import Results
+from app.tools.experiment.results import Results
 from app.tools.prediction import ablations, calibration, cells, drift, fitting, rivals, tables, verification
 from app.tools.prediction.calibration import Calibration, Check
 from app.tools.prediction.cells import PredictionRequest

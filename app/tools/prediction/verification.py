@@ -16,7 +16,7 @@ from app.machine import folders
 from app.settings.averaging import OF_AVERAGING
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.plan.grid import Grid
-from app.tools.experiment.reading.results import Results
+from app.tools.experiment.results import Results
 from app.tools.prediction.calibration import Calibration
 from app.tools.prediction.drift import Timed, anchor, timed
 from app.tools.prediction.forecast import VERIFIED_RANKS, Forecast

@@ -34,9 +34,12 @@ class Cell:
         """The name as part of a folder's name."""
         return re.sub(r"[^A-Za-z0-9.]+", "_", self.name).strip("_.") or "cell"
 
-    def has(self, settings: Mapping[str, str]) -> bool:
-        """Whether it has these settings among its own."""
-        return settings.items() <= self.settings.items()
+    def matches(self, settings: Mapping[str, str]) -> bool:
+        """Whether its own settings have these values: `*` is any, an empty one means not set."""
+        return all(
+            name in self.settings if value == "*" else self.settings.get(name, "") == value
+            for name, value in settings.items()
+        )
 
     def besides(self, *names: str) -> dict[str, str]:
         """Its varied settings except these. Cells compare by these only if they agree in all others."""

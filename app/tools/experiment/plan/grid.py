@@ -13,7 +13,7 @@ from app.machine.say import shown
 from app.settings.explanations import hint
 from app.tools.experiment.plan import grid_file
 from app.tools.experiment.plan.cells import Cell, known, problems, world_size
-from app.tools.experiment.plan.grid_file import Block, Choices, GridFile, Place, Show, refusal
+from app.tools.experiment.plan.grid_file import Block, Choices, GridFile, Place, ViewTable, refusal
 
 GRIDS = Path("experiments")  # in the image's working directory: the host's scripts/experiments
 SHOWN_AS = Path("scripts/experiments")  # how users know it
@@ -32,7 +32,7 @@ class Grid:
     title: str
     question: str
     notes: list[str]
-    show: list[Show]
+    views: list[ViewTable]
     quick: bool
     repeats: int
     cells: list[Cell]
@@ -57,7 +57,7 @@ def read(name: str, *, quick: bool = False, given: Mapping[str, str] | None = No
     # Both versions are checked, whichever is asked for.
     cells = {version: _Cells(name, file, shown_as, version, given or {}).checked() for version in (False, True)}
     repeats = (file.quick.repeats if quick else None) or file.repeats
-    return Grid(name, file.title, file.question, file.notes, file.show, quick, repeats, cells[quick], shown_as)
+    return Grid(name, file.title, file.question, file.notes, file.view, quick, repeats, cells[quick], shown_as)
 
 
 class _Cells:

@@ -1,5 +1,6 @@
 """A grid file as it is written: which fields it has, and what each can be."""
 
+import itertools
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from app.machine.say import escaped, shown
 from app.settings.explanations import hint
 from app.tools.experiment.plan.cells import NOT_IN_A_GRID, known
 from app.tools.experiment.plan.kinds import allowed
+from app.tools.experiment.plan.older import new_lines
 
 Place = tuple[str | int, ...]  # of a key: the tables that it is in, each with its number where there are several
 
@@ -76,17 +78,17 @@ class Quick(BaseModel):
     )
 
 
-class Show(BaseModel):
-    """A [[show]], a part of the page: the name of a view, and beside it the view's options."""
+class ViewTable(BaseModel):
+    """A [[view]], a part of the page: what it is, and beside it its options, which only the view can check."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    view: str
+    kind: str = Field(description="`line`, `bar`, `curve` or `table`")
 
     @property
     def options(self) -> dict[str, Any]:
-        """As they stand in the file: only the view can check them."""
-        return self.__pydantic_extra__ or {}
+        """All of it, as it stands in the file."""
+        return {"kind": self.kind, **(self.__pydantic_extra__ or {})}
 
 
 class GridFile(BaseModel):
@@ -110,7 +112,8 @@ class GridFile(BaseModel):
     settings: dict[str, Chosen] = Field({}, description="a table of settings for all cells")
     grid: list[Block] = Field(min_length=1, description="one or more [[grid]] tables, each a block of cells")
     quick: Quick = Field(Quick(), description="a table of what --quick changes")
-    show: list[Show] = Field([], description="[[show]], once for each part of the page: a view, and its options")
+    view: list[ViewTable] = Field([], description="[[view]], once for each part of the page: its kind, and its options")
+    show: list[dict[str, Any]] = Field([], exclude=True, description="of older versions: refused, with the new lines")
 
     def settings_tables(self) -> Iterator[tuple[Place, Mapping[str, Choices]]]:
         """Each table of settings, and where it stands."""
@@ -130,7 +133,7 @@ def refusal(file: Path, place: Place, message: str, name: str = "invalid-grid") 
     return SettingError(f"{', '.join([str(file), *words])}: {escaped(message)}", name)
 
 
-TABLES: dict[str, type[BaseModel]] = {"grid": Block, "quick": Quick, "show": Show}
+TABLES: dict[str, type[BaseModel]] = {"grid": Block, "quick": Quick, "view": ViewTable}
 
 
 def read(path: Path, shown_as: Path) -> GridFile:
@@ -147,6 +150,11 @@ def read(path: Path, shown_as: Path) -> GridFile:
         # A field that is spelled wrongly also explains the one that is missing.
         detail = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
         raise refusal(shown_as, detail["loc"], *_explain(detail)) from None
+    if file.show:
+        older = refusal(shown_as, ("show",), "a [[show]] of an older version is a [[view]] now. Put these lines there:")
+        for line in itertools.chain.from_iterable(map(new_lines, file.show)):
+            older.add_note(escaped(line))
+        raise older
     for place, table in file.settings_tables():
         for name in table:
             if wrong := _wrong_name(name):
@@ -166,7 +174,8 @@ def _explain(detail: ErrorDetails) -> tuple[str, str]:
     *outside, name = [part for part in detail["loc"] if isinstance(part, str)]
     table = TABLES[outside[0]] if outside and outside[0] in TABLES else GridFile
     if detail["type"] == "extra_forbidden":
-        return f"unknown field '{name}'. Choose from: {', '.join(table.model_fields)}.", "invalid-grid"
+        fields = ", ".join(each for each, field in table.model_fields.items() if not field.exclude)
+        return f"unknown field '{name}'. Choose from: {fields}.", "invalid-grid"
     if name not in table.model_fields:  # it is a setting, and its check explains itself
         explanation = f"invalid {name} = {_written(detail)}. Give {detail['ctx']['error']}."
         return _wrong_name(name) or (explanation, "invalid-setting")

@@ -1,36 +1,9 @@
-"""The parts of an experiment's page: one file per view."""
+"""The parts of an experiment's page: four kinds of views."""
 
-from app.tools.experiment.views.accuracy import Accuracy
-from app.tools.experiment.views.break_even import BreakEven
-from app.tools.experiment.views.curves import Curves
-from app.tools.experiment.views.distance import Distance
-from app.tools.experiment.views.epochs import Epochs
-from app.tools.experiment.views.exchanges import Exchanges
-from app.tools.experiment.views.lines import Lines
-from app.tools.experiment.views.losses import Losses
-from app.tools.experiment.views.periods import Periods
-from app.tools.experiment.views.phases import Phases
-from app.tools.experiment.views.savings import Savings
-from app.tools.experiment.views.scaling import Scaling
-from app.tools.experiment.views.scores import Scores
-from app.tools.experiment.views.times import Times
-from app.tools.experiment.views.usage import UsageByRank
+from app.tools.experiment.views.bar import BarView
+from app.tools.experiment.views.curve import CurveView
+from app.tools.experiment.views.line import LineView
+from app.tools.experiment.views.table import TableView
 from app.tools.experiment.views.view import View
 
-VIEWS: dict[str, type[View]] = {
-    "times": Times,
-    "phases": Phases,
-    "lines": Lines,
-    "usage": UsageByRank,
-    "scaling": Scaling,
-    "epochs": Epochs,
-    "scores": Scores,
-    "losses": Losses,
-    "curves": Curves,
-    "accuracy": Accuracy,
-    "distance": Distance,
-    "exchanges": Exchanges,
-    "break_even": BreakEven,
-    "savings": Savings,
-    "periods": Periods,
-}
+VIEWS: dict[str, type[View]] = {"line": LineView, "bar": BarView, "curve": CurveView, "table": TableView}

@@ -1,28 +1,51 @@
 """What a view is: a part of an experiment's page, chosen in the grid file, made from finished runs alone."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from app.pages.chart import Chart
-from app.pages.drawing import Drawing, draw
-from app.pages.table import Table
+from app.analysis import measures
+from app.analysis.figures import Measure
+from app.analysis.on_request import GROUPS, NAMES, column, find, heading, label, named
+from app.analysis.statistics import Blocks, Interval
+from app.analysis.units import COUNT, DIGITS, SECONDS, TEXT
+from app.machine.say import shown
+from app.pages.definitions import INTERVALS
+from app.pages.drawing import Drawing
+from app.pages.findings import Judged, listing
+from app.pages.intervals import with_interval
+from app.pages.table import Column, Table
+from app.settings.explanations import nearest
 from app.tools.experiment.plan.cells import Cell
-from app.tools.experiment.reading.results import Results
-from app.tools.experiment.views.words import missing_sentences
+from app.tools.experiment.results import MeasuredCell, Results
+
+CELL = (
+    Column[MeasuredCell]("", "cell", TEXT, lambda cell: cell.name),
+    Column[MeasuredCell]("ranks", "world_size", COUNT, lambda cell: cell.world_size),
+    Column[MeasuredCell]("steps", "steps", COUNT, lambda cell: cell.middle(named("warm_steps"))),
+)
+ROUNDS = Column[MeasuredCell]("rounds", "rounds", COUNT, lambda cell: len(cell.runs))
+SPEEDS = (measures.IMAGES_PER_SECOND.name,)
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: what was read off, in sentences; drawings; tables."""
+    """A part of the page: what was read off, and remarks, in sentences; drawings; tables."""
 
     name: str
     title: str
-    sentences: list[str]
+    findings: list[str]
+    remarks: list[str]  # what is missing, and what the author says
     drawings: list[Drawing]
     tables: list[Table]
+
+    @property
+    def sentences(self) -> list[str]:
+        return [*self.findings, *self.remarks]
 
 
 class Published(BaseModel):
@@ -30,79 +53,222 @@ class Published(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    measure: str | None = Field(None, description="the measure that they are of, one of the view's [its first one]")
+    ratio: bool = Field(
+        False, description="true where they are not of the cells, but by the cell that is compared with"
+    )
     source: str = Field(description="which document, in a few words")
-    values: dict[str, float | list[float | None]] = Field(description="by cell; a list where there are several")
+    scale: float = Field(
+        1.0,
+        gt=0,
+        description="what each figure is multiplied by to be in seconds, bytes or shares, such as 1e6 for MB [1]",
+    )
+    values: dict[str, float | list[float | None]] = Field(
+        description="by cell; a list where a cell has several, such as one for each rank"
+    )
 
     def of(self, cell: str | None) -> float | None:
         """The figure of a cell that has one."""
         value = self.values.get(cell or "")
-        return None if isinstance(value, list) else value
+        return None if value is None or isinstance(value, list) else self.scale * value
 
-    def at(self, cell: str, place: int) -> float | None:
-        """One of a cell's several figures, such as a rank's; a single figure holds for each of them."""
-        value = self.values.get(cell)
-        if isinstance(value, list):
-            return value[place] if place < len(value) else None
-        return value
+    def several(self, cell: str) -> list[float | None] | None:
+        """The figures of a cell that has several."""
+        values = self.values.get(cell)
+        return [v if v is None else self.scale * v for v in values] if isinstance(values, list) else None
 
-    def ratio(self, cell: str, other: str | None) -> float | None:
-        """One cell's figure by another's."""
-        value, base = self.of(cell), self.of(other)
-        return value / base if value is not None and base else None
+    def by(self, cell: str | None, base: str | None, *, gain: bool = False) -> float | None:
+        """A cell's figure by another's, or the other by it, or that ratio as it was published."""
+        if self.ratio:
+            return self.of(cell)
+        value, other = self.of(cell), self.of(base)
+        value, other = (other, value) if gain else (value, other)
+        return value / other if value is not None and other else None
+
+    @property
+    def single(self) -> dict[str, float]:
+        return {cell: value for cell in self.values if (value := self.of(cell)) is not None}
 
 
-NAMING_CELLS = ("baseline", "reference", "together", "among")  # the options that name a cell, or several
+def _several(given: object) -> object:
+    return given if isinstance(given, list) else [given]
+
+
+Names = Annotated[list[str], BeforeValidator(_several), Field(min_length=1)]
+
+
+def _suggestion(name: str) -> str:
+    near = nearest(name, NAMES)
+    return f"Did you mean {near}?" if near else "scripts/experiments/README.md lists them"
 
 
 class View(BaseModel):
-    """A part of the page. Its fields are the options that [[show]] takes."""
+    """A part of the page. Its fields are the options that [[view]] takes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    kind: Literal["line", "bar", "curve", "table"] = Field(description="what it is")
     title: str = Field(description="the heading")
-    note: str = Field("", description="a remark of the author's below it")
-    where: dict[str, str] = Field({}, description="settings, as texts: only cells that have them all [all cells]")
+    measure: Names = Field(description="one name or a list: what is shown; the first is judged and drawn")
+    where: dict[str, str] = Field(
+        {},
+        description="only cells whose settings have these values, as texts; `*` stands for any, an empty text for a "
+        "setting that the cell does not set [all cells]",
+    )
+    published: Annotated[list[Published], BeforeValidator(_several)] = Field(
+        [], description="figures of documents: one or more tables [none]"
+    )
+    note: str = Field("", description="a remark of the author's")
 
     def section(self, results: Results, name: str) -> Section:
         """Make it; `name` is its own among the views of the page."""
         results = results.where(self.where)
-        missing = missing_sentences(results, self._planned(results.grid.cells))
-        sentences = [*self._sentences(results), *missing, *([self.note] if self.note else [])]
-        return Section(name, self.title, sentences, self._drawings(results, name), self._tables(results, name))
+        missing = missing_sentences(results, self.planned(results.grid.cells))
+        remarks = [*missing, *([self.note] if self.note else [])]
+        drawings, tables = self.drawings(results, name), self.tables(results, name)
+        return Section(name, self.title, list(self.sentences(results)), remarks, drawings, tables)
 
     @abstractmethod
-    def _sentences(self, results: Results) -> Iterable[str]:
+    def sentences(self, results: Results) -> Iterable[str]:
         """What was found, the main point first."""
 
     @abstractmethod
-    def _tables(self, results: Results, name: str) -> list[Table]:
+    def tables(self, results: Results, name: str) -> list[Table]:
         """The figures, to all digits."""
 
-    def _drawings(self, results: Results, name: str) -> list[Drawing]:
-        """A single one, unless a view has more, or none."""
-        return [draw(name, self.title, self._figure, results)]
+    def drawings(self, results: Results, name: str) -> list[Drawing]:
+        return []
 
-    def _figure(self, results: Results) -> tuple[Chart, str]:
-        """That one, and its caption."""
-        raise NotImplementedError
-
-    def _planned(self, cells: Sequence[Cell]) -> Sequence[Cell]:
-        """The cells of the grid that the view is about, which it says are missing where they are."""
+    def planned(self, cells: Sequence[Cell]) -> Sequence[Cell]:
+        """The cells that the view is about, which it says are missing where they are."""
         return cells
 
     def named_cells(self) -> list[str]:
         """The cells that the options name, which must be there."""
-        named: list[str] = []
-        for option in NAMING_CELLS:
-            value = getattr(self, option, None) or []
-            named += [value] if isinstance(value, str) else value
-        return list(dict.fromkeys([*named, *(cell for each in self._published() for cell in each.values)]))
+        return list(dict.fromkeys(cell for each in self.published for cell in each.values))
 
-    def _published(self) -> list[Published]:
-        """All published figures that the grid file gives."""
-        return [value for _, value in self if isinstance(value, Published)]
+    def named_settings(self) -> list[str]:
+        """The settings that the options name, which some cell must have."""
+        return list(self.where)
 
-    def _sources(self, *published: Published | None) -> str:
-        """Where published figures come from, these or all, for the note below a table or a drawing."""
-        found = dict.fromkeys(each.source for each in published or self._published() if each)
+    def sources(self) -> str:
+        found = dict.fromkeys(each.source for each in self.published)
         return f" Published: {'; '.join(found)}." if found else ""
+
+
+class OfMeasures(View):
+    """A view of figures that a whole run has."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        for name in self.measure:
+            if name not in GROUPS and find(name) is None:
+                raise ValueError(f"unknown measure '{shown(name)}'. {_suggestion(name)}")
+        names = [each.name for each in self.measures]
+        for each in self.published:
+            found = find(each.measure) if each.measure else self.first
+            if found is None or found.name not in names:
+                raise ValueError(f"published is of '{shown(each.measure or '')}', which is no measure of this view")
+        if self.first.unit == TEXT:
+            raise ValueError(f"the first measure, '{self.measure[0]}', is no number")
+        return self
+
+    @cached_property
+    def measures(self) -> list[Measure[Any]]:
+        names = [one for name in self.measure for one in GROUPS.get(name, (name,))]
+        return list({found.name: found for name in names if (found := find(name))}.values())
+
+    @property
+    def first(self) -> Measure[Any]:
+        return self.measures[0]
+
+    def judged(self, results: Results, measure: Measure[Any] | None = None) -> Judged:
+        """A measure of those cells that have it in all of their runs, ready for comparisons."""
+        measure = measure or self.first
+        faster = {SECONDS: True}.get(measure.unit, False if measure.name in SPEEDS else None)
+        return Judged(label(measure), measure.unit, results.blocks(measure), faster)
+
+    def lacking(self, results: Results, judged: Judged) -> Iterator[str]:
+        """A median over some of a cell's runs would be of the lucky ones."""
+        lacks = [
+            f"{cell.name} has it in {sum(cell.value(run, self.first) is not None for run in cell.runs)} of "
+            f"{len(cell.runs)} runs and is left out"
+            for cell in results.cells
+            if cell.name not in judged.blocks.cells
+        ]
+        yield from listing(judged.capital, lacks)
+
+    def values(self, results: Results) -> list[Column[Any]]:
+        """A column for each measure with its interval, on the page for the first; published values stand beside it."""
+        columns: list[Column[Any]] = []
+        for measure in self.measures:
+            if measure.unit == TEXT:
+                columns.append(figure(measure))
+            else:
+                blocks = results.blocks(measure)
+                own = with_interval(heading(measure), column(measure), partial(_estimate, blocks), measure.unit)
+                middle, *ends = [figure(measure), *own[1:]]
+                columns += [middle, *(replace(end, only_in_file=measure is not self.first) for end in ends)]
+            columns += [told(each, measure) for each in self.published_of(measure) if not each.ratio]
+        return columns
+
+    def published_of(self, measure: Measure[Any]) -> list[Published]:
+        return [each for each in self.published if self._is_of(each, measure)]
+
+    def _is_of(self, published: Published, measure: Measure[Any]) -> bool:
+        found = find(published.measure) if published.measure else self.first
+        return found is not None and found.name == measure.name
+
+    def explained(self) -> str:
+        """What the columns mean and where published figures come from, for the note below a table."""
+        meanings = "; ".join(f"{heading(each)}: {each.meaning}" for each in self.measures)
+        return f"Medians over rounds, with {INTERVALS}. {meanings[0].upper()}{meanings[1:]}.{self.sources()}"
+
+
+def _estimate(blocks: Blocks, cell: MeasuredCell) -> Interval | None:
+    return blocks.estimate(cell.name)
+
+
+def figure(measure: Measure[Any]) -> Column[MeasuredCell]:
+    """The median of a measure over the rounds; of a text, the first round's."""
+
+    def value(cell: MeasuredCell) -> Any:
+        return cell.value(cell.first, measure) if measure.unit == TEXT else cell.middle(measure)
+
+    return Column(heading(measure), column(measure), measure.unit, value)
+
+
+def told(published: Published, measure: Measure[Any]) -> Column[MeasuredCell]:
+    """What a document says of the same cell."""
+    return Column("published", f"published_{column(measure)}", measure.unit, lambda cell: published.of(cell.name))
+
+
+def told_ratio(
+    published: Iterable[Published], name: str, base: Callable[[MeasuredCell], str | None], *, gain: bool
+) -> list[Column[MeasuredCell]]:
+    """What documents say of the same cell by the one that it is compared with."""
+
+    def value(told: Published, cell: MeasuredCell) -> float | None:
+        return told.by(cell.name, base(cell), gain=gain)
+
+    return [Column("published", f"published_{name}", DIGITS, partial(value, each)) for each in published]
+
+
+def missing_sentences(results: Results, cells: Sequence[Cell]) -> list[str]:
+    """What was planned and is not there: cells without a finished run, and cells that lack some of their rounds."""
+    absent: dict[str | None, list[str]] = {}
+    few: dict[int, list[str]] = {}
+    for cell in cells:
+        there = len(results.runs(cell))
+        if not there:
+            absent.setdefault(cell.may_fail, []).append(cell.name)
+        elif there < results.grid.repeats:
+            few.setdefault(there, []).append(cell.name)
+    return [
+        *(
+            f"Not measured, because no run is finished{f' (they may fail: {reason})' if reason else ''}: "
+            f"{'; '.join(names)}."
+            for reason, names in absent.items()
+        ),
+        *(f"In {there} of {results.grid.repeats} rounds only: {'; '.join(names)}." for there, names in few.items()),
+    ]

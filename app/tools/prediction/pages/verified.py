@@ -12,7 +12,7 @@ from app.machine import folders
 from app.pages import files
 from app.pages.drawing import draw
 from app.pages.table import Table
-from app.tools.experiment.reading.results import Results
+from app.tools.experiment.results import Results
 from app.tools.prediction.calibration import Calibration
 from app.tools.prediction.drift import ASIDE, MOST_APART, made_again
 from app.tools.prediction.forecast import Forecast

@@ -1,22 +1,19 @@
-"""What the drawings of several views have in common: bars of cells, lines with intervals, and what captions add."""
+"""What drawings have in common: bars, lines with intervals, courses over steps, and what captions add."""
 
 from collections.abc import Sequence
 from math import nan
-from statistics import median
 
 import numpy as np
 
-from app.analysis.figures import Measure
 from app.analysis.statistics import Interval
 from app.pages import palette
 from app.pages.drawing import Missing
+from app.pages.findings import listed
 from app.pages.plot import Plot
 from app.pages.rows import Bars, Row, Span
 from app.pages.scale import Axis, written
-from app.pages.series import Numbers, Series, left_out, series, thinned
+from app.pages.series import Numbers, Series, left_out, thinned
 from app.pages.traces import Panel, Trace
-from app.tools.experiment.reading.results import Results
-from app.tools.experiment.views.words import listed
 
 MOST_LINES = 10  # what a drawing can keep apart
 MOST_MARKS = 20  # of a line; one of more points has none
@@ -100,16 +97,3 @@ def _coincide(one: Series, other: Series) -> bool:
     if len(one.values) != len(other.values) or one.empty:
         return False
     return bool(np.all(np.abs(one.values - other.values) <= VISIBLE * np.ptp(one.values)))
-
-
-def epoch_lines(results: Results, measure: Measure[float]) -> list[Series]:
-    """A score of each epoch by cell, the median over rounds; no point where a round lacks it."""
-    lines = []
-    for cell in results.cells:
-        rounds = [[epoch[measure] for epoch in run.summary.run.epochs] for run in cell.runs]
-        values = []
-        for epoch in zip(*rounds, strict=False):
-            known = [each for each in epoch if each is not None]
-            values.append(median(known) if len(known) == len(epoch) else None)
-        lines.append(series(cell.name, range(1, len(values) + 1), values))
-    return lines

@@ -1,17 +1,19 @@
 """What an experiment has measured so far: its finished runs, by cell and round."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Any
 
+from app.analysis.figures import Measure
+from app.analysis.on_request import rank_rows, value
 from app.analysis.run import Run
 from app.analysis.statistics import Blocks
+from app.analysis.units import PERCENT
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.plan.grid import Grid
 from app.tools.experiment.plan.trials import ExperimentPlan
-
-Measure = Callable[[Run], float | None]  # one number of a run; None where it was not measured
 
 
 @dataclass(frozen=True)
@@ -25,9 +27,14 @@ class MeasuredCell(Cell):
         """The run that stands for the cell where only one can be shown."""
         return self.runs[0]
 
-    def middle(self, measure: Measure) -> float | None:
+    @staticmethod
+    def value(run: Run, measure: Measure[Any], rank: int | None = None) -> Any:
+        """A run's measure, of a rank or of all of them together."""
+        return value(measure, rank_rows(rank, run.table.all))
+
+    def middle(self, measure: Measure[Any], rank: int | None = None) -> float | None:
         """The median of a measure over the rounds; None where one of them lacks it."""
-        measured = [value for run in self.runs if (value := measure(run)) is not None]
+        measured = [found for run in self.runs if (found := self.value(run, measure, rank)) is not None]
         return median(measured) if measured and len(measured) == len(self.runs) else None
 
 
@@ -42,8 +49,8 @@ class Results:
     def where(self, settings: Mapping[str, str]) -> "Results":
         """Only those of the cells that have these settings."""
         found = copy(self)
-        found.grid = replace(self.grid, cells=[cell for cell in self.grid.cells if cell.has(settings)])
-        found.cells = [cell for cell in self.cells if cell.has(settings)]
+        found.grid = replace(self.grid, cells=[cell for cell in self.grid.cells if cell.matches(settings)])
+        found.cells = [cell for cell in self.cells if cell.matches(settings)]
         return found
 
     @property
@@ -64,13 +71,15 @@ class Results:
         both = {number: (self.run(cell, number), self.run(other, number)) for number in range(1, self.grid.repeats + 1)}
         return {number: (one, two) for number, (one, two) in both.items() if one and two}
 
-    def blocks(self, measure: Measure, cells: Sequence[Cell] | None = None, *, ratios: bool = True) -> Blocks:
-        """A measure of all runs, for comparisons between cells."""
+    def blocks(self, measure: Measure[Any], cells: Sequence[MeasuredCell] | None = None) -> Blocks:
+        """A measure of those cells that have it in all of their runs, for comparisons."""
         numbers = range(1, self.grid.repeats + 1)
-        return Blocks(
-            {
-                cell.name: [measure(run) if (run := self.run(cell.name, number)) else None for number in numbers]
-                for cell in (self.cells if cells is None else cells)
-            },
-            ratios=ratios,
-        )
+        measured = {
+            cell.name: [
+                cell.value(run, measure) if (run := self.run(cell.name, number)) else None for number in numbers
+            ]
+            for cell in (self.cells if cells is None else cells)
+            if cell.middle(measure) is not None
+        }
+        known = [each for values in measured.values() for each in values if each is not None]
+        return Blocks(measured, ratios=measure.unit != PERCENT and all(each > 0 for each in known))

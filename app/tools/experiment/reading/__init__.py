@@ -1,1 +1,0 @@
-"""From finished runs to figures with their uncertainty."""

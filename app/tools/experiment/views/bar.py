@@ -1,0 +1,199 @@
+"""A bar for each cell: a measure with its interval, or several that add up."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from app.analysis import measures
+from app.analysis.on_request import label, named
+from app.analysis.statistics import Interval
+from app.analysis.units import PERCENT, Unit
+from app.analysis.words import duration, percent
+from app.pages import definitions
+from app.pages.chart import Chart
+from app.pages.drawing import Drawing, draw
+from app.pages.drawn import bar, bars
+from app.pages.findings import Judged, axis_of, listing, signed
+from app.pages.intervals import with_interval
+from app.pages.phases import phase_bars
+from app.pages.rows import Row, stacked
+from app.pages.scale import Axis
+from app.pages.table import Column, Table
+from app.records.lines import PHASES
+from app.tools.experiment.results import MeasuredCell, Results
+from app.tools.experiment.views.view import CELL, ROUNDS, OfMeasures, told_ratio
+
+COLOURS = ("backward", "sync", "wait")  # of parts that are no phases: computing, the network, waiting
+TIMINGS = {**measures.PHASE_TIMES, "hidden_sync": measures.HIDDEN_SYNC, "step": measures.STEP}
+
+
+class BarView(OfMeasures):
+    """A bar for each cell: a measure with its interval, or several that add up."""
+
+    kind: Literal["bar"]
+    stacked: bool = Field(
+        False, description="true: the measures but the first are the parts of a bar. `phases` are in any case [false]"
+    )
+    baseline: str | None = Field(None, description="the cell that the others are compared with")
+    times_less: bool = Field(
+        False,
+        description="true: ratios say how many times less than the baseline a cell has, not how much of it [false]",
+    )
+    among: list[str] | None = Field(None, description="cells whose order is put in words [all but the baseline]")
+
+    @model_validator(mode="after")
+    def _parts(self) -> "BarView":
+        if self.stacked and len(self.measures) < 2:
+            raise ValueError("stacked needs a whole and its parts: two measures or more")
+        if self.times_less and self.baseline is None:
+            raise ValueError("times_less needs a baseline")
+        return self
+
+    @property
+    def _of_phases(self) -> bool:
+        return self.measure[0] == "phases"
+
+    def named_cells(self) -> list[str]:
+        own = [*([self.baseline] if self.baseline else []), *(self.among or [])]
+        return list(dict.fromkeys([*own, *super().named_cells()]))
+
+    def sentences(self, results: Results) -> Iterator[str]:
+        judged = self.judged(results)
+        cells = [cell.name for cell in results.cells]
+        if self._of_phases:
+            yield from _about_phases(results)
+            return
+        yield from self.lacking(results, judged)
+        order = self.among or [cell for cell in cells if cell != self.baseline]
+        if self.stacked:
+            yield from self._of_parts(results, judged)
+        elif judged.slowest_is_largest is not None:
+            yield from judged.fastest(order)
+        else:
+            yield from judged.extent()
+        if self.baseline:
+            yield from judged.all_against(self.baseline, cells)
+        for each in self.published_of(self.first):
+            if each.ratio:
+                told = (f"{cell} {value:g} times" for cell, value in each.single.items())
+                yield from listing(f"Published, against {self.baseline}", told)
+            elif judged.slowest_is_largest is not None:
+                yield from judged.published_order(order, each.single)
+            else:
+                yield from judged.beside_published(each.single)
+        if judged.blocks.cells:
+            yield judged.noise()
+
+    def _of_parts(self, results: Results, judged: Judged) -> Iterator[str]:
+        words = []
+        for cell in results.cells:
+            if whole := judged.blocks.estimate(cell.name):
+                parts = [(label(part), cell.middle(part)) for part in self.measures[1:]]
+                shares = [f"{percent(value / whole.value)} {part}" for part, value in parts if value is not None]
+                words.append(f"{cell.name} {judged.words(whole.value)} ({', '.join(shares)})")
+        yield from listing(judged.capital, words)
+
+    def tables(self, results: Results, name: str) -> list[Table]:
+        judged, base = self.judged(results), self.baseline
+        less, ratio = self.times_less, partial(self._ratio, judged)
+
+        columns: list[Column[Any]] = [*CELL, *self.values(results)]
+        if base and self.first.unit == PERCENT:
+            columns += with_interval(f"less {base}, points", "difference", ratio, Unit(signed))
+        elif base:
+            own = "times_less" if less else "ratio"
+            columns += with_interval(f"times less than {base}" if less else f"by {base}", own, ratio)
+            columns += told_ratio(self.published_of(self.first), own, lambda _: base, gain=less)
+        return [Table.of(name, self.title, [*columns, ROUNDS], results.cells, self.explained())]
+
+    def _ratio(self, judged: Judged, cell: MeasuredCell) -> Interval | None:
+        if self.first.unit == PERCENT and cell.name == self.baseline:
+            return None
+        return judged.blocks.compare(*(self.baseline, cell.name)[:: 1 if self.times_less else -1])
+
+    def drawings(self, results: Results, name: str) -> list[Drawing]:
+        make = self._phases if self._of_phases else self._stack if self.stacked else self._bars
+        return [draw(name, self.title, make, results)]
+
+    def _bars(self, results: Results) -> tuple[Chart, str]:
+        judged, base = self.judged(results), self._base_of_bars(results)
+        theirs = next(iter(self.published_of(self.first)), None)
+        if base is None:
+            x = Axis(judged.title, axis_of(self.first.unit))
+        else:
+            x = Axis(f"times less than {base}" if self.times_less else f"{judged.title}, {base} is 1")
+        rows = []
+        for cell in results.cells:
+            found = judged.blocks.estimate(cell.name) if base is None else self._ratio(judged, cell)
+            if theirs is None or (base is None and theirs.ratio):
+                told = None
+            else:
+                told = theirs.of(cell.name) if base is None else theirs.by(cell.name, base, gain=self.times_less)
+            rows.append(bar(cell.name, found, x.unit, told))
+        caption = f"Medians over rounds; lines are {definitions.INTERVALS}."
+        return bars(self.title, x, rows), f"{caption}{self.sources() if any(row.published for row in rows) else ''}"
+
+    def _base_of_bars(self, results: Results) -> str | None:
+        """Another machine's times tell something only as ratios."""
+        told = self.times_less or (
+            self.published_of(self.first) and self.judged(results).slowest_is_largest is not None
+        )
+        return self.baseline if told and self.baseline in [cell.name for cell in results.cells] else None
+
+    def _stack(self, results: Results) -> tuple[Chart, str]:
+        judged, rows = self.judged(results), []
+        for cell in results.cells:
+            parts = [
+                (label(part), cell.middle(part) or 0.0, COLOURS[number % len(COLOURS)])
+                for number, part in enumerate(self.measures[1:])
+            ]
+            whole = judged.blocks.estimate(cell.name)
+            value, low, high = (whole.value, whole.low, whole.high) if whole else (None, None, None)
+            rows.append(Row(cell.name, stacked(parts), value=value, low=low, high=high))
+        x = Axis(judged.title, axis_of(self.first.unit))
+        return bars(self.title, x, rows), f"Medians over rounds; lines are {definitions.INTERVALS}."
+
+    def _phases(self, results: Results) -> tuple[Chart, str]:
+        rows = [
+            (cell.name, {name: cell.middle(timing.mean) for name, timing in TIMINGS.items()}) for cell in results.cells
+        ]
+        hidden = definitions.HIDDEN_BAR if any(row["hidden_sync"] for _, row in rows) else ""
+        caption = f"Mean seconds of each phase {definitions.BUT_THE_FIRST}, the median over rounds. "
+        return phase_bars(self.title, rows), f"{caption}{definitions.WAIT_AND_SYNC}{hidden}"
+
+
+# What a step is made of
+
+
+def _about_phases(results: Results) -> Iterator[str]:
+    backward, communication, hidden = map(named, ("shares.backward", "communication_share", "hidden_share"))
+    known = [(cell, part) for cell in results.cells if (part := cell.middle(backward)) is not None]
+    if not known:
+        yield "Nothing can be said about phases: no step but the first is there."
+        return
+    longest = [cell.name for cell, _ in known if _is_backward_longest(cell)]
+    where = f"in every round of {', '.join(longest)}, but not of the others" if longest else "in every round of no cell"
+    if len(longest) == len(known):
+        where = "in every round of every cell"
+    parts = ", ".join(f"{percent(part)} in {cell.name}" for cell, part in known)
+    yield f"Backward is the longest phase {where}: of the step it is {parts}."
+    costs = []
+    for cell, _ in known:
+        wait, sync = (cell.middle(TIMINGS[phase].mean) for phase in ("wait", "sync"))
+        share = cell.middle(communication)
+        if share is not None and cell.world_size > 1 and (wait, sync) != (None, None):
+            waited = "" if wait is None else f", {duration(wait)} of it waiting for the slowest rank"
+            costs.append(f"{cell.name} {duration((wait or 0) + (sync or 0))} ({percent(share)}{waited})")
+    yield from listing("Communication that delays a step costs", costs)
+    for cell, _ in known:
+        part, behind = cell.middle(hidden), cell.middle(measures.HIDDEN_SYNC.mean)
+        if part is not None and behind is not None and cell.world_size > 1:
+            hides = f"{cell.name} hides {percent(part)} of its synchronisation behind backward"
+            yield f"{hides}: {duration(behind)} a step."
+
+
+def _is_backward_longest(cell: MeasuredCell) -> bool:
+    means = [{phase: cell.value(run, TIMINGS[phase].mean) or 0.0 for phase in PHASES} for run in cell.runs]
+    return all(max(each, key=lambda phase: each[phase]) == "backward" for each in means)
