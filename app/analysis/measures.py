@@ -187,7 +187,7 @@ TRAINING_LOSS = Measure[float](
     partial(_score, "training_loss"),
 )
 TRAINING_ACCURACY = Measure[float](
-    "training_accuracy", PERCENT, "accuracy over the same samples", partial(_score, "training_accuracy")
+    "training_accuracy", PERCENT, "accuracy over the last epoch's samples", partial(_score, "training_accuracy")
 )
 TEST_LOSS = Measure[float](
     "test_loss", DIGITS, "loss on the test set at the last evaluation", partial(_score, "test_loss")

@@ -37,6 +37,7 @@ LABELS = {  # in sentences and on axes; others are called as their columns
     "computing_seconds": "computing",
     "averaging_share_seconds": "share of an averaging",
     "accuracy": "test accuracy",
+    "training_seconds": "time of the whole training",
     "bytes_sent_in_all": "bytes that all ranks send in a step",
     "bytes_sent_per_second": "payload of a rank per second",
 }

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 CONFIDENCE = 0.95
 TAIL = (1 - CONFIDENCE) / 2
+ROUNDING = 1e-9  # a difference that is none
 FEWEST_STEPS = 3  # for any interval
 MOST_STEPS_TO_SETTLE = 10_000
 FOUR_OF_FIVE = 0.84  # standard deviations of a normal distribution below which 80 % lie
@@ -203,7 +204,10 @@ class Comparison(Interval):
         """Whether there is a difference; None where the noise is not known."""
         if self.low is None or self.high is None:
             return None
-        return not self.low <= self.neutral <= self.high
+        rounding = math.isclose(
+            self.value, self.neutral, rel_tol=ROUNDING, abs_tol=ROUNDING
+        )  # where runs repeat exactly
+        return not rounding and not self.low <= self.neutral <= self.high
 
 
 class Blocks:

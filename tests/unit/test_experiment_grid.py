@@ -264,6 +264,27 @@ def test_a_view_of_some_cells_needs_at_least_one() -> None:
     assert "a bar: no cell" in told
 
 
+@pytest.mark.parametrize(
+    ("view", "told"),
+    [
+        ('kind = "line"\nmeasure = "seconds"\nby = "rate"\nseries = "mode"\nagainst = "dpp"', "'dpp'.* ddp"),
+        ('kind = "line"\nmeasure = "seconds"\nby = "rate"\nseries = "mode"\nwatch = "dpp"', "'dpp'.* ddp"),
+        ('kind = "line"\nmeasure = "seconds"\nby = "rate"\nagainst = "ddp"', "series"),
+        ('kind = "line"\nmeasure = "seconds"\nby = "rates"', "'rates'.* LINK_RATE"),
+        ('kind = "line"\nmeasure = "seconds"\nby = "rate"\nwhere = { LINK_RAT = "*" }', "'LINK_RAT'.* LINK_RATE"),
+        ('kind = "bar"\nmeasure = "accuracy"\nbaseline = "one node"\ntimes_less = true', "share"),
+        ('kind = "bar"\nmeasure = "seconds"\ntimes_less = true', "baseline"),
+        ('kind = "curve"\nmeasure = "accuracy"', "'accuracy'"),
+        ('kind = "curve"\nmeasure = ["loss", "seconds"]\nreference = "one node"', "reference"),
+        ('kind = "curve"\nmeasure = "loss"\npublished = { source = "a", values = { "one node" = 2.5 } }', "lists"),
+        ('kind = "table"\nmeasure = "seconds"\nby = "step"', "by: "),
+    ],
+)
+def test_options_that_no_page_could_follow_are_refused(view: str, told: str) -> None:
+    error = refused(SOUND[: SOUND.index("[[view]]")] + f'[[view]]\ntitle = "T"\n{view}\n')
+    assert re.search(told, str(error).split("Options: ")[0])
+
+
 OLDER = {
     "times": 'baseline = "one node"\nfirst_steps = [10]\npublished = { source = "a", values = { "one node" = 1 } }',
     "phases": 'baseline = "one node"\nblock = 10\npublished = { source = "a", values = { "one node" = 3 } }',

@@ -24,6 +24,7 @@ from app.tools.experiment.plan.grid_file import Place, refusal
 from app.tools.experiment.plan.trials import ExperimentPlan, page_folder
 from app.tools.experiment.results import Results
 from app.tools.experiment.views import VIEWS
+from app.tools.experiment.views.line import LineView
 from app.tools.experiment.views.view import Section, View
 
 MOST_WARNINGS = 8
@@ -57,6 +58,9 @@ def _view(grid: Grid, place: Place, kind: str, options: Mapping[str, Any]) -> Vi
             if name not in known:
                 message = f"a {kind}: no cell {'sets' if what == 'setting' else 'is called'} '{shown(name)}'. "
                 raise refusal(grid.file, place, f"{message}Choose from: {', '.join(known)}.", "unknown-name")
+    if isinstance(view, LineView) and (wrong := view.unknown_line(grid.cells)):
+        message = f"a {kind}: no line is called '{shown(wrong[0])}'. Choose from: {', '.join(wrong[1])}."
+        raise refusal(grid.file, place, message, "unknown-name")
     if not any(cell.matches(view.where) for cell in grid.cells):
         raise refusal(grid.file, (*place, "where"), f"a {kind}: no cell matches its 'where'.")
     return view

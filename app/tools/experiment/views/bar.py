@@ -9,21 +9,20 @@ from pydantic import Field, model_validator
 from app.analysis import measures
 from app.analysis.on_request import label, named
 from app.analysis.statistics import Interval
-from app.analysis.units import PERCENT, Unit
+from app.analysis.units import PERCENT
 from app.analysis.words import duration, percent
 from app.pages import definitions
 from app.pages.chart import Chart
-from app.pages.drawing import Drawing, draw
+from app.pages.drawing import Drawing, Missing, draw
 from app.pages.drawn import bar, bars
-from app.pages.findings import Judged, axis_of, listing, signed
-from app.pages.intervals import with_interval
+from app.pages.findings import Judged, axis_of, listing
 from app.pages.phases import phase_bars
 from app.pages.rows import Row, stacked
 from app.pages.scale import Axis
 from app.pages.table import Column, Table
 from app.records.lines import PHASES
 from app.tools.experiment.results import MeasuredCell, Results
-from app.tools.experiment.views.view import CELL, ROUNDS, OfMeasures, told_ratio
+from app.tools.experiment.views.view import CELL, ROUNDS, OfMeasures, beside, told_ratio
 
 COLOURS = ("backward", "sync", "wait")  # of parts that are no phases: computing, the network, waiting
 TIMINGS = {**measures.PHASE_TIMES, "hidden_sync": measures.HIDDEN_SYNC, "step": measures.STEP}
@@ -47,8 +46,8 @@ class BarView(OfMeasures):
     def _parts(self) -> "BarView":
         if self.stacked and len(self.measures) < 2:
             raise ValueError("stacked needs a whole and its parts: two measures or more")
-        if self.times_less and self.baseline is None:
-            raise ValueError("times_less needs a baseline")
+        if self.times_less and (self.baseline is None or self.first.unit == PERCENT):
+            raise ValueError("times_less needs a baseline, and a measure that is no share")
         return self
 
     @property
@@ -100,12 +99,10 @@ class BarView(OfMeasures):
         less, ratio = self.times_less, partial(self._ratio, judged)
 
         columns: list[Column[Any]] = [*CELL, *self.values(results)]
-        if base and self.first.unit == PERCENT:
-            columns += with_interval(f"less {base}, points", "difference", ratio, Unit(signed))
-        elif base:
-            own = "times_less" if less else "ratio"
-            columns += with_interval(f"times less than {base}" if less else f"by {base}", own, ratio)
-            columns += told_ratio(self.published_of(self.first), own, lambda _: base, gain=less)
+        if base:
+            ratios = beside(judged, base, ratio, less=less)
+            told = [] if self.first.unit == PERCENT else self.published_of(self.first)
+            columns += [*ratios, *told_ratio(told, ratios[0].name, lambda _: base, gain=less)]
         return [Table.of(name, self.title, [*columns, ROUNDS], results.cells, self.explained())]
 
     def _ratio(self, judged: Judged, cell: MeasuredCell) -> Interval | None:
@@ -133,6 +130,8 @@ class BarView(OfMeasures):
                 told = theirs.of(cell.name) if base is None else theirs.by(cell.name, base, gain=self.times_less)
             rows.append(bar(cell.name, found, x.unit, told))
         caption = f"Medians over rounds; lines are {definitions.INTERVALS}."
+        if all(row.value is None for row in rows):
+            raise Missing("no cell has this figure in all of its runs.")
         return bars(self.title, x, rows), f"{caption}{self.sources() if any(row.published for row in rows) else ''}"
 
     def _base_of_bars(self, results: Results) -> str | None:

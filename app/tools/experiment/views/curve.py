@@ -72,9 +72,12 @@ class CurveView(View):
     def _consistent(self) -> "CurveView":
         for name in self.measure:
             if name not in KNOWN[self.by]:
-                raise ValueError(f"unknown measure '{shown(name)}' of a {self.by}. {hint(name, KNOWN[self.by])}")
+                raise ValueError(f"unknown measure '{shown(name)}' by {self.by}. {hint(name, KNOWN[self.by])}")
         if (self.reference or PHASES in self.measure) and len(self.measure) > 1:
             raise ValueError("a reference and phases need a measure of their own")
+        lists = all(isinstance(values, list) for each in self.published for values in each.values.values())
+        if self.published and (not lists or self.reference or self.by == "time" or PHASES in self.measure):
+            raise ValueError("published figures of a curve are lists, one figure for each row of its table")
         if self.reference and self.measure != [LOSS]:
             raise ValueError(f"a reference needs measure = '{LOSS}'")
         return self
@@ -135,11 +138,11 @@ class CurveView(View):
                 heading, prefix = (cell.name, measure) if number == 0 else ("published", "published")
                 columns.append(Column(heading, f"{prefix}_{cell.slug}", unit, partial(_at, values)))
                 rows = max(rows, len(values))
-        note = (
-            "Of rank 0, and of its part of the batch before the step's update, in the first round that is finished."
-            if self.by == "step"
-            else f"{OF_EPOCH[measure].meaning.capitalize()}; medians over rounds."
-        )
+        if self.by == "epoch":
+            note = f"{label(OF_EPOCH[measure]).capitalize()} of each epoch; medians over rounds."
+        else:
+            part = ", and of its part of the batch before the step's update" if measure == LOSS else ""
+            note = f"Of rank 0{part}, in the first round that is finished."
         several = len(self.measure) > 1
         return Table.of(
             f"{name}-{measure}" if several else name, self.title, columns, range(rows), note + self.sources()
@@ -165,7 +168,7 @@ class CurveView(View):
             scores = [(cell.name, _by_epoch(cell, measure)) for cell in results.cells]
             lines = [series(name, range(1, len(values) + 1), values) for name, values in scores]
             up = Axis(measure.replace("_", " "), axis_of(OF_EPOCH[measure].unit), zero=False)
-            chart = curves(self.title, "epoch", up, lines, f"no epoch has a {measure}.")
+            chart = curves(self.title, "epoch", up, lines, "no epoch has this score.")
             return chart, f"Medians over rounds.{remarks(lines, 'epochs')}"
         courses = [(cell.name, _of_all_ranks(cell.first, measure)) for cell in results.cells]
         lines = [series(name, range(len(own)), own) for name, own in courses]
@@ -175,7 +178,8 @@ class CurveView(View):
             if measure == LOSS
             else "The mean over ranks"
         )
-        chart = curves(self.title, "step", up, lines, "no run is finished.")
+        missing = "no step has this figure." if results.cells else "no run is finished."
+        chart = curves(self.title, "step", up, lines, missing)
         return chart, f"{whose}. In the first round that is finished.{remarks(lines)}"
 
     def _distance_figure(self, results: Results) -> tuple[Chart, str]:

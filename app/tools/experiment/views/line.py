@@ -30,7 +30,7 @@ from app.pages.traces import Trace
 from app.settings.link_rates import RATE_UNITS, read_rate
 from app.tools.experiment.plan.cells import Cell, alone_like, conditions
 from app.tools.experiment.results import MeasuredCell, Results
-from app.tools.experiment.views.view import CELL, ROUNDS, OfMeasures, figure, told_ratio
+from app.tools.experiment.views.view import CELL, ROUNDS, OfMeasures, beside, figure, told_ratio
 
 ONE_RANK = "one rank"
 LABEL = "label"
@@ -108,6 +108,14 @@ class LineView(OfMeasures):
 
     def named_cells(self) -> list[str]:
         return [*([self.baseline] if self.baseline else []), *super().named_cells()]
+
+    def unknown_line(self, cells: Sequence[Cell]) -> tuple[str, list[str]] | None:
+        """A line that the options name and that there is not, with those that there are."""
+        if self.lines == MODE and any(MODE not in cell.settings for cell in cells):
+            return None  # the run tells its mode
+        known = list(dict.fromkeys(self._series(cell) for cell in cells))
+        asked = [each for each in (self.against, self.watch) if each and each != ONE_RANK]
+        return next(((each, known) for each in asked if each not in known), None) if self.lines else None
 
     def named_settings(self) -> list[str]:
         own = [self.axis, *([self.lines] if self.lines else [])]
@@ -223,7 +231,7 @@ class LineView(OfMeasures):
         for name, line in self._lines_of(found).items():
             alone = [spot for spot in found if spot.name == line[0].base] if self._gains(judged) else []
             lines[name] = {spot.label: spot.name for spot in [*alone, *line]}
-        several = {name: places for name, places in lines.items() if len(places) > 1} or lines or {"": {}}
+        several = {name: places for name, places in lines.items() if len(places) > 1} or {"": {}}
         for name, places in several.items():
             told = findings.saturation(self._title, places, judged)
             yield from (f"{name}: {sentence}" if name and len(lines) > 1 else sentence for sentence in told)
@@ -332,18 +340,10 @@ class LineView(OfMeasures):
         groups = len({spot.group for spot in found}) > 1
         along = "the first of its line" if groups else found[0].label if found else "the first"
         other = self.baseline or self.against or ("the fastest there" if self.lines else along)
-        own = "speedup" if gains else "difference" if self.first.unit == PERCENT else "ratio"
-        columns: list[Column[Any]] = with_interval("speedup" if gains else f"by {other}", own, compared)
-        told = (
-            [
-                column
-                for each in self.published
-                if each.ratio or (find(each.measure or "") or self.first).unit == self.first.unit
-                for column in told_ratio([each], own, base, gain=gains and judged.slowest_is_largest is True)
-            ]
-            if self.against or self.baseline
-            else []
-        )
+        columns = with_interval("speedup", "speedup", compared) if gains else beside(judged, other, compared)
+        alike = [p for p in self.published if p.ratio or self.measure_of(p).unit == self.first.unit]
+        told = told_ratio(alike, columns[0].name, base, gain=gains and judged.slowest_is_largest is True)
+        told = told if (self.against or self.baseline) and self.first.unit != PERCENT else []
         if gains and self.axis == RANKS:
             efficiency = Column[Spot](
                 "efficiency", "efficiency", PERCENT,
@@ -378,14 +378,17 @@ class LineView(OfMeasures):
         elif ratios and self.first.unit != PERCENT:
             levels = [(1.0, str(self.against))]
         traces += self._bounds(found)
-        title = judged.title
-        up = (
-            Axis("speedup")
-            if gains
-            else Axis(f"{title}, {self.against} is 1", log=log)
-            if ratios
-            else Axis(title, axis_of(self.first.unit), log=log)
-        )
+        share = self.first.unit == PERCENT
+        if gains:
+            up = Axis("speedup")
+        elif ratios:
+            up = Axis(
+                f"{judged.title}, {'difference from' * share}{self.against}{' is 1' * (not share)}",
+                "share" * share,
+                log=log,
+            )
+        else:
+            up = Axis(judged.title, axis_of(self.first.unit), log=log)
         caption = (
             f"Medians over rounds; upright lines are {INTERVALS}."
             f"{' Dotted: as many times as ranks.' if gains and self.axis == RANKS else ''}"

@@ -12,11 +12,10 @@ from app.analysis import measures
 from app.analysis.figures import Measure
 from app.analysis.on_request import GROUPS, NAMES, column, find, heading, label, named
 from app.analysis.statistics import Blocks, Interval
-from app.analysis.units import COUNT, DIGITS, SECONDS, TEXT
+from app.analysis.units import COUNT, DIGITS, PERCENT, SECONDS, TEXT, Unit
 from app.machine.say import shown
-from app.pages.definitions import INTERVALS
 from app.pages.drawing import Drawing
-from app.pages.findings import Judged, listing
+from app.pages.findings import Judged, listing, signed
 from app.pages.intervals import with_interval
 from app.pages.table import Column, Table
 from app.settings.explanations import nearest
@@ -213,16 +212,15 @@ class OfMeasures(View):
         return columns
 
     def published_of(self, measure: Measure[Any]) -> list[Published]:
-        return [each for each in self.published if self._is_of(each, measure)]
+        return [each for each in self.published if self.measure_of(each).name == measure.name]
 
-    def _is_of(self, published: Published, measure: Measure[Any]) -> bool:
-        found = find(published.measure) if published.measure else self.first
-        return found is not None and found.name == measure.name
+    def measure_of(self, published: Published) -> Measure[Any]:
+        return named(published.measure) if published.measure else self.first
 
     def explained(self) -> str:
         """What the columns mean and where published figures come from, for the note below a table."""
         meanings = "; ".join(f"{heading(each)}: {each.meaning}" for each in self.measures)
-        return f"Medians over rounds, with {INTERVALS}. {meanings[0].upper()}{meanings[1:]}.{self.sources()}"
+        return f"Medians over rounds. {meanings[0].upper()}{meanings[1:]}.{self.sources()}"
 
 
 def _estimate(blocks: Blocks, cell: MeasuredCell) -> Interval | None:
@@ -241,6 +239,16 @@ def figure(measure: Measure[Any]) -> Column[MeasuredCell]:
 def told(published: Published, measure: Measure[Any]) -> Column[MeasuredCell]:
     """What a document says of the same cell."""
     return Column("published", f"published_{column(measure)}", measure.unit, lambda cell: published.of(cell.name))
+
+
+def beside(
+    judged: Judged, other: str, find: Callable[[Any], Interval | None], *, less: bool = False
+) -> list[Column[Any]]:
+    """What a cell is beside another: a share by its difference, all else by a ratio."""
+    if judged.unit == PERCENT:
+        return with_interval(f"less {other}, points", "difference", find, Unit(signed))
+    heading_of, name = (f"times less than {other}", "times_less") if less else (f"by {other}", "ratio")
+    return with_interval(heading_of, name, find)
 
 
 def told_ratio(
