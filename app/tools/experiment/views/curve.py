@@ -1,11 +1,10 @@
 """The course of a run by cell: over its steps, its epochs, or the time that it takes."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from statistics import mean, median
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -13,33 +12,26 @@ from app.analysis import measures
 from app.analysis.on_request import label
 from app.analysis.run import Run
 from app.analysis.run_records import together
-from app.analysis.units import COUNT, DIGITS, PERCENT, SECONDS, TEXT, Unit, digits
+from app.analysis.units import COUNT, DIGITS, PERCENT, SECONDS, Unit, digits
 from app.machine.say import shown
 from app.pages.chart import Chart
 from app.pages.drawing import Drawing, Missing, draw
-from app.pages.drawn import curve, curves, remarks, whole
+from app.pages.drawn import curve, curves, remarks
 from app.pages.findings import axis_of, listed
 from app.pages.plot import Plot
 from app.pages.scale import Axis, written
 from app.pages.series import Series, left_out, of_usage, series, thinned
 from app.pages.table import Column, Table
 from app.pages.traces import Panel
-from app.records.lines import Step
 from app.settings.explanations import hint
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.results import MeasuredCell, Results
-from app.tools.experiment.views import distance
+from app.tools.experiment.views import blocks, distance
 from app.tools.experiment.views.distance import Distance
 from app.tools.experiment.views.view import View
 
 LOSS = "loss"
 PHASES = "phases"
-PARTS: dict[str, tuple[str, ...]] = {  # the phases of a block's parts; the last one gives the colour
-    "forward": ("forward",),
-    "backward": ("backward",),
-    "communication": ("wait", "sync"),
-    "optimiser": ("optimiser",),
-}
 OF_STEP = {timing.name: SECONDS for timing in measures.TIMES} | {LOSS: DIGITS}
 OF_EPOCH = {each.name: each for each in measures.SCORES if each not in (measures.LOSS, measures.TRAINING_SAMPLES)}
 OF_TIME = {
@@ -119,7 +111,7 @@ class CurveView(View):
         if self.reference:
             return [distance.table(results, self._distances(results), self.reference, name, self.title)]
         if self.measure == [PHASES]:
-            return [_blocks_table(self._blocks(results), name, self.title)]
+            return [blocks.table(blocks.of(results.cells, self.every), name, self.title)]
         if self.by == "time":
             return []
         return [self._courses(results, name, measure) for measure in self.measure]
@@ -152,7 +144,7 @@ class CurveView(View):
 
     def drawings(self, results: Results, name: str) -> list[Drawing]:
         if self.measure == [PHASES]:
-            return [draw(name, self.title, _blocks_figure, self._blocks(results))]
+            return [draw(name, self.title, blocks.figure, blocks.of(results.cells, self.every))]
         if self.by == "time":
             return [draw(name, self.title, self._over_time, results)]
         if self.reference:
@@ -222,11 +214,6 @@ class CurveView(View):
             return {name: [of_usage(rank, name, name) for rank in run.ranks] for name in self.measure}
         return {f"rank {rank.rank}": [of_usage(rank, "", self.measure[0])] for rank in run.ranks}
 
-    # Phases, block by block
-
-    def _blocks(self, results: Results) -> "list[BlockOfSteps]":
-        return [block for cell in results.cells for block in _blocks_of(cell, self.every)]
-
 
 def _at(values: Sequence[float | None], row: int) -> float | None:
     return values[row] if row < len(values) else None
@@ -288,79 +275,3 @@ def _largest(results: Results, one: Cell, other: Cell) -> tuple[float, str] | No
             f"in round {number}, at step {step}, {one.name} has {digits(first)} and {other.name} {digits(second)}"
         )
     return None
-
-
-@dataclass(frozen=True)
-class BlockOfSteps:
-    """Some steps of a cell, one after another; the first step of a run is number 1."""
-
-    cell: str
-    first: int
-    last: int
-    rounds: list[list[Step]]  # the steps of all ranks, by round
-
-    def seconds(self, part: str) -> float | None:
-        """Of a step: the mean over ranks and steps, then the median over rounds."""
-        taken = [[each for step in steps if (each := _seconds(step, PARTS[part])) is not None] for steps in self.rounds]
-        means = [mean(known) for known in taken if known]
-        return median(means) if means else None
-
-
-def _seconds(step: Step, phases: Sequence[str]) -> float | None:
-    measured = [each for phase in phases if (each := getattr(step, f"{phase}_seconds")) is not None]
-    return sum(measured) if measured else None
-
-
-def _blocks_of(cell: MeasuredCell, size: int) -> list[BlockOfSteps]:
-    """A cell's blocks; the first step of a run is in none, because it sets everything up."""
-    lengths = [min(len(rank.steps) for rank in run.ranks) for run in cell.runs]
-    found = []
-    for begin in range(0, max(lengths), size):
-        first, end = max(begin, 1), begin + size
-        rounds = [
-            [step for rank in run.ranks for step in rank.steps[first : min(end, length)]]
-            for run, length in zip(cell.runs, lengths, strict=True)
-        ]
-        if there := [steps for steps in rounds if steps]:
-            found.append(BlockOfSteps(cell.name, first + 1, min(end, max(lengths)), there))
-    return found
-
-
-def _block_seconds(part: str, block: BlockOfSteps) -> float | None:
-    return block.seconds(part)
-
-
-def _blocks_table(blocks: Sequence[BlockOfSteps], name: str, title: str) -> Table:
-    """A row for each block of each cell."""
-    columns: list[Column[Any]] = [
-        Column("", "cell", TEXT, lambda block: block.cell),
-        Column("from step", "first_step", COUNT, lambda block: block.first),
-        Column("to", "last_step", COUNT, lambda block: block.last),
-        *(Column(part, f"{part}_seconds", SECONDS, partial(_block_seconds, part)) for part in PARTS),
-        Column("rounds", "rounds", COUNT, lambda block: len(block.rounds)),
-    ]
-    note = (
-        "Per step: the mean over the block's steps and all ranks, then the median over rounds. Communication: wait and "
-        "sync. The very first step is left out, because it sets everything up."
-    )
-    return Table.of(name, title, columns, blocks, note)
-
-
-def _blocks_figure(blocks: Sequence[BlockOfSteps]) -> tuple[Chart, str]:
-    """A panel for each cell, a line for each part of a step."""
-    if not blocks:
-        raise Missing("no step but the first is there.")
-    cells = list(dict.fromkeys(block.cell for block in blocks))
-    panels, lines = [], []
-    for cell in cells[:MOST_PANELS]:
-        own = [block for block in blocks if block.cell == cell]
-        last = [block.last for block in own]
-        parts = [series(part, last, [block.seconds(part) for block in own]) for part in PARTS]
-        panels.append(Panel([curve(each.name, each, role=PARTS[each.name][-1]) for each in parts], cell))
-        lines += parts
-    x, y = whole("last step of the block", lines), Axis("time per step", "s")
-    words = f"Phases by block of steps: {y.title} of {', '.join(PARTS)}, by cell"
-    return Plot(words, x, y, panels), (
-        "Mean seconds per step of each block, by the number of its last step; medians over rounds."
-        f"{left_out(len(cells), MOST_PANELS, 'cells')}{thinned(lines, 'blocks')}"
-    )
