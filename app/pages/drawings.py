@@ -1,6 +1,7 @@
 """The figures of a run, and those that compare several runs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 
 from app.analysis import busiest, measures
 from app.analysis.figures import Figures, Measure
@@ -14,8 +15,8 @@ from app.pages.cores import cores
 from app.pages.drawing import Drawing, Missing, draw
 from app.pages.phases import mean_seconds, phase_bars
 from app.pages.plot import Plot
-from app.pages.rows import Bars, Row, stacked
-from app.pages.scale import Axis
+from app.pages.rows import Bars, Row, Span, stacked
+from app.pages.scale import Axis, written
 from app.pages.series import Series, left_out, of_records, of_usage, over_ranks, series, thinned, trace
 from app.pages.timeline import timeline
 from app.pages.traces import Panel, Trace
@@ -36,7 +37,7 @@ def of_run(run: Run) -> list[Drawing]:
         "timeline": ("Three steps as they happened", timeline),
         "steps": ("Time per step", _step_times),
         "accuracy": ("Accuracy", _accuracy),
-        "links": ("Bytes over each link", lambda run: _links([run])),
+        "links": ("Bytes over each link", _schedule),
         "bandwidth": ("Bandwidth", _bandwidth),
         "network": ("Network", _network),
         "cpu": ("CPU", _cpu),
@@ -147,6 +148,31 @@ def _bytes(run: Run) -> Drawn:
     kernel = "includes headers and acknowledgements" if seen else "is not known, because ranks share an interface"
     return Bars("Bytes that a rank sends in a step", Axis("sent per step", "B"), rows), (
         f"{who}The program counts payload. The kernel's count {kernel}."
+    )
+
+
+def _schedule(run: Run) -> Drawn:
+    """The messages of a step on each rank's link, those of the busiest rank in the full colour."""
+    messages, busy = run.manifest.messages, busiest.of(run.summary, run.manifest)
+    if messages is None or busy is None or run.manifest.world_size > MOST_RANKS:
+        return _links([run])
+    rows = []
+    for rank in range(run.manifest.world_size):
+        role = "sync" if busy.is_like([rank]) else "hidden"
+        arriving = [(each, "from", each.sender) for each in messages if each.receiver == rank]
+        leaving = [(each, "to", each.receiver) for each in messages if each.sender == rank]
+        for way, own in (("receives", arriving), ("sends", leaving)):
+            ends = [0, *accumulate(each.bytes for each, _, _ in own)]
+            spans = [
+                Span(
+                    *edge, role, f"{to} {peer}", f"round {each.round + 1}: {written(each.bytes, 'B')} {to} rank {peer}"
+                )
+                for edge, (each, to, peer) in zip(pairwise(ends), own, strict=True)
+            ]
+            rows.append(Row(f"rank {rank} {way}", spans, value=ends[-1]))
+    return Bars("The messages of a step, by rank and direction", Axis("received and sent per step", "B"), rows), (
+        "Each part of a bar is a message of the schedule, in the order of its rounds. The busiest rank's, in the full "
+        "colour, set the least time of a synchronisation."
     )
 
 

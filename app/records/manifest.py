@@ -115,6 +115,16 @@ class ModeCost:
 
 
 @dataclass(frozen=True)
+class PlannedMessage:
+    """A message by which a mode's schedule averages gradients."""
+
+    round: Count
+    sender: Count
+    receiver: Count
+    bytes: Count
+
+
+@dataclass(frozen=True)
 class Manifest:
     """A run: its settings, its ranks, and the software and hardware under it."""
 
@@ -135,6 +145,9 @@ class Manifest:
     modes: dict[Text, ModeCost] | None = None  # all that synchronise, by name; null if the links were not measured
     layout_cpu_seconds: dict[Text, Number] | None = None  # in older records only: of a small step, by memory layout
     dataset_sha256: Text | None = None  # of its prepared arrays; null in older records
+    messages: list[PlannedMessage] | None = (
+        None  # of a step, uncompressed and on few ranks; null if the backend chooses
+    )
 
     @classmethod
     def read(cls, run_folder: Path) -> "Manifest":

@@ -17,13 +17,15 @@ from app.machine.cpus import fair_share
 from app.machine.interfaces import Carried
 from app.machine.source import git_revision, package_versions, packages_sha256, source_sha256
 from app.modes import MODES
-from app.records.manifest import Image, Link, Manifest, ModeCost, Participant, Versions
+from app.records.manifest import Image, Link, Manifest, ModeCost, Participant, PlannedMessage, Versions
 from app.settings.averaging import AveragingSettings
 from app.settings.concern import Mark
 from app.settings.settings import marked
 from app.sync.contract import size_of
+from app.sync.exchange import Exchange
 from app.sync.modes import mode_class
 from app.sync.schedules.costs import NOTHING, Cost, Size
+from app.sync.schedules.drawing import MOST_DRAWN_RANKS
 from app.training.loop import Job
 
 
@@ -79,7 +81,22 @@ def gather(
         given=settings.values(only=settings.given - marked(Mark.OF_ONE_START)),
         modes=_modes(averaging, size, speeds) if speeds and plain else None,
         dataset_sha256=dataset.sha256,
+        messages=_messages(averaging, size, cluster.world_size) if plain else None,
     )
+
+
+def _messages(averaging: AveragingSettings, size: Size, ranks: int) -> list[PlannedMessage] | None:
+    mode = mode_class(averaging.sync_mode)
+    if not issubclass(mode, Exchange) or not 1 < ranks <= MOST_DRAWN_RANKS:
+        return None
+    schedule = mode.schedule(size.elements, ranks, averaging)
+    if schedule is None:
+        return None
+    return [
+        PlannedMessage(number, each.sender, each.receiver, round(len(each.piece) * size.element_bytes))
+        for number, messages in enumerate(schedule.rounds)
+        for each in messages
+    ]
 
 
 def _modes(averaging: AveragingSettings, size: Size, speeds: Sequence[LinkSpeed]) -> dict[str, ModeCost]:

@@ -16,7 +16,6 @@ from app.training.batch_norm import LocalBatchNorm2d
 from app.training.numerics import DTYPES
 
 DRAWN_ELEMENTS = 840  # divisible by every number of ranks up to 8
-MOST_DRAWN_RANKS = 16
 MEGA = 1e6
 
 
@@ -27,8 +26,10 @@ def show(settings: Settings, say: Say) -> None:
 
 def _lines(settings: Settings) -> Iterator[str]:
     ranks = settings.place.world_size or settings.place.workers + 1
-    if ranks > MOST_DRAWN_RANKS:
-        raise SettingError(f"WORKERS={settings.place.workers}: too many to draw. Give at most {MOST_DRAWN_RANKS - 1}.")
+    if ranks > drawing.MOST_DRAWN_RANKS:
+        raise SettingError(
+            f"WORKERS={settings.place.workers}: too many to draw. Give at most {drawing.MOST_DRAWN_RANKS - 1}."
+        )
     settings.check_ranks(ranks)
     averaging = settings.averaging
     mode = mode_class(averaging.sync_mode)

@@ -33,10 +33,12 @@ class PhaseProcessor:
         self._lost: dict[str, Lost] = {}
         self._delays: dict[int, float] = {}
         self._own, self._throttled, self._cpu = threads.own_delay(), throttling.seconds(), time.process_time()
+        self._at = time.monotonic()
 
     def mark(self, phase: str) -> None:
         """End the phase that has run since the last mark."""
         own, throttled, cpu = self._threads.own_delay(), self._throttling.seconds(), time.process_time()
+        at = time.monotonic()
         delays: dict[int, float] = {}
         if phase == self._before:
             delays = self._threads.delays()
@@ -45,10 +47,12 @@ class PhaseProcessor:
         delay = None if own is None or self._own is None else own - self._own
         if delay is not None and phase in COMMUNICATION:
             delay = max(now - self._delays.get(thread, 0.0) for thread, now in delays.items())
+        if delay is not None:
+            delay = min(delay, at - self._at)  # the kernel counts a delay when it ends, even if it began phases ago
         quota = None if throttled is None or self._throttled is None else throttled - self._throttled
         self._used[phase] = cpu - self._cpu
         self._lost[phase] = lost(delay, quota)
-        self._own, self._throttled, self._cpu, self._delays = own, throttled, cpu, delays
+        self._own, self._throttled, self._cpu, self._delays, self._at = own, throttled, cpu, delays, at
 
     def used(self) -> PhaseSeconds:
         """CPU seconds of all threads of the rank."""

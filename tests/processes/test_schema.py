@@ -40,10 +40,12 @@ CLASSES: dict[str, type] = {
     "versions": manifests.Versions,
     "image": manifests.Image,
     "mode_cost": manifests.ModeCost,
+    "planned_message": manifests.PlannedMessage,
     "summary": summaries.Summary,
     "advice": summaries.Advice,
     "verdict": summaries.Verdict,
 }
+UNPLANNED = ("none", "all_reduce", "flat_all_reduce", "ddp", "bucketed_all_reduce")  # or chosen by the backend
 FIGURES: dict[str, Iterable[Measure[Any]]] = {
     "group_figures": measures.OF_RUN,
     "rank_figures": (*measures.OF_ONE_RANK, *measures.OF_ANY_RANKS),
@@ -124,6 +126,13 @@ def test_a_run(folder: Path, mode: str, world_size: int) -> None:
     run_folder = run(folder, f"{mode}-{world_size}", world_size, SYNC_MODE=mode)
     assert faults(run_folder) == []
     assert {name for name, _ in contents(run_folder)} == {"manifest", "summary", *records.KINDS}
+    planned = json.loads((run_folder / "manifest.json").read_text())["messages"]
+    assert (planned is None) == (mode in UNPLANNED)
+    for rank in range(world_size if planned else 0):
+        step = next(line for line in lines(run_folder, rank) if line["kind"] == "step")
+        for end, way in (("sender", "sent"), ("receiver", "received")):
+            own = [message["bytes"] for message in planned if message[end] == rank]
+            assert abs(sum(own) - step[f"bytes_{way}"]) <= len(own), "each message is rounded to whole bytes"
 
 
 def test_a_run_whose_links_were_measured(measured: Path) -> None:

@@ -5,12 +5,14 @@ import os
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from app.analysis.measures import CPU_SECONDS, NO_CORE, NO_CORE_SECONDS, QUOTA, QUOTA_SECONDS
 from app.analysis.run_records import RankRecords, RunRecords
 from app.analysis.table import RunTable
+from app.machine.cpus import Throttling
 from app.machine.scheduler import Threads
 from app.records.lines import PhaseSeconds, Step
 from app.training import processor as phases
@@ -34,6 +36,33 @@ def test_a_delay_is_divided_without_remainder(
     divided = phases.lost(delay, throttled)
     assert divided.to_others == (None if to_others is None else pytest.approx(to_others))
     assert divided.to_quota == to_quota
+
+
+class Waited(Threads):
+    """Threads of which the kernel says at every look that they have waited for an hour more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hours = 0.0
+
+    def own_delay(self) -> float:
+        self._hours += 3600.0
+        return self._hours
+
+    def delays(self) -> dict[int, float]:
+        return {1: self.own_delay(), 2: self._hours}
+
+    delays_of_known = delays
+
+
+def test_a_delay_that_began_in_an_earlier_phase_is_no_longer_than_this_one(tmp_path: Path) -> None:
+    began = time.monotonic()
+    processor = phases.PhaseProcessor(Waited(), Throttling(tmp_path), before="backward")
+    for phase in ("data", "forward", "backward", "wait", "sync", "optimiser"):
+        processor.mark(phase)
+    lost = processor.lost_to_others()
+    assert lost
+    assert 0 < lost.of("data", "forward", "backward", "wait", "sync", "optimiser") <= time.monotonic() - began + 1e-5
 
 
 def test_the_summary_has_means_by_phase_and_shares_of_the_step() -> None:

@@ -5,6 +5,7 @@ from string import ascii_lowercase
 from app.sync.schedules.schedule import Message, Schedule
 
 LETTERS = len(ascii_lowercase)
+MOST_DRAWN_RANKS = 16
 
 
 def draw(schedule: Schedule, world_size: int) -> list[str]:
