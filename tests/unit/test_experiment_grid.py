@@ -289,9 +289,12 @@ OLDER = {
     "times": 'baseline = "one node"\nfirst_steps = [10]\npublished = { source = "a", values = { "one node" = 1 } }',
     "phases": 'baseline = "one node"\nblock = 10\npublished = { source = "a", values = { "one node" = 3 } }',
     "lines": 'x = "LINK_RATE"\nseries = "SYNC_MODE"\nfigure = "seconds_to_loss"\nloss = 1.5\nwatch = "ddp"',
-    "usage": 'baseline = "one node"\npublished_ratio = { source = "a", values = { "one node" = 1.5 } }',
+    "usage": 'baseline = "one node"\npublished_ratio = { source = "a", values = { "one node" = 1.5 } }\n'
+    'published_network_mb = { source = "a", values = { "one node" = 70.1 } }',
     "scaling": 'kind = "strong"\npublished_network_mb = { source = "a", values = { "one node" = 31.8 } }',
-    "epochs": 'published_seconds = { source = "a", values = { "one node" = 41.3 } }',
+    "epochs": 'published_seconds = { source = "a", values = { "one node" = 41.3 } }\n'
+    'published_speedup = { source = "a", values = { "one node" = 1.86 } }\n'
+    'published_bandwidth_mb = { source = "a", values = { "one node" = 14.61 } }',
     "scores": 'published_loss = { source = "a", values = { "one node" = [2.5] } }',
     "losses": 'every = 3\npublished = { source = "a", values = { "one node" = [2.5, 2.25] } }',
     "curves": 'together = ["one node", "ddp at 1gbit"]\ntolerance = 0.01',
@@ -318,6 +321,8 @@ def test_a_view_of_an_older_file_is_refused_with_new_lines_that_load(view: str) 
         text = text.replace("WORKERS = 3", "WORKERS = 3\nBATCH_SIZE_PER_RANK = 8")
     assert views_of(read(text + lines))
     assert '"Old"' in lines
+    lost = [number for number in re.findall(r"= ([0-9.]+) }", OLDER[view]) if number not in lines]
+    assert lost == [], "no published figure is left behind"
 
 
 SCALING = """\

@@ -10,7 +10,13 @@ RANK_MEASURES = ["cpus", "node_user_percent", "node_system_percent", "interface_
 OF_TRAFFIC = ["sent_in_gradients", "bytes_sent_in_all", "busiest_rank", "busiest_bytes_sent", "busiest_in_gradients"]
 OF_SCALING = ["epoch_seconds", "bytes_sent_per_second", "interface_bytes_sent_per_second"]
 OF_EPOCHS = ["epoch_computing_seconds", "epoch_communication_seconds", "epoch_hidden_seconds", "training_accuracy"]
-OF_BANDWIDTH = ["bandwidth.algorithm_bytes_per_second", "bandwidth.bus_bytes_per_second", "bus_of_link", "ring_seconds"]
+OF_BANDWIDTH = [
+    "bandwidth.algorithm_bytes_per_second",
+    "bandwidth.bus_bytes_per_second",
+    "bus_of_link",
+    "ring_seconds",
+    "epoch_bytes_per_second",
+]
 
 
 def view(kind: str, measure: str | list[str], **options: Any) -> dict[str, Any]:
@@ -51,7 +57,12 @@ def _lines(o: Options) -> Iterator[dict[str, Any]]:
 
 
 def _usage(o: Options) -> Iterator[dict[str, Any]]:
-    told = _told(o, published_cpu_user="node_user_percent", published_cpu_system="node_system_percent")
+    told = _told(
+        o,
+        published_cpu_user="node_user_percent",
+        published_cpu_system="node_system_percent",
+        published_network_mb="interface_bytes_sent_per_second",
+    )
     yield view("table", RANK_MEASURES, by="rank", published=told)
     yield view("curve", ["cpu_user_percent", "cpu_system_percent"], by="time")
     yield view("curve", "network_sent_bytes", by="time")
@@ -69,11 +80,13 @@ def _scaling(o: Options) -> Iterator[dict[str, Any]]:
 
 
 def _epochs(o: Options) -> Iterator[dict[str, Any]]:
-    told = _told(o, published_seconds="epoch_seconds", published_communication="epoch_communication_seconds")
-    yield view("line", ["epoch_seconds", *OF_EPOCHS], by="ranks", against="one rank", published=told)
+    told = _told(o, published_seconds="epoch_seconds", published_communication="epoch_communication_seconds") or []
+    speedup = _ratio(o, "published_speedup")
+    published = [*told, *([speedup] if speedup else [])] or None
+    yield view("line", ["epoch_seconds", *OF_EPOCHS], by="ranks", against="one rank", published=published)
     yield view("line", "epoch_seconds", by="batch")
-    yield view("bar", "phases")
-    yield view("table", OF_BANDWIDTH)
+    yield view("bar", ["epoch_seconds", "epoch_computing_seconds", "epoch_communication_seconds"], stacked=True)
+    yield view("table", OF_BANDWIDTH, published=_told(o, published_bandwidth_mb="epoch_bytes_per_second"))
 
 
 def _scores(o: Options) -> Iterator[dict[str, Any]]:
