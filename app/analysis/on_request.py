@@ -24,7 +24,16 @@ SMOOTHED = 10  # steps
 COMPUTING = ("data", "forward", "backward", "optimiser")
 COMMUNICATION = ("wait", "sync")  # as far as it delays the step
 TIMINGS = {**measures.PHASE_TIMES, "hidden_sync": measures.HIDDEN_SYNC}
-HEADINGS = {"seconds.median": "step", "seconds.mean": "step (mean)", "images_per_second": "images/s"}
+HEADINGS = {
+    **{f"shares.{phase}": f"{phase}, share of the step" for phase in measures.PHASE_TIMES},
+    "seconds.median": "step",
+    "seconds.mean": "step (mean)",
+    "images_per_second": "images/s",
+    "node_user_percent": "user, % of its CPUs",
+    "node_system_percent": "system, % of its CPUs",
+    "cpu_user_percent": "user, % of a CPU",
+    "cpu_system_percent": "system, % of a CPU",
+}
 LABELS = {  # in sentences and on axes; others are called as their columns
     "seconds.median": "time per step",
     "images_per_second": "images per second",
@@ -56,7 +65,7 @@ def mean_seconds(*phases: str) -> Value:
 
 
 def ratio(value: Value, other: Value) -> Value:
-    """The first by the second."""
+    """The first divided by the second."""
 
     def of(rows: Rows) -> float | None:
         own, base = value(rows), other(rows)
@@ -84,7 +93,7 @@ def _mean_of_ranks(value: Value) -> Value:
 
 
 def _mean_seconds_to(count: float, rows: Rows) -> float | None:
-    """Of the first so many steps without the very first, as documents count; None where there are fewer."""
+    """Of steps 2 to `count`, as documents count; None if there are fewer."""
     counted = [step.seconds for rank in rows.ranks for step in rank.steps[1 : int(count)]]
     whole = all(len(rank.steps) >= count for rank in rows.ranks)
     return float(np.mean(counted)) if counted and whole else None
@@ -251,7 +260,7 @@ _LINK = measures.SLOWEST_LINK.of
 ON_REQUEST: tuple[Measure[Any], ...] = tuple(
     Measure(name, unit, meaning, of)
     for name, unit, meaning, of in (
-        ("warm_steps", COUNT, "steps but the first", lambda rows: min(len(rank.warm) for rank in rows.ranks)),
+        ("warm_steps", COUNT, "steps without the first", lambda rows: min(len(rank.warm) for rank in rows.ranks)),
         ("first_step_seconds", SECONDS, "the first step of the slowest rank, which includes setup", _first_step),
         ("training_seconds", SECONDS, "the whole training of the last rank to finish", _training_seconds),
         ("communication_share", PERCENT, "share of the step in wait and sync",
@@ -276,7 +285,8 @@ ON_REQUEST: tuple[Measure[Any], ...] = tuple(
          ratio(measures.TRANSFER.of, measures.LEAST_TRANSFER.of)),
         ("bus_of_link", PERCENT, "2(N-1)/N S/t, as a share of the slowest link",
          ratio(measures.BUS_BANDWIDTH.of, _LINK)),
-        ("all_links_bytes_per_second", MEGABYTES_PER_SECOND, "2(N-1) S/t, where S/t is what a rank sends",
+        ("all_links_bytes_per_second", MEGABYTES_PER_SECOND,
+         "2(N-1) S/t: what all ranks of a ring send together in the synchronisation time t",
          _all_links_rate),
         ("all_links_of_link", PERCENT, "2(N-1) S/t, as a share of the slowest link", ratio(_all_links_rate, _LINK)),
         ("ring_seconds", SECONDS, "2(N-1)/N S at the speed of the slowest link", ratio(_ring_bytes, _LINK)),
@@ -306,13 +316,14 @@ ON_REQUEST: tuple[Measure[Any], ...] = tuple(
         ("epoch_communication_seconds", SECONDS, "wait and sync of an epoch's steps", _communication),
         ("epoch_hidden_seconds", SECONDS, "synchronisation that backward hides in an epoch's steps",
          _by_epoch(mean_seconds("hidden_sync"))),
-        ("epoch_bytes_per_second", MEGABYTES_PER_SECOND, "S by an epoch's communication, as some documents have it",
+        ("epoch_bytes_per_second", MEGABYTES_PER_SECOND,
+         "S divided by an epoch's communication time, as some reports compute it",
          ratio(_gradients, _communication)),
     )
 )  # fmt: skip
 WITH_A_NUMBER: dict[str, tuple[str, Callable[[float, Rows], float | None]]] = {
     "mean_seconds_to": ("mean of steps 2 to {0}", _mean_seconds_to),
-    "seconds_to_loss": (f"time until the mean loss of {SMOOTHED} steps is {{0}}", _seconds_to_loss),
+    "seconds_to_loss": (f"time until the mean loss of {SMOOTHED} steps is at most {{0}}", _seconds_to_loss),
 }
 PHASE_MEANS = ("seconds.mean", *(f"{phase}_seconds.mean" for phase in TIMINGS))
 GROUPS = {"phases": PHASE_MEANS}  # names that stand for several
@@ -339,7 +350,8 @@ def find(name: str) -> Measure[Any] | None:
             number = float(asked[2])
         except ValueError:
             return None
-        if asked[1] not in WITH_A_NUMBER or not 0 < number < math.inf:
+        steps = number.is_integer() and number > 1 if asked[1] == "mean_seconds_to" else True
+        if asked[1] not in WITH_A_NUMBER or not 0 < number < math.inf or not steps:
             return None
         meaning, of = WITH_A_NUMBER[asked[1]]
         return Measure(name, SECONDS, meaning.format(f"{number:g}"), partial(of, number))
@@ -347,7 +359,7 @@ def find(name: str) -> Measure[Any] | None:
 
 
 def named(name: str) -> Measure[Any]:
-    """The same of one that there is."""
+    """The measure of this name; KeyError if there is none."""
     found = find(name)
     if found is None:
         raise KeyError(name)
@@ -363,6 +375,8 @@ def heading(measure: Measure[Any]) -> str:
     """What its column is called."""
     if measure.name in HEADINGS:
         return HEADINGS[measure.name]
+    if measure.name.endswith(")"):
+        return measure.meaning
     words = measure.name.removesuffix(".median").replace("_seconds", "").replace("_per_second", "/s")
     return words.replace("_", " ").replace(".", ", ")
 

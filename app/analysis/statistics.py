@@ -248,8 +248,8 @@ class Blocks:
         return Estimate(middle, min(middle, low), max(middle, high), len(values))
 
     def ranked(self, cells: Iterable[str]) -> list[str]:
-        """Those of the cells that were measured, the largest value first."""
-        found = [(estimate.value, cell) for cell in cells if (estimate := self.estimate(cell))]
+        """Those of the cells that were measured, the largest first: as they compare, even if rounds are missing."""
+        found = [(float(self._effects[self.cells.index(cell)]), cell) for cell in cells if cell in self.cells]
         return [cell for _, cell in sorted(found, reverse=True)]
 
     def compare(self, cell: str | None, other: str | None) -> Comparison | None:

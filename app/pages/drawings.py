@@ -170,9 +170,10 @@ def _schedule(run: Run) -> Drawn:
                 for edge, (each, to, peer) in zip(pairwise(ends), own, strict=True)
             ]
             rows.append(Row(f"rank {rank} {way}", spans, value=ends[-1]))
-    return Bars("The messages of a step, by rank and direction", Axis("received and sent per step", "B"), rows), (
-        "Each part of a bar is a message of the schedule, in the order of its rounds. The busiest rank's, in the full "
-        "colour, set the least time of a synchronisation."
+    x, words = Axis("received or sent per step", "B"), "The messages of a step, by rank and direction"
+    return Bars(words, x, rows, legend=False), (
+        "Each part of a bar is a message of the schedule, in the order of its rounds. Messages of the busiest rank are "
+        "in the full colour: they set the minimum time of a synchronisation."
     )
 
 

@@ -15,9 +15,8 @@ from app.pages.scale import written
 AXES = {"s": SECONDS, "B": MEGABYTES, "B/s": MEGABYTES_PER_SECOND, "share": PERCENT}
 NEAR = 0.1  # of a published value
 MOST_BESIDE = 8  # cells that are put beside each other one by one
-EXPLANATION = (
-    "There, = is a difference between neighbours that is not beyond the noise. Times compare the first with the last."
-)
+MOST_LISTED = 12
+EXPLANATION = "There, = means no difference beyond the noise. The factor compares the first with the last."
 
 
 def axis_of(unit: Unit) -> str:
@@ -69,7 +68,7 @@ class Judged:
     def noise(self) -> str:
         """How far repeats differ, which is what a difference has to exceed."""
         if self.blocks.noise is None:
-            return "Noise is not known, because each cell has a single round: no difference is called one."
+            return "Noise is unknown: it takes two cells with two rounds in common. No difference is called one."
         unit = "percentage points" if self.unit == PERCENT else "%"
         return (
             f"Repeats of a cell differ by {100 * self.blocks.noise:.1f} {unit} in {self.title} (standard deviation, "
@@ -92,14 +91,13 @@ class Judged:
         if found is None:
             return None
         if self.unit == PERCENT:
-            side = "below" if found.value < 0 else "above"
             ends = "" if found.low is None or found.high is None else f" ({signed(found.low)} to {signed(found.high)})"
-            how = f"{100 * abs(found.value):.1f} percentage points {side}{ends}"
+            how = f"{signed(found.value)} percentage points{ends}"
         else:
             less = found.value < 1
             found = self.blocks.compare(other, cell) if less else found
             how = f"{times(found)} {self._as_much(less=less)}" if found else ""
-        return f"{NO_DIFFERENCE}: {how}" if found and found.beyond_noise is False else how
+        return NO_DIFFERENCE if found and found.beyond_noise is False else how
 
     def _as_much(self, *, less: bool) -> str:
         if self.slowest_is_largest is None:
@@ -108,29 +106,33 @@ class Judged:
 
     def all_against(self, base: str, cells: Iterable[str]) -> Iterator[str]:
         """The same of several cells."""
-        parts = ((cell, self.against(cell, base)) for cell in cells if cell != base)
-        yield from listing(f"{self.capital} against {base}", (f"{cell} {how}" for cell, how in parts if how))
+        found = {cell: how for cell in cells if cell != base and (how := self.against(cell, base))}
+        parts = [f"{cell} {how}" for cell, how in found.items() if how != NO_DIFFERENCE]
+        more = [f"and {len(parts) - MOST_LISTED} more"] if len(parts) > MOST_LISTED else []
+        alike = [cell for cell, how in found.items() if how == NO_DIFFERENCE]
+        same = [f"{NO_DIFFERENCE} for {listed(alike)}"] if alike else []
+        yield from listing(f"{self.capital}, compared with {base}", [*parts[:MOST_LISTED], *more, *same])
 
     def fastest(self, cells: Sequence[str]) -> Iterator[str]:
         """The fastest, with those that the noise does not tell from it; then each beside the next slower one."""
         order = self.fastest_first(cells)
         if len(order) < 2:
             return
-        first, every = order[0], ", ".join(sorted(order))
+        first, every = order[0], ", ".join(sorted(order)) if len(order) <= MOST_LISTED else f"{len(order)} cells"
         against = {cell: found for cell in order[1:] if (found := self.speed(first, cell))}
-        alike = [cell for cell, each in against.items() if not each.beyond_noise]
+        alike = [cell for cell, each in against.items() if not (each.beyond_noise and each.value > 1)]
         slower = [cell for cell in against if cell not in alike]
         if self.blocks.noise is None:
-            yield f"{first} was the fastest of {every}, in a single round."
+            yield f"{self.capital}: {first} was the fastest of {every}, as far as one round tells."
         elif not slower:
-            yield f"Between {listed(order)} there is {NO_DIFFERENCE}."
+            yield f"{self.capital}: between {every} there is {NO_DIFFERENCE}."
         else:
             lead = f"{times(against[slower[0]])} as fast as the next, {slower[0]}"
             yield (
-                f"{listed([first, *alike])} are the fastest of {every}, with {NO_DIFFERENCE} between them; {first} is "
-                f"{lead}."
+                f"{self.capital}: {listed([first, *alike])} are the fastest of {every}, with {NO_DIFFERENCE} between "
+                f"them; {first} is {lead}."
                 if alike
-                else f"{first} is the fastest of {every}: {lead}."
+                else f"{self.capital}: {first} is the fastest of {every}, {lead}."
             )
         for one, other in itertools.pairwise(order[len(alike) + 1 :] if len(order) <= MOST_BESIDE else ()):
             if found := self.speed(one, other):
@@ -147,15 +149,15 @@ class Judged:
         )
         if len(order) < 2:
             return
-        verdicts: dict[str, list[str]] = {"found here as well": [], "the other way round here": [], "open": []}
+        verdicts: dict[str, list[str]] = {"found here as well": [], "the other way round here": [], "undecided": []}
         for faster, slower in itertools.combinations(order, 2):
             found = self.speed(faster, slower)
             if found and theirs[slower] != theirs[faster]:
                 ours = "found here as well" if found.value > 1 else "the other way round here"
-                verdicts[ours if found.beyond_noise else "open"].append(f"{faster} before {slower}")
+                verdicts[ours if found.beyond_noise else "undecided"].append(f"{faster} before {slower}")
         judged = [f"{verdict}: {', '.join(pairs)}" for verdict, pairs in verdicts.items() if pairs]
         if judged:
-            yield f"Published, the fastest first: {', '.join(order)}. Of that, {'; '.join(judged)}."
+            yield f"Published, the fastest first: {', '.join(order)}. Compared with these runs: {'; '.join(judged)}."
 
     def beside_published(self, theirs: Mapping[str, float]) -> Iterator[str]:
         """Each published value beside ours; where those are far apart, which other cell ends there."""
@@ -170,10 +172,12 @@ class Judged:
             if abs(measured - value) > NEAR * abs(value) and others:
                 near = [name for name, each in others.items() if abs(each - value) <= NEAR * abs(value)]
                 nearest = min(others, key=lambda name: abs(others[name] - value))
-                yield f"Within {100 * NEAR:.0f} % of what is published as {cell}, {self.words(value)}, " + (
-                    f"ends {listed([f'{name} ({self.words(others[name])})' for name in near])}."
+                names = listed([f"{name} ({self.words(others[name])})" for name in near or [nearest]])
+                published = f"the published {self.words(value)} of {cell}"
+                yield (
+                    f"Within {100 * NEAR:.0f} % of {published}: {names}."
                     if near
-                    else f"ends no other cell: the nearest is {nearest} with {self.words(others[nearest])}."
+                    else f"No other cell is within {100 * NEAR:.0f} % of {published}; the nearest is {names}."
                 )
 
 
@@ -224,7 +228,7 @@ class Order:
 def changes(orders: Sequence[Order]) -> Iterator[str]:
     """Where one is slower than another, and further along faster, both beyond the noise."""
     if any(slower is None for order in orders for slower in order.slower.values()):
-        yield "One round does not tell an order: no difference is called one (?)."
+        yield "One round does not tell an order, which ? stands for."
         return
     found: dict[tuple[str, str], list[str]] = {}
     for pair in itertools.combinations(dict.fromkeys(name for order in orders for name in order.names), 2):
@@ -237,12 +241,12 @@ def changes(orders: Sequence[Order]) -> Iterator[str]:
         ]
         for (before, one, other), (after, then, _) in itertools.pairwise(slower):
             if one != then:
-                found.setdefault((before, after), []).append(f"{one} is slower than {other} before, and faster after")
+                found.setdefault((before, after), []).append(f"{one} is slower than {other} before and faster after")
     for (before, after), pairs in found.items():
         more = f"; and of {len(pairs) - MOST_BESIDE} more pairs" if len(pairs) > MOST_BESIDE else ""
         yield f"Between {before} and {after} the order changes: {'; '.join(pairs[:MOST_BESIDE])}{more}."
     if not found and len(orders) > 1:
-        yield "The order changes nowhere beyond the noise: where two differ at several points, they differ alike."
+        yield "The order changes nowhere along the axis beyond the noise."
 
 
 def orders_within(groups: Mapping[str, Sequence[Order]]) -> Iterator[str]:
@@ -263,7 +267,7 @@ def about(name: str, orders: Sequence[Order]) -> str:
     slowest = [order.label for order in there if order.is_slowest(name)]
     others = [order.label for order in there if not order.is_slowest(name)]
     if not there:
-        return f"{name} was not measured beside another."
+        return f"{name} was not measured together with another."
     if not others:
         return f"{name} is slower than every other at each of these points, beyond the noise."
     where = f"at {', '.join(slowest)}, but not at " if slowest else "at none of these points: "
@@ -294,7 +298,7 @@ def saturation(setting: str, line: Mapping[str, str], judged: Judged) -> Iterato
         else:
             yield f"{setting} {enough}: no other value is faster than this one beyond the noise; it is {faster}."
     words = (f"from {one} to {other} {times(step)}" for one, other, step in steps)
-    yield f"What each value brings: {'; '.join(words)} as fast."
+    yield f"How many times as fast each value is: {'; '.join(words)}."
 
 
 def _faster(comparison: Comparison | None) -> bool:
@@ -302,7 +306,7 @@ def _faster(comparison: Comparison | None) -> bool:
 
 
 def speedups(lines: Mapping[str, tuple[int, Comparison | None]]) -> Iterator[str]:
-    """By line, on how many ranks at most, and how much more is then done in the same time than on one."""
+    """By line, the speedup on its largest number of ranks."""
     parts = []
     for line, (ranks, found) in lines.items():
         if found:
@@ -318,7 +322,7 @@ def speedups(lines: Mapping[str, tuple[int, Comparison | None]]) -> Iterator[str
             )
     yield from listing("Speedup on the most ranks, where one rank alone is 1", parts)
     if not parts:
-        yield "No speedup can be told: it needs one rank and more under the same conditions."
+        yield "No speedup can be told: it needs a cell of one rank under the same conditions, with the same measure."
 
 
 def verdicts(line: str, other: str, judged: Judged, places: Iterable[tuple[str, str, str]]) -> Iterator[str]:
@@ -350,9 +354,9 @@ def break_even_in_words(one: str, other: str, ratios: Mapping[float, Interval], 
     if found.high == NOWHERE:
         return f"{one} is slower than {other} at each of these rates, down to {slowest}."
     if found.low == NOWHERE and found.high == EVERYWHERE:
-        return f"Between {one} and {other} no rate tells a difference beyond the noise."
+        return f"No measured rate shows a difference beyond the noise between {one} and {other}."
     if found.value == EVERYWHERE:
-        return f"{pair} up to {unit.words(found.low)}; no rate tells where that ends."
+        return f"{pair} up to {unit.words(found.low)}; the upper limit is unknown."
     if found.value == NOWHERE:
         return f"{one} is slower than {other} from {unit.words(found.high)} on, never faster."
     low = f"less than {slowest}" if found.low == NOWHERE else unit.words(found.low)

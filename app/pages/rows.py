@@ -55,6 +55,7 @@ class Bars:
     words: str
     x: Axis
     rows: Sequence[Row]
+    legend: bool = True
 
     def draw(self, canvas: Canvas) -> float:
         if not self.rows:
@@ -65,7 +66,7 @@ class Bars:
         room, end = (0.0, canvas.width), canvas.width - max(map(text_width, values)) - 14
         scale = spaced(lambda count: ruler(self.x, ends, count), max(2, int((end - left) / 80)), left, end, room)
         inside = _named_inside(self.rows, scale)
-        chips = _chips(self.rows, {span.name for _, span in inside})
+        chips = _chips(self.rows, {span.name for _, span in inside}) if self.legend else []
         if any(_known(row.published) for row in self.rows):
             chips.append(Chip("published", "ink", "diamond"))
         above = 0.0 if left else LINE

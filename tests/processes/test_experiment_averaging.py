@@ -190,8 +190,8 @@ def test_two_exchanges_are_told_apart_on_each_number_of_ranks_beside_the_least_t
     assert "; faster at 4 ranks (" in words
     assert f"3 ranks: {one} > {other}, 2 times (" in words
     assert f"4 ranks: {other} > {one}" in words
-    assert f"Nearest to what is possible is {other} on 2, with " in words
-    assert f"farthest from it is {other} on 4, with " in words
+    assert f"Closest to the minimum: {other} on 2, " in words
+    assert f"farthest from it: {other} on 4, " in words
     for row in rows_of(section).values():
         assert row["times_the_least"] == close(row["bandwidth_sync_seconds"] / row["forward_seconds"])
     assert {*"234", "ranks", one, other, f"{one}, at least", f"{other}, at least"} <= words_of(section)

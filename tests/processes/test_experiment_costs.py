@@ -351,7 +351,7 @@ def test_one_round_tells_no_difference_and_no_figure_is_missing(place: Path) -> 
     reading = json.loads((folder / "experiment.json").read_text())["reading"]
     assert len(reading) == GRID.count("[[view]]") - GRID.count('kind = "curve"'), "a curve shows, and says nothing"
     report = (folder / "report.html").read_text()
-    assert "no difference is called one" in report
+    assert "Noise is unknown" in report
     figures = {path.stem for path in (folder / "figures").glob("*.svg")}
     drawn = ("bar-phases", "curve-phases", "line-images_per_second", "curve-cpu_user_percent", "line-epoch_seconds")
     assert {*drawn} <= figures
@@ -486,8 +486,8 @@ def test_an_order_is_told_as_far_as_it_is_beyond_the_noise(bench: Bench) -> None
     assert re.match(slowest, section.sentences[0])
     assert "1gbit: gather_scatter > ddp = all_reduce" in words or "1gbit: gather_scatter > all_reduce = ddp" in words
     assert "unshaped: ddp > " in words
-    assert "Between 100mbit and unshaped the order changes: all_reduce is slower than ddp before, and faster" in words
-    assert "Between 1gbit and unshaped the order changes: gather_scatter is slower than ddp before, and faster" in words
+    assert "Between 100mbit and unshaped the order changes: all_reduce is slower than ddp before and faster" in words
+    assert "Between 1gbit and unshaped the order changes: gather_scatter is slower than ddp before and faster" in words
     assert (
         "gather_scatter is slower than every other, beyond the noise, at 100mbit, 1gbit, but not at unshaped." in words
     )
@@ -504,7 +504,7 @@ def test_an_order_that_stays_and_cells_that_failed(bench: Bench) -> None:
         },
     )
     words = " ".join(section.sentences)
-    assert "The order changes nowhere beyond the noise" in words
+    assert "The order changes nowhere" in words
     assert "gather_scatter is slower than every other at each of these points" in words
     assert "(they may fail: of reasons): gather_scatter, 100mbit; all_reduce, 100mbit; ddp, 100mbit." in words
     assert "Not measured, because no run is finished: ddp, unshaped." in words
@@ -595,7 +595,7 @@ def test_speedup_is_told_with_its_interval_and_where_it_ends(bench: Bench) -> No
     assert four["published_speedup"] == pytest.approx(437 / 153)
     assert re.search(r"all_reduce (1|0\.99).* on 4, .*no difference beyond the noise.*; ddp .* on 4", base.sentences[0])
     words = " ".join(base.sentences)
-    assert re.search(r"all_reduce: ranks 2: .*all_reduce: What each value brings: .*from 3 to 4 0\.(5|49)", words)
+    assert re.search(r"all_reduce: ranks 2: .*all_reduce: How many times .*from 3 to 4 0\.(5|49)", words)
     assert "ddp: ranks 4: the largest" in words
 
 
@@ -645,7 +645,7 @@ def test_time_to_a_loss_ends_with_the_first_ten_steps_that_reach_it(bench: Bench
         assert cell["seconds_to_loss_1000"] == pytest.approx(median(found))
     section = bench.section(ANY_FIGURE % "seconds_to_loss(1e-9)", {"all_reduce": 1.0, "ddp": 2.0})
     assert section.drawings[0].chart is None
-    assert section.sentences[0].count("0 of 3 runs") == 2
+    assert sum("0 of 3 runs" in sentence for sentence in section.remarks) == 2
 
 
 def test_a_cell_that_reaches_a_loss_in_some_rounds_only_is_left_out(bench: Bench) -> None:
@@ -661,7 +661,7 @@ def test_a_cell_that_reaches_a_loss_in_some_rounds_only_is_left_out(bench: Bench
     section = bench.section(ANY_FIGURE % "seconds_to_loss(10)", {"all_reduce": 1.0, "ddp": 2.0}, change=unlucky)
     names = [column.name for column in section.tables[0].columns]
     shown = {row[0]: dict(zip(names, row, strict=True))["seconds_to_loss_10"] for row in section.tables[0].rows}
-    assert any("ddp has it in 1 of 3 runs" in sentence for sentence in section.sentences)
+    assert any("ddp" in sentence and "in 1 of 3 runs" in sentence for sentence in section.remarks)
     assert shown["ddp"] is None
     assert shown["all_reduce"] is not None
 
@@ -765,7 +765,7 @@ def test_as_many_bytes_are_called_so_and_the_busiest_rank_is_named(bench: Bench)
     assert "gather_scatter 2 S (rank 0); all_reduce 1 S (all alike)" in section.sentences[1]
     rates = MODES[: MODES.index("[[view]]")] + MODES[MODES.rindex("[[view]]") :]
     section = bench.section(rates, {"gather_scatter": 2.0, "all_reduce": 1.0}, change=star)
-    assert re.search(r"against all_reduce: gather_scatter (2|1\.9|2\.0).* less", " ".join(section.sentences))
+    assert re.search(r"compared with all_reduce: gather_scatter (2|1\.9|2\.0).* less", " ".join(section.sentences))
 
 
 def test_other_amounts_are_called_other_amounts(bench: Bench) -> None:
@@ -805,9 +805,7 @@ def test_backward_is_called_the_longest_only_where_it_is_in_every_round(bench: B
         return record | {longest: record["seconds"] * 10, "seconds": record["seconds"] * 11}
 
     section = bench.section(PHASE_GRID, {"one node": 1.0, "gather_scatter": 1.0, "all_reduce": None}, change=change)
-    assert section.sentences[0].startswith(
-        "Backward is the longest phase in every round of one node, but not of the others: "
-    )
+    assert "every round of one node, but not of the others" in section.sentences[0]
     words = " ".join(section.sentences)
     assert "Communication that delays a step costs: gather_scatter " in words
     assert "Not measured, because no run is finished: all_reduce." in words

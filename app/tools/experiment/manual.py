@@ -59,7 +59,8 @@ def _lines() -> Iterator[str]:
         ("Fields of `[quick]`", Quick),
     ):
         yield f"## {title}\n"
-        yield from _table({name: field.description or "" for name, field in model.model_fields.items()})
+        shown = {name: field for name, field in model.model_fields.items() if not field.exclude}
+        yield from _table({name: field.description or "" for name, field in shown.items()})
     yield "## Views\n"
     yield "What a `[[view]]` can be. In brackets: what holds where an option is not given. All of them take:\n"
     common = _options(View)
@@ -72,7 +73,10 @@ def _lines() -> Iterator[str]:
     yield "A `[[view.published]]` has figures of a document, which stand beside ours:\n"
     yield from _table(_options(Published))
     yield "## Measures\n"
-    yield "Of a `line`, a `bar` and a `table`, beside every figure of all ranks by its name in `summary.json`:\n"
+    yield (
+        "Of a `line`, a `bar` and a `table`, beside every figure by its name in `summary.json`; of figures of "
+        "single ranks, the mean:\n"
+    )
     yield from _table({each.name: each.meaning for each in ON_REQUEST} | NUMBERED | {"phases": "each phase of a step"})
     for by, names in KNOWN.items():
         yield f"Of a `curve` by {by}: {', '.join(f'`{each}`' for each in names)}.\n"

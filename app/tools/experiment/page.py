@@ -51,19 +51,23 @@ def _view(grid: Grid, place: Place, kind: str, options: Mapping[str, Any]) -> Vi
         raise refusal(grid.file, place, message, "unknown-name" if "unknown" in problem else "invalid-grid") from None
     if grid.quick:  # which may leave out what the full version has
         return view
-    cells = [cell.name for cell in grid.cells]
+    there = [cell for cell in grid.cells if cell.matches(view.where)]
     settings = sorted({name for cell in grid.cells for name in cell.settings} | {"SYNC_MODE", "WORKERS"})
-    for what, asked, known in (("cell", view.named_cells(), cells), ("setting", view.named_settings(), settings)):
-        for name in asked:
-            if name not in known:
-                message = f"a {kind}: no cell {'sets' if what == 'setting' else 'is called'} '{shown(name)}'. "
-                raise refusal(grid.file, place, f"{message}Choose from: {', '.join(known)}.", "unknown-name")
+    _check_names(grid, place, f"a {kind}: no cell sets", view.named_settings(), settings)
+    if not there:
+        raise refusal(grid.file, (*place, "where"), f"a {kind}: no cell matches its 'where'.")
+    _check_names(grid, place, f"a {kind}: no cell is called", view.named_cells(), [cell.name for cell in there])
     if isinstance(view, LineView) and (wrong := view.unknown_line(grid.cells)):
         message = f"a {kind}: no line is called '{shown(wrong[0])}'. Choose from: {', '.join(wrong[1])}."
         raise refusal(grid.file, place, message, "unknown-name")
-    if not any(cell.matches(view.where) for cell in grid.cells):
-        raise refusal(grid.file, (*place, "where"), f"a {kind}: no cell matches its 'where'.")
     return view
+
+
+def _check_names(grid: Grid, place: Place, what: str, asked: Sequence[str], known: Sequence[str]) -> None:
+    for name in asked:
+        if name not in known:
+            message = f"{what} '{shown(name)}'. Choose from: {', '.join(known)}."
+            raise refusal(grid.file, place, message, "unknown-name")
 
 
 def write(grid: Grid, plan: ExperimentPlan) -> Path:
@@ -159,4 +163,4 @@ def _warnings(results: Results) -> Iterator[str]:
     for warning, times in told.most_common(MOST_WARNINGS):
         yield f"{warning} (in {times} of {len(manifests)} runs)"
     if len(told) > MOST_WARNINGS:
-        yield f"{len(told) - MOST_WARNINGS} more warnings stand in the runs' own reports."
+        yield f"{len(told) - MOST_WARNINGS} more warnings are in the runs' own reports."

@@ -71,15 +71,14 @@ class Results:
         both = {number: (self.run(cell, number), self.run(other, number)) for number in range(1, self.grid.repeats + 1)}
         return {number: (one, two) for number, (one, two) in both.items() if one and two}
 
-    def blocks(self, measure: Measure[Any], cells: Sequence[MeasuredCell] | None = None) -> Blocks:
-        """A measure of those cells that have it in all of their runs, for comparisons."""
-        numbers = range(1, self.grid.repeats + 1)
+    def blocks(self, measure: Measure[Any]) -> Blocks:
+        """A measure of those cells that have it in all of their runs, for comparisons; a 0 has no ratio."""
+        numbers, share = range(1, self.grid.repeats + 1), measure.unit == PERCENT
         measured = {
             cell.name: [
                 cell.value(run, measure) if (run := self.run(cell.name, number)) else None for number in numbers
             ]
-            for cell in (self.cells if cells is None else cells)
-            if cell.middle(measure) is not None
+            for cell in self.cells
+            if cell.middle(measure) is not None and (share or all(cell.value(run, measure) > 0 for run in cell.runs))
         }
-        known = [each for values in measured.values() for each in values if each is not None]
-        return Blocks(measured, ratios=measure.unit != PERCENT and all(each > 0 for each in known))
+        return Blocks(measured, ratios=not share)

@@ -20,7 +20,7 @@ from app.tools.experiment.plan.older import new_lines
 Place = tuple[str | int, ...]  # of a key: the tables that it is in, each with its number where there are several
 
 MOST_REPEATS = 100
-MOST_BYTES = 2**18  # of a grid file; ours have 3,000 at most
+MOST_BYTES = 2**18  # of a grid file
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,13 @@ def read(path: Path, shown_as: Path) -> GridFile:
         detail = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
         raise refusal(shown_as, detail["loc"], *_explain(detail)) from None
     if file.show:
-        older = refusal(shown_as, ("show",), "a [[show]] of an older version is a [[view]] now. Put these lines there:")
-        for line in itertools.chain.from_iterable(map(new_lines, file.show)):
+        try:
+            lines = list(itertools.chain.from_iterable(map(new_lines, file.show)))
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # it was wrong before
+            lines = []
+        then = "Put these lines there:" if lines else "scripts/experiments/README.md describes it."
+        older = refusal(shown_as, ("show",), f"a [[show]] of an older version is a [[view]] now. {then}")
+        for line in lines:
             older.add_note(escaped(line))
         raise older
     for place, table in file.settings_tables():

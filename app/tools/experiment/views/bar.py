@@ -15,7 +15,7 @@ from app.pages import definitions
 from app.pages.chart import Chart
 from app.pages.drawing import Drawing, Missing, draw
 from app.pages.drawn import bar, bars
-from app.pages.findings import Judged, axis_of, listing
+from app.pages.findings import Judged, axis_of, listed, listing
 from app.pages.phases import phase_bars
 from app.pages.rows import Row, stacked
 from app.pages.scale import Axis
@@ -33,19 +33,22 @@ class BarView(OfMeasures):
 
     kind: Literal["bar"]
     stacked: bool = Field(
-        False, description="true: the measures but the first are the parts of a bar. `phases` are in any case [false]"
+        False,
+        description="true: the measures after the first are the parts of the bar; `phases` are always stacked [false]",
     )
     baseline: str | None = Field(None, description="the cell that the others are compared with")
     times_less: bool = Field(
         False,
-        description="true: ratios say how many times less than the baseline a cell has, not how much of it [false]",
+        description="true: baseline divided by cell instead of cell divided by baseline [false]",
     )
-    among: list[str] | None = Field(None, description="cells whose order is put in words [all but the baseline]")
+    among: list[str] | None = Field(None, description="cells to rank [all but the baseline]")
 
     @model_validator(mode="after")
     def _parts(self) -> "BarView":
         if self.stacked and len(self.measures) < 2:
             raise ValueError("stacked needs a whole and its parts: two measures or more")
+        if self.stacked and len({each.unit for each in self.measures}) > 1:
+            raise ValueError("stacked needs measures of one unit")
         if self.times_less and (self.baseline is None or self.first.unit == PERCENT):
             raise ValueError("times_less needs a baseline, and a measure that is no share")
         return self
@@ -64,8 +67,7 @@ class BarView(OfMeasures):
         if self._of_phases:
             yield from _about_phases(results)
             return
-        yield from self.lacking(results, judged)
-        order = self.among or [cell for cell in cells if cell != self.baseline]
+        order = [cell for cell in cells if cell != self.baseline] if self.among is None else self.among
         if self.stacked:
             yield from self._of_parts(results, judged)
         elif judged.slowest_is_largest is not None:
@@ -101,8 +103,7 @@ class BarView(OfMeasures):
         columns: list[Column[Any]] = [*CELL, *self.values(results)]
         if base:
             ratios = beside(judged, base, ratio, less=less)
-            told = [] if self.first.unit == PERCENT else self.published_of(self.first)
-            columns += [*ratios, *told_ratio(told, ratios[0].name, lambda _: base, gain=less)]
+            columns += [*ratios, *told_ratio(self.published_ratios(), ratios[0].name, lambda _: base, gain=less)]
         return [Table.of(name, self.title, [*columns, ROUNDS], results.cells, self.explained())]
 
     def _ratio(self, judged: Judged, cell: MeasuredCell) -> Interval | None:
@@ -123,7 +124,7 @@ class BarView(OfMeasures):
             x = Axis(f"times less than {base}" if self.times_less else f"{judged.title}, {base} is 1")
         rows = []
         for cell in results.cells:
-            found = judged.blocks.estimate(cell.name) if base is None else self._ratio(judged, cell)
+            found = self._value(judged, cell) if base is None else self._ratio(judged, cell)
             if theirs is None or (base is None and theirs.ratio):
                 told = None
             else:
@@ -134,8 +135,13 @@ class BarView(OfMeasures):
             raise Missing("no cell has this figure in all of its runs.")
         return bars(self.title, x, rows), f"{caption}{self.sources() if any(row.published for row in rows) else ''}"
 
+    def _value(self, judged: Judged, cell: MeasuredCell) -> Interval | None:
+        """A 0 has no place among ratios, but one among bars."""
+        middle = cell.middle(self.first)
+        return judged.blocks.estimate(cell.name) or (None if middle is None else Interval(middle, None, None))
+
     def _base_of_bars(self, results: Results) -> str | None:
-        """Another machine's times tell something only as ratios."""
+        """Times from another machine compare only as ratios."""
         told = self.times_less or (
             self.published_of(self.first) and self.judged(results).slowest_is_largest is not None
         )
@@ -170,14 +176,16 @@ def _about_phases(results: Results) -> Iterator[str]:
     backward, communication, hidden = map(named, ("shares.backward", "communication_share", "hidden_share"))
     known = [(cell, part) for cell in results.cells if (part := cell.middle(backward)) is not None]
     if not known:
-        yield "Nothing can be said about phases: no step but the first is there."
+        yield "No phases: only the first step was recorded."
         return
     longest = [cell.name for cell, _ in known if _is_backward_longest(cell)]
-    where = f"in every round of {', '.join(longest)}, but not of the others" if longest else "in every round of no cell"
     if len(longest) == len(known):
-        where = "in every round of every cell"
-    parts = ", ".join(f"{percent(part)} in {cell.name}" for cell, part in known)
-    yield f"Backward is the longest phase {where}: of the step it is {parts}."
+        where = "Backward is the longest phase in every round of every cell"
+    elif longest:
+        where = f"Backward is the longest phase in every round of {listed(longest)}, but not of the others"
+    else:
+        where = "In no cell is backward the longest phase in every round"
+    yield f"{where}. Its share of the step: {', '.join(f'{percent(part)} in {cell.name}' for cell, part in known)}."
     costs = []
     for cell, _ in known:
         wait, sync = (cell.middle(TIMINGS[phase].mean) for phase in ("wait", "sync"))

@@ -43,6 +43,7 @@ OF_TIME = {
 }
 KNOWN = {"step": [*OF_STEP, PHASES], "epoch": [*OF_EPOCH], "time": [*OF_TIME]}
 MOST_PANELS = 12
+MOST_COMPARED = 20  # cells of one batch, each with each
 PRINTED = Unit(lambda loss: f"{loss:.4f}")  # as a console prints losses
 
 
@@ -51,13 +52,11 @@ class CurveView(View):
 
     kind: Literal["curve"]
     by: Literal["step", "epoch", "time"] = Field("step", description="what the course is over [step]")
-    every: int = Field(
-        20, ge=1, description="steps between two rows of the table; of `phases`, steps that are taken together [20]"
-    )
+    every: int = Field(20, ge=1, description="steps for each row of the table; for `phases`, steps of a block [20]")
     reference: str | None = Field(
-        None, description="a cell: how far the losses of the others are from its, step by step, by its size"
+        None, description="a cell: the relative difference of the others' losses from its losses, step by step"
     )
-    rounding: float = Field(1e-6, gt=0, description="relative difference of losses that rounding explains [1e-6]")
+    rounding: float = Field(1e-6, gt=0, description="largest relative difference that rounding explains [1e-6]")
     among: list[str] | None = Field(None, description="with a reference, the cells that are shown [all]")
 
     @model_validator(mode="after")
@@ -68,8 +67,17 @@ class CurveView(View):
         if (self.reference or PHASES in self.measure) and len(self.measure) > 1:
             raise ValueError("a reference and phases need a measure of their own")
         lists = all(isinstance(values, list) for each in self.published for values in each.values.values())
+        for each in self.published:
+            if each.ratio or (each.measure or self.measure[0]) not in self.measure:
+                raise ValueError(
+                    f"published is a ratio, or of '{shown(each.measure or '')}', which this curve does not show"
+                )
         if self.published and (not lists or self.reference or self.by == "time" or PHASES in self.measure):
             raise ValueError("published figures of a curve are lists, one figure for each row of its table")
+        if self.by == "time" and len({OF_TIME[name] for name in self.measure}) > 1:
+            raise ValueError("a curve by time needs measures of one unit")
+        if self.among and not self.reference:
+            raise ValueError("among needs a reference")
         if self.reference and self.measure != [LOSS]:
             raise ValueError(f"a reference needs measure = '{LOSS}'")
         return self
@@ -125,7 +133,8 @@ class CurveView(View):
         rows = 0
         for cell in results.cells:
             own = _of_rank_0(cell.first, measure)[::every] if self.by == "step" else _by_epoch(cell, measure)
-            lists = [own, *(told for each in self.published if (told := each.several(cell.name)))]
+            published = (each for each in self.published if (each.measure or self.measure[0]) == measure)
+            lists = [own, *(told for each in published if (told := each.several(cell.name)))]
             for number, values in enumerate(lists):
                 heading, prefix = (cell.name, measure) if number == 0 else ("published", "published")
                 columns.append(Column(heading, f"{prefix}_{cell.slug}", unit, partial(_at, values)))
@@ -250,12 +259,12 @@ def _apart(results: Results) -> Iterator[str]:
     several = len({(model, dataset) for model, dataset, _ in alike}) > 1
     compared = False
     for (model, dataset, batch), cells in alike.items():
-        pairs = [largest for pair in combinations(cells, 2) if (largest := _largest(results, *pair))]
+        pairs = [largest for pair in combinations(cells[:MOST_COMPARED], 2) if (largest := _largest(results, *pair))]
         if not pairs:
             continue
         compared = True
         apart, where = max(pairs, key=lambda pair: pair[0])
-        what = f"the losses of {listed([cell.name for cell in cells])}"
+        what = f"the losses of {listed([cell.name for cell in cells[:MOST_COMPARED]])}"
         kind = f"With a global batch of {batch}" + (f" ({model}, {dataset})" if several else "")
         if apart:
             yield f"{kind}, {what} lie at most {digits(apart)} apart at the same step of the same round: {where}."

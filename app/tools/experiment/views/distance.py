@@ -10,7 +10,7 @@ from app.pages.table import Column, Table
 from app.tools.experiment.results import Results
 from app.tools.experiment.views.view import ROUNDS
 
-UPDATES = 5  # after which the table looks again
+UPDATES = 5  # after which the table compares again
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Distance:
         return max(map(max, self.rounds.values()))
 
     def first_from(self, distance: float) -> tuple[int, int]:
-        """The first step, and its round, at which they lie so far apart."""
+        """The first step, and its round, with at least this distance."""
         return min(
             (step, number)
             for number, distances in self.rounds.items()
@@ -66,13 +66,13 @@ def sentences(results: Results, others: Sequence[Distance], reference: str, roun
         )
     for each in [each for each in known if each not in within]:
         step, number = each.first_from(rounding)
+        first = f" The difference first exceeds rounding at step {step} (round {number})." if step else ""
         yield (
-            f"{each.cell} parts from {reference}: {_start(each.worst(0), rounding)}; from step {step} (round {number}) "
-            f"on they differ by more than that, at most by {digits(each.largest)} at step "
-            f"{each.first_from(each.largest)[0]}."
+            f"{each.cell} departs from {reference}: {_start(each.worst(0), rounding)}.{first} It is largest at step "
+            f"{each.first_from(each.largest)[0]}, with {digits(each.largest)}."
         )
     if unknown := [each.cell for each in others if not each.rounds]:
-        yield f"In no round beside {reference}, and so not compared: {listed(unknown)}."
+        yield f"Not compared, because no round has both it and {reference}: {listed(unknown)}."
     compared = [cell for cell in results.cells if cell.name in [each.cell for each in known]]
     split = [c.name for c in compared if any(run.summary.replicas_identical is False for run in c.runs)]
     if split:

@@ -25,7 +25,20 @@ from app.pages.traces import Trace
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.results import MeasuredCell, Results
 from app.tools.experiment.views import rates
-from app.tools.experiment.views.places import LABEL, MODE, ONE_RANK, RANKS, RATE, SHORT, Placing, Spot, by_place
+from app.tools.experiment.views.places import (
+    ABSENT,
+    LABEL,
+    MODE,
+    ONE_RANK,
+    RANKS,
+    RATE,
+    SHORT,
+    UNSET,
+    Placing,
+    Spot,
+    by_place,
+    is_a_number,
+)
 from app.tools.experiment.views.view import CELL, ROUNDS, OfMeasures, beside, figure, told_ratio
 
 
@@ -36,20 +49,21 @@ class LineView(OfMeasures):
     by: str = Field(description="the setting on the axis, or in short `ranks`, `rate`, `mode`, `batch`")
     series: str | None = Field(
         None,
-        description="the setting of which each value is a line; `label`: what cells are called but for their place on "
-        "the axis [a line for each combination of all other settings, which are not compared]",
+        description="the setting that tells the lines apart; `label`: a cell's name without the part that is its value "
+        "on the axis [one line for each combination of the other settings; the lines are not compared]",
     )
     baseline: str | None = Field(
-        None, description="the cell that all are compared with [along a line its first; across lines the fastest there]"
+        None,
+        description="the cell that all others are compared with [in a line its first; across lines the fastest there]",
     )
     against: str | None = Field(
         None,
-        description="instead of a baseline: `one rank`, the cell of one rank under the same conditions; or one of the "
-        "lines, at the same place",
+        description="instead of a baseline: `one rank`, the cell of one rank under the same conditions; or the name of "
+        "a line, compared at each place",
     )
-    bound: str | None = Field(None, description="the measure of the least that is possible, which is drawn dotted")
+    bound: str | None = Field(None, description="measure of the minimum, drawn dotted")
     watch: str | None = Field(
-        None, description="a line: where it is the slowest of all; with `against`, it is the one told first"
+        None, description="a line: report where it is the slowest; with `against`, report it first"
     )
 
     @model_validator(mode="after")
@@ -60,8 +74,12 @@ class LineView(OfMeasures):
             raise ValueError("against and baseline exclude each other")
         if self.against and self.against != ONE_RANK and self._placing.series is None:
             raise ValueError("against names a line: it needs series")
-        if self.bound is not None and self._bound is None:
-            raise ValueError(f"unknown measure '{shown(self.bound)}' as bound")
+        if self.against == ONE_RANK and self._placing.axis != RANKS:
+            raise ValueError(f"against = '{ONE_RANK}' needs by = 'ranks'")
+        if self.watch and self._placing.series is None:
+            raise ValueError("watch names a line: it needs series")
+        if self.bound is not None and (self._bound is None or self._bound.unit != self.first.unit):
+            raise ValueError(f"unknown measure '{shown(self.bound)}' as bound, or one of another unit")
         return self
 
     @cached_property
@@ -103,16 +121,18 @@ class LineView(OfMeasures):
     def sentences(self, results: Results) -> Iterator[str]:
         judged = self.judged(results)
         found, series = self._placing.spots(results.cells, judged), self._placing.series
-        yield from self.lacking(results, judged)
         if not judged.blocks.cells:
             yield f"{judged.capital}: no cell has it."
             return
         if self.baseline:
             yield from judged.all_against(self.baseline, [spot.name for spot in found])
         if self._gains(judged):
-            ends = {line or self._placing.title: spots[-1] for line, spots in self._placing.lines(found).items()}
-            pairs = {line: (last.world_size, self._compared(last, judged)) for line, last in ends.items()}
-            yield from findings.speedups(pairs)
+            ends = {}
+            for line, spots in self._placing.lines(found).items():
+                if measured := [spot for spot in spots if spot.name in judged.blocks.cells and spot.world_size > 1]:
+                    last = measured[-1]
+                    ends[line or self._placing.title] = last.world_size, self._compared(last, judged)
+            yield from findings.speedups(ends)
         elif self.against:
             yield from self._verdicts(found, judged, self.against)
         if judged.slowest_is_largest is None:
@@ -143,7 +163,12 @@ class LineView(OfMeasures):
         lines = {line: {spot.label: spot.name for spot in spots} for line, spots in self._placing.lines(found).items()}
         several = {line: places for line, places in lines.items() if len(places) > 1} or {"": {}}
         for line, places in several.items():
-            told = findings.saturation(self._placing.title, places, judged)
+            if all(is_a_number(label) or label in (UNSET, ABSENT.get(self._placing.axis)) for label in places):
+                told = findings.saturation(
+                    self._placing.title, {p: c for p, c in places.items() if is_a_number(p)}, judged
+                )
+            else:
+                told = judged.fastest(list(places.values()))
             yield from (f"{line}: {sentence}" if line and len(lines) > 1 else sentence for sentence in told)
 
     def _verdicts(self, found: Sequence[Spot], judged: Judged, against: str) -> Iterator[str]:
@@ -151,7 +176,7 @@ class LineView(OfMeasures):
         if self._breaks_even:
             lines = rates.ratios(found, judged, against)
             if not lines:
-                yield f"No rate has both {against} and another way: there is no break-even to tell."
+                yield f"No rate has both {against} and another line, so there is no break-even."
             for line, ratios in lines.items():
                 yield findings.break_even_in_words(line, against, ratios, rates.MEGABITS)
         elif judged.slowest_is_largest is not None:
@@ -170,8 +195,8 @@ class LineView(OfMeasures):
         if over:
             near, far = min(over, key=lambda cell: over[cell]), max(over, key=lambda cell: over[cell])
             yield (
-                f"Nearest to what is possible is {near}, with {digits(over[near])} times the least"
-                f"{f'; farthest from it is {far}, with {digits(over[far])} times' if near != far else ''}."
+                f"Closest to the minimum: {near}, {digits(over[near])} times it"
+                f"{f'; farthest from it: {far}, {digits(over[far])} times' if near != far else ''}."
             )
 
     def _over_bound(self, spot: MeasuredCell) -> float | None:
@@ -210,11 +235,11 @@ class LineView(OfMeasures):
         )
         other = self.baseline or self.against or ("the fastest there" if self.series else along)
         columns = with_interval("speedup", "speedup", compared) if gains else beside(judged, other, compared)
-        if (self.against or self.baseline) and self.first.unit != PERCENT:
-            told = [each for each in self.published if each.ratio or self.measure_of(each).unit == self.first.unit]
+        if self.against or self.baseline:
             less = gains and judged.slowest_is_largest is True
+            told = self.published_ratios()
             columns += told_ratio(told, columns[0].name, lambda cell: bases[cell.name], gain=less)
-        if gains and self._placing.axis == RANKS:
+        if gains:
             columns.append(Column("efficiency", "efficiency", PERCENT, efficiency))
         return columns
 
@@ -244,13 +269,13 @@ class LineView(OfMeasures):
         if ratios and self._gains(judged):
             up = Axis("speedup")
             caption += f" Dotted: as many times as ranks.{self.sources()}"
-            traces += self._ideal(found)
+            traces += self._ideal(found, judged)
         elif ratios and self.first.unit == PERCENT:
             up = Axis(f"{judged.title}, difference from {self.against}", "share")
         elif ratios:
             up, levels = Axis(f"{judged.title}, {self.against} is 1", log=log), [(1.0, str(self.against))]
         if self._bound:
-            caption += " Dotted: the least that is possible."
+            caption += " Dotted: the minimum."
             traces += self._bounds(found, self._bound)
         caption += f"{left_out(len(lines), MOST_LINES, 'lines')}{' The scale is logarithmic.' * (up.log is True)}"
         across = Axis(placing.title, labels=[*{spot.at: spot.label for spot in found}.items()])
@@ -263,12 +288,11 @@ class LineView(OfMeasures):
                 name = f"{line or f'by {self._placing.title}'}, at least"
                 yield _dotted(name, [*least], [*least.values()], palette.series(number))
 
-    def _ideal(self, found: Sequence[Spot]) -> Iterator[Trace]:
-        if self._placing.axis != RANKS:
-            return
+    def _ideal(self, found: Sequence[Spot], judged: Judged) -> Iterator[Trace]:
         sizes = [float(each) for each in sorted({spot.world_size for spot in found})]
         yield _dotted("as many times as ranks", sizes, sizes)
-        told = [(spot, each.by(spot.name, spot.base, gain=True)) for each in self.published for spot in found]
+        less = judged.slowest_is_largest is True
+        told = [(s, each.by(s.name, s.base, gain=less)) for each in self.published_ratios()[:1] for s in found]
         published = [(spot, value) for spot, value in told if value and spot.world_size > 1]
         if published:
             notes = [f"{spot.name}, published: {digits(value)}" for spot, value in published]

@@ -15,6 +15,7 @@ ONE_RANK = "one rank"
 LABEL = "label"
 SHORT = {"ranks": "WORKERS", "rate": "LINK_RATE", "mode": "SYNC_MODE", "batch": "BATCH_SIZE_PER_RANK"}
 RANKS, RATE, MODE = SHORT["ranks"], SHORT["rate"], SHORT["mode"]
+UNSET = "not set"
 ABSENT = {RATE: "unshaped"}  # what a cell without the setting is called
 
 
@@ -52,7 +53,7 @@ class Placing:
     def series_of(self, cell: Cell) -> str:
         if self.series == LABEL:
             return ", ".join(part for part in cell.name.split(", ") if part != cell.settings.get(self.axis))
-        return (_value(cell, self.series) or "not set") if self.series else ""
+        return (_value(cell, self.series) or UNSET) if self.series else ""
 
     def spots(self, cells: Sequence[MeasuredCell], judged: Judged) -> list[Spot]:
         """Along the axis; cells without the setting stand at the right end."""
@@ -63,7 +64,7 @@ class Placing:
         found: list[Spot] = []
         for cell in cells:
             value = _value(cell, self.axis)
-            label, at = (ABSENT.get(self.axis, "not set"), end) if value is None else (value, places[value])
+            label, at = (ABSENT.get(self.axis, UNSET), end) if value is None else (value, places[value])
             series, group = self.series_of(cell), shared[cell.name]
             # Two cells of one line at one place differ in what one of them does not set: each is a group of its own.
             if any((spot.series, spot.group, spot.label) == (series, group, label) for spot in found):
@@ -112,6 +113,11 @@ def by_place(found: Sequence[Spot]) -> Iterator[tuple[str, str, list[Spot]]]:
     for group in dict.fromkeys(spot.group for spot in found):
         for label, there in groupby((spot for spot in found if spot.group == group), key=lambda spot: spot.label):
             yield group, label, list(there)
+
+
+def is_a_number(label: str) -> bool:
+    """Whether a place on an axis is more or less than another."""
+    return re.fullmatch(rf"[0-9.]+({'|'.join(RATE_UNITS)})?", label) is not None
 
 
 def _value(cell: Cell, setting: str | None) -> str | None:

@@ -37,7 +37,7 @@ def table(lines: Mapping[str, Ratios], name: str) -> Table:
         own = f"break_even_bits_per_second{'' if which == 'value' else f'_{which}'}"
         columns.append(Column(heading, own, MEGABITS, partial(end, which)))
     note = (
-        "The rate at which both take as long, between the measured rates by logarithms. An end that no measured rate "
-        "tells is missing. Rates are those that links were asked for; each was measured, and kept within 10 %."
+        "The rate at which both take equally long, interpolated on logarithmic scales. An end outside the measured "
+        "rates is left empty. Rates are the requested ones."
     )
     return Table.of(name, "Break-even", columns, lines, note)

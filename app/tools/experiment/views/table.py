@@ -9,7 +9,7 @@ from pydantic import Field
 
 from app.analysis import measures
 from app.analysis.figures import Measure
-from app.analysis.on_request import column, find, heading, label, named
+from app.analysis.on_request import column, heading, label, named
 from app.analysis.run import Run
 from app.analysis.units import COUNT, TEXT, digits
 from app.pages.findings import axis_of, listed, listing
@@ -46,12 +46,10 @@ class TableView(OfMeasures):
             yield from _agreement(results)
         if SENT in names:
             yield from _about_bytes(results)
-        if not {*SCORES, SENT} & {*names}:
+        if SENT not in names and not (self.by == "rank" and {*SCORES} & {*names}):
             yield from self.judged(results).extent()
         for each in self.published:
-            measure = find(each.measure) if each.measure else self.first
-            if measure and not each.ratio:
-                yield from self._beside(results, each, measure)
+            yield from self._beside(results, each, self.measure_of(each))
 
     def _beside(self, results: Results, published: Published, measure: Measure[Any]) -> Iterator[str]:
         """Where the published figures lie, and ours of the same cells."""
@@ -91,7 +89,9 @@ class TableView(OfMeasures):
         ]
 
 
-def _middle(measure: Measure[Any], member: CellRank) -> float | None:
+def _middle(measure: Measure[Any], member: CellRank) -> Any:
+    if measure.unit == TEXT:
+        return member.cell.value(member.cell.first, measure, member.rank)
     return member.cell.middle(measure, member.rank)
 
 
@@ -139,7 +139,7 @@ def _agreement(results: Results) -> Iterator[str]:
     if same_parameters:
         yield (
             f"The parameters of {_names(same_parameters)} are the same on all ranks to the last bit. What differs is "
-            "what each rank keeps for itself: the statistics that batch normalisation takes from its own images."
+            "each rank's own statistics of batch normalisation, taken from its own images."
         )
     if given:
         yield f"In {_names(given)}, rank 0 gives its statistics of batch normalisation to all ranks."

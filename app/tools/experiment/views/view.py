@@ -15,20 +15,23 @@ from app.analysis.statistics import Blocks, Interval
 from app.analysis.units import COUNT, DIGITS, PERCENT, SECONDS, TEXT, Unit
 from app.machine.say import shown
 from app.pages.drawing import Drawing
-from app.pages.findings import Judged, listing, signed
+from app.pages.findings import Judged, signed
 from app.pages.intervals import with_interval
 from app.pages.table import Column, Table
 from app.settings.explanations import nearest
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.results import MeasuredCell, Results
 
+COMPARED_WITH = ("baseline", "against")  # the options that name what a cell is compared with
 CELL = (
     Column[MeasuredCell]("", "cell", TEXT, lambda cell: cell.name),
     Column[MeasuredCell]("ranks", "world_size", COUNT, lambda cell: cell.world_size),
     Column[MeasuredCell]("steps", "steps", COUNT, lambda cell: cell.middle(named("warm_steps"))),
 )
 ROUNDS = Column[MeasuredCell]("rounds", "rounds", COUNT, lambda cell: len(cell.runs))
+TIMES_OF_STEPS = ("seconds.median", "epoch_seconds")
 SPEEDS = (measures.IMAGES_PER_SECOND.name,)
+NO_SPEED = ("hidden_sync", "throttled", "at_least", "uncertainty", "usage.")  # seconds of which less is not faster
 
 
 @dataclass(frozen=True)
@@ -53,14 +56,12 @@ class Published(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     measure: str | None = Field(None, description="the measure that they are of, one of the view's [its first one]")
-    ratio: bool = Field(
-        False, description="true where they are not of the cells, but by the cell that is compared with"
-    )
+    ratio: bool = Field(False, description="true if the figures are ratios to the cell that is compared with")
     source: str = Field(description="which document, in a few words")
     scale: float = Field(
         1.0,
         gt=0,
-        description="what each figure is multiplied by to be in seconds, bytes or shares, such as 1e6 for MB [1]",
+        description="factor that converts the figures to seconds, bytes or shares, such as 1e6 for MB [1]",
     )
     values: dict[str, float | list[float | None]] = Field(
         description="by cell; a list where a cell has several, such as one for each rank"
@@ -108,11 +109,11 @@ class View(BaseModel):
 
     kind: Literal["line", "bar", "curve", "table"] = Field(description="what it is")
     title: str = Field(description="the heading")
-    measure: Names = Field(description="one name or a list: what is shown; the first is judged and drawn")
+    measure: Names = Field(description="one name or a list; the first one is compared and drawn")
     where: dict[str, str] = Field(
         {},
-        description="only cells whose settings have these values, as texts; `*` stands for any, an empty text for a "
-        "setting that the cell does not set [all cells]",
+        description="only cells with these values of their own settings, as texts; `*` is any value, an empty text "
+        "means not set [all cells]",
     )
     published: Annotated[list[Published], BeforeValidator(_several)] = Field(
         [], description="figures of documents: one or more tables [none]"
@@ -123,7 +124,7 @@ class View(BaseModel):
         """Make it; `name` is its own among the views of the page."""
         results = results.where(self.where)
         missing = missing_sentences(results, self.planned(results.grid.cells))
-        remarks = [*missing, *([self.note] if self.note else [])]
+        remarks = [*self.remarks(results), *missing, *([self.note] if self.note else [])]
         drawings, tables = self.drawings(results, name), self.tables(results, name)
         return Section(name, self.title, list(self.sentences(results)), remarks, drawings, tables)
 
@@ -137,6 +138,10 @@ class View(BaseModel):
 
     def drawings(self, results: Results, name: str) -> list[Drawing]:
         return []
+
+    def remarks(self, results: Results) -> Iterable[str]:
+        """What readers of the figures must know."""
+        return ()
 
     def planned(self, cells: Sequence[Cell]) -> Sequence[Cell]:
         """The cells that the view is about, which it says are missing where they are."""
@@ -170,6 +175,8 @@ class OfMeasures(View):
                 raise ValueError(f"published is of '{shown(each.measure or '')}', which is no measure of this view")
         if self.first.unit == TEXT:
             raise ValueError(f"the first measure, '{self.measure[0]}', is no number")
+        if any(each.ratio for each in self.published) and not any(getattr(self, each, None) for each in COMPARED_WITH):
+            raise ValueError("published ratios need a baseline, or in a line what it is against")
         return self
 
     @cached_property
@@ -181,21 +188,24 @@ class OfMeasures(View):
     def first(self) -> Measure[Any]:
         return self.measures[0]
 
-    def judged(self, results: Results, measure: Measure[Any] | None = None) -> Judged:
-        """A measure of those cells that have it in all of their runs, ready for comparisons."""
-        measure = measure or self.first
-        faster = {SECONDS: True}.get(measure.unit, False if measure.name in SPEEDS else None)
-        return Judged(label(measure), measure.unit, results.blocks(measure), faster)
+    def judged(self, results: Results) -> Judged:
+        """The first measure, ready for comparisons."""
+        name, slowest_is_largest = self.first.name, None
+        if self.first.unit == SECONDS and not any(part in name for part in NO_SPEED):
+            slowest_is_largest = True
+        elif name in SPEEDS:
+            slowest_is_largest = False
+        return Judged(label(self.first), self.first.unit, results.blocks(self.first), slowest_is_largest)
 
-    def lacking(self, results: Results, judged: Judged) -> Iterator[str]:
-        """A median over some of a cell's runs would be of the lucky ones."""
-        lacks = [
-            f"{cell.name} has it in {sum(cell.value(run, self.first) is not None for run in cell.runs)} of "
-            f"{len(cell.runs)} runs and is left out"
-            for cell in results.cells
-            if cell.name not in judged.blocks.cells
-        ]
-        yield from listing(judged.capital, lacks)
+    def remarks(self, results: Results) -> Iterator[str]:
+        """A median over only some runs would be biased, so such cells are left out, like those of which it is 0."""
+        known = results.blocks(self.first).cells
+        for cell in results.cells:
+            if cell.name in known:
+                continue
+            there = sum(cell.value(run, self.first) is not None for run in cell.runs)
+            why = f"measured in {there} of {len(cell.runs)} runs" if there < len(cell.runs) else "0"
+            yield f"Left out of comparisons: {cell.name}, whose {label(self.first)} is {why}."
 
     def values(self, results: Results) -> list[Column[Any]]:
         """A column for each measure with its interval, on the page for the first; published values stand beside it."""
@@ -213,6 +223,15 @@ class OfMeasures(View):
 
     def published_of(self, measure: Measure[Any]) -> list[Published]:
         return [each for each in self.published if self.measure_of(each).name == measure.name]
+
+    def published_ratios(self) -> list[Published]:
+        """Those that can stand beside a comparison of the first measure; a speedup of steps is one of epochs."""
+        alike = (self.first.name, *(TIMES_OF_STEPS if self.first.name in TIMES_OF_STEPS else ()))
+        return (
+            [each for each in self.published if self.measure_of(each).name in alike]
+            if self.first.unit != PERCENT
+            else []
+        )
 
     def measure_of(self, published: Published) -> Measure[Any]:
         return named(published.measure) if published.measure else self.first
@@ -246,8 +265,8 @@ def beside(
 ) -> list[Column[Any]]:
     """What a cell is beside another: a share by its difference, all else by a ratio."""
     if judged.unit == PERCENT:
-        return with_interval(f"less {other}, points", "difference", find, Unit(signed))
-    heading_of, name = (f"times less than {other}", "times_less") if less else (f"by {other}", "ratio")
+        return with_interval(f"minus {other}, points", "difference", find, Unit(signed))
+    heading_of, name = (f"times less than {other}", "times_less") if less else (f"relative to {other}", "ratio")
     return with_interval(heading_of, name, find)
 
 
