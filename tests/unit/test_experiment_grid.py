@@ -1,6 +1,7 @@
 """Grid files: the cells that they stand for, and the line of whatever is wrong in them."""
 
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -286,6 +287,12 @@ def test_a_view_of_some_cells_needs_at_least_one() -> None:
 def test_options_that_no_page_could_follow_are_refused(view: str, told: str) -> None:
     error = refused(SOUND[: SOUND.index("[[view]]")] + f'[[view]]\ntitle = "T"\n{view}\n')
     assert re.search(told, str(error).split("Options: ")[0])
+
+
+def test_the_view_that_the_documents_show_loads() -> None:
+    page = (ROOT / "docs/experiments.md").read_text()
+    view = textwrap.dedent("      [[view]]" + page.split("      [[view]]")[1].split("\n\n")[0])
+    assert len(views_of(read(SOUND[: SOUND.index("[[view]]")] + view))) == 1
 
 
 OLDER = {
