@@ -133,7 +133,7 @@ def test_a_failed_run_is_reported_and_the_rest_goes_on(make_clone: MakeClone) ->
     assert "hopeless-1 failed" in output
     assert clone.containers("--all") == []
     page = clone.folder / "results/experiments/broken"
-    assert [row["cell"] for row in rows(page, "times")] == ["sound"]
+    assert [row["cell"] for row in rows(page, "bar-seconds")] == ["sound"]
     assert "hopeless-1 (failed)" in (page / "report.html").read_text()
     manifest = json.loads((page / "full/sound-1/manifest.json").read_text())
     assert (manifest["settings"]["model"], manifest["settings"]["sync_mode"]) == ("lenet5", "my_mode")
