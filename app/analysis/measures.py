@@ -39,6 +39,7 @@ TIMES = (
     *(COMMUNICATION, BATCH_NORM, THROTTLED),
 )
 PHASE_TIMES = {phase: each for phase in PHASES for each in TIMES if each.name == f"{phase}_seconds"}
+STEP_TIMES = {**PHASE_TIMES, "hidden_sync": HIDDEN_SYNC}
 
 
 # CPU time and scheduling delay by phase. The delays are part of the phases.

@@ -4,7 +4,6 @@ A name may have a number in brackets: `seconds_to_loss(0.5)`.
 """
 
 import math
-import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -23,33 +22,6 @@ from app.records.lines import Step
 SMOOTHED = 10  # steps
 COMPUTING = ("data", "forward", "backward", "optimiser")
 COMMUNICATION = ("wait", "sync")  # as far as it delays the step
-TIMINGS = {**measures.PHASE_TIMES, "hidden_sync": measures.HIDDEN_SYNC}
-HEADINGS = {
-    **{f"shares.{phase}": f"{phase}, share of the step" for phase in measures.PHASE_TIMES},
-    "seconds.median": "step",
-    "seconds.mean": "step (mean)",
-    "images_per_second": "images/s",
-    "node_user_percent": "user, % of its CPUs",
-    "node_system_percent": "system, % of its CPUs",
-    "cpu_user_percent": "user, % of a CPU",
-    "cpu_system_percent": "system, % of a CPU",
-}
-LABELS = {  # in sentences and on axes; others are called as their columns
-    "seconds.median": "time per step",
-    "images_per_second": "images per second",
-    "forward_seconds.mean": "time of the forward pass",
-    "bandwidth.sync_seconds": "time of synchronisation",
-    "long_run_seconds": "time per step in the long run",
-    "epoch_seconds": "time per epoch",
-    "epoch_computing_seconds": "computing",
-    "epoch_communication_seconds": "communication",
-    "computing_seconds": "computing",
-    "averaging_share_seconds": "share of an averaging",
-    "accuracy": "test accuracy",
-    "training_seconds": "time of the whole training",
-    "bytes_sent_in_all": "bytes that all ranks send in a step",
-    "bytes_sent_per_second": "payload of a rank per second",
-}
 
 Value = Callable[[Rows], float | None]
 
@@ -58,7 +30,7 @@ def mean_seconds(*phases: str) -> Value:
     """Of these phases together in a step; phases that a step lacks take none."""
 
     def of(rows: Rows) -> float | None:
-        means = [mean for phase in phases if (mean := TIMINGS[phase].mean.of(rows)) is not None]
+        means = [mean for phase in phases if (mean := measures.STEP_TIMES[phase].mean.of(rows)) is not None]
         return sum(means) if means else None
 
     return of
@@ -79,7 +51,7 @@ def _each(rows: Rows) -> list[Rows]:
     return [rows.table.ranks[rank.rank] for rank in rows.ranks]
 
 
-def _mean_of_ranks(value: Value) -> Value:
+def mean_of_ranks(value: Value) -> Value:
     """None where a rank lacks it."""
 
     def of(rows: Rows) -> float | None:
@@ -132,10 +104,10 @@ def _sent_by_each(rows: Rows) -> list[float]:
     return known if len(known) == len(counted) else []
 
 
-def busiest_rank(rows: Rows) -> str | None:
+def _busiest_rank(rows: Rows) -> str | None:
     """Which one sends most."""
     counted = _sent_by_each(rows)
-    if not counted or not max(counted):
+    if len(counted) < 2 or not max(counted):
         return None
     busiest = [rank for rank, sent in enumerate(counted) if max(counted) - sent <= 1]
     return "all alike" if len(busiest) == len(counted) else f"rank {', '.join(map(str, busiest))}"
@@ -201,7 +173,7 @@ def _cpus(rows: Rows) -> float:
     return rows.manifest.ranks[rows.rank.rank].fair_share_cpus
 
 
-# Averaging every so many steps
+# With SYNC_EVERY
 
 
 def _every(rows: Rows) -> int:
@@ -270,7 +242,7 @@ ON_REQUEST: tuple[Measure[Any], ...] = tuple(
         ("gradient_bytes", MEGABYTES, "S: all gradients of one rank, once", _gradients),
         ("bytes_sent_in_all", MEGABYTES, "payload that all ranks send in a step", _sent_in_all),
         ("sent_in_gradients", DIGITS, "payload that all ranks send in a step, in S", ratio(_sent_in_all, _gradients)),
-        ("busiest_rank", TEXT, "the rank that sends most", busiest_rank),
+        ("busiest_rank", TEXT, "the rank that sends most", _busiest_rank),
         ("busiest_bytes_sent", MEGABYTES, "payload that the busiest rank sends in a step", _sent_by_busiest),
         ("busiest_in_gradients", DIGITS, "payload that the busiest rank sends in a step, in S",
          ratio(_sent_by_busiest, _gradients)),
@@ -278,7 +250,7 @@ ON_REQUEST: tuple[Measure[Any], ...] = tuple(
         *(
             (f"interface_bytes_{way}_per_second", MEGABYTES_PER_SECOND,
              f"{way} by a rank in its steps by the kernel's count, headers included",
-             _mean_of_ranks(partial(_interface_rate, way)))
+             mean_of_ranks(partial(_interface_rate, way)))
             for way in ("sent", "received")
         ),
         ("sync_over_least", DIGITS, "synchronisation, as a multiple of the minimum that the links allow",
@@ -291,16 +263,16 @@ ON_REQUEST: tuple[Measure[Any], ...] = tuple(
         ("all_links_of_link", PERCENT, "2(N-1) S/t, as a share of the slowest link", ratio(_all_links_rate, _LINK)),
         ("ring_seconds", SECONDS, "2(N-1)/N S at the speed of the slowest link", ratio(_ring_bytes, _LINK)),
         ("tree_seconds", SECONDS, "log2(N) S at the speed of the slowest link", ratio(_tree_bytes, _LINK)),
-        ("cpus", DIGITS, "CPUs that a rank can count on: its quota, or its part of the cores", _mean_of_ranks(_cpus)),
+        ("cpus", DIGITS, "CPUs that a rank can count on: its quota, or its part of the cores", mean_of_ranks(_cpus)),
         *(
             measure
             for way in ("user", "system")
             for field in (f"cpu_{way}_percent",)
             for measure in (
                 (field, DIGITS, f"CPU time in {way} mode while it trains, in percent of one CPU",
-                 _mean_of_ranks(partial(_while_training, field))),
+                 mean_of_ranks(partial(_while_training, field))),
                 (f"node_{way}_percent", DIGITS, f"CPU time in {way} mode while it trains, in percent of its CPUs",
-                 _mean_of_ranks(ratio(partial(_while_training, field), _cpus))),
+                 mean_of_ranks(ratio(partial(_while_training, field), _cpus))),
             )
         ),
         ("long_run_seconds", SECONDS, "computing, and an averaging divided by SYNC_EVERY", _long_run),
@@ -325,76 +297,3 @@ WITH_A_NUMBER: dict[str, tuple[str, Callable[[float, Rows], float | None]]] = {
     "mean_seconds_to": ("mean of steps 2 to {0}", _mean_seconds_to),
     "seconds_to_loss": (f"time until the mean loss of {SMOOTHED} steps is at most {{0}}", _seconds_to_loss),
 }
-PHASE_MEANS = ("seconds.mean", *(f"{phase}_seconds.mean" for phase in TIMINGS))
-GROUPS = {"phases": PHASE_MEANS}  # names that stand for several
-
-
-def _known() -> dict[str, Measure[Any]]:
-    single = [_of_several(each) for each in measures.OF_ONE_RANK if each.unit != TEXT]
-    found = {each.name: each for each in (*single, *measures.OF_RUN, *ON_REQUEST)}
-    return found | {timing.name: timing.median for timing in measures.TIMES}
-
-
-def _of_several(measure: Measure[Any]) -> Measure[float]:
-    return Measure(measure.name, measure.unit, f"{measure.meaning}; the mean over ranks", _mean_of_ranks(measure.of))
-
-
-KNOWN = _known()
-NAMES = [*KNOWN, *(f"{name}(NUMBER)" for name in WITH_A_NUMBER), *GROUPS]
-
-
-def find(name: str) -> Measure[Any] | None:
-    """The measure of this name."""
-    if asked := re.fullmatch(r"([a-z_]+)\(([0-9.eE+-]{1,20})\)", name):
-        try:
-            number = float(asked[2])
-        except ValueError:
-            return None
-        steps = number.is_integer() and number > 1 if asked[1] == "mean_seconds_to" else True
-        if asked[1] not in WITH_A_NUMBER or not 0 < number < math.inf or not steps:
-            return None
-        meaning, of = WITH_A_NUMBER[asked[1]]
-        return Measure(name, SECONDS, meaning.format(f"{number:g}"), partial(of, number))
-    return KNOWN.get(name)
-
-
-def named(name: str) -> Measure[Any]:
-    """The measure of this name; KeyError if there is none."""
-    found = find(name)
-    if found is None:
-        raise KeyError(name)
-    return found
-
-
-def value(measure: Measure[Any], rows: Rows) -> Any:
-    """The measure's value, worked out once."""
-    return rows.once(("value", measure.name), lambda: measure.of(rows))
-
-
-def heading(measure: Measure[Any]) -> str:
-    """What its column is called."""
-    if measure.name in HEADINGS:
-        return HEADINGS[measure.name]
-    if measure.name.endswith(")"):
-        return measure.meaning
-    words = measure.name.removesuffix(".median").replace("_seconds", "").replace("_per_second", "/s")
-    return words.replace("_", " ").replace(".", ", ")
-
-
-def label(measure: Measure[Any]) -> str:
-    """What sentences and axes call it."""
-    return LABELS.get(measure.name) or heading(measure)
-
-
-def column(measure: Measure[Any]) -> str:
-    """Its name in CSV."""
-    return slug(measure.name.removesuffix(".median"))
-
-
-def slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")
-
-
-def rank_rows(rank: int | None, every: Rows) -> Rows:
-    """Those of a rank; None stands for all."""
-    return every if rank is None else every.table.ranks[rank]

@@ -3,21 +3,19 @@
 from collections.abc import Mapping, Sequence
 
 from app.analysis.figures import Figures
-from app.analysis.measures import HIDDEN_SYNC, PHASE_TIMES, STEP
+from app.analysis.measures import STEP, STEP_TIMES
 from app.pages.drawing import Missing
 from app.pages.rows import Bars, Row, Span, stacked
 from app.pages.scale import Axis
 from app.records.lines import PHASES
 
-# Of each phase, of `hidden_sync`, and of the whole `step`.
-MeanSeconds = Mapping[str, float | None]
+TIMES = {**STEP_TIMES, "step": STEP}
+MeanSeconds = Mapping[str, float | None]  # of each of these
 
 
 def mean_seconds(figures: Figures) -> MeanSeconds:
     """The means of some ranks."""
-    return {
-        name: figures[timing.mean] for name, timing in {**PHASE_TIMES, "hidden_sync": HIDDEN_SYNC, "step": STEP}.items()
-    }
+    return {name: figures[timing.mean] for name, timing in TIMES.items()}
 
 
 def phase_bars(words: str, rows: Sequence[tuple[str, MeanSeconds]]) -> Bars:

@@ -116,7 +116,7 @@ class ModeCost:
 
 @dataclass(frozen=True)
 class PlannedMessage:
-    """A message by which a mode's schedule averages gradients."""
+    """A message that a mode's schedule sends to average gradients."""
 
     round: Count
     sender: Count

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.analysis import measures
-from app.analysis.on_request import slug
+from app.analysis.catalogue import slug
 from app.analysis.units import Value
 from app.errors import LockstepError
 from app.machine import folders
@@ -24,8 +24,7 @@ from app.tools.experiment.plan.grid_file import Place, refusal
 from app.tools.experiment.plan.trials import ExperimentPlan, page_folder
 from app.tools.experiment.results import Results
 from app.tools.experiment.views import VIEWS
-from app.tools.experiment.views.line import LineView
-from app.tools.experiment.views.view import Section, View
+from app.tools.experiment.views.view import Section, UnknownName, View
 
 MOST_WARNINGS = 8
 RUNS = "runs.csv"
@@ -48,7 +47,8 @@ def _view(grid: Grid, place: Place, kind: str, options: Mapping[str, Any]) -> Vi
         where = f"{shown('.'.join(map(str, detail['loc'])))}: " if detail["loc"] else ""
         problem = detail["msg"].removeprefix("Value error, ").rstrip(".")
         message = f"a {kind}: {where}{problem}. Options: {', '.join(VIEWS[kind].model_fields)}."
-        raise refusal(grid.file, place, message, "unknown-name" if "unknown" in problem else "invalid-grid") from None
+        unknown = isinstance(detail.get("ctx", {}).get("error"), UnknownName)
+        raise refusal(grid.file, place, message, "unknown-name" if unknown else "invalid-grid") from None
     if grid.quick:  # which may leave out what the full version has
         return view
     there = [cell for cell in grid.cells if cell.matches(view.where)]
@@ -57,7 +57,7 @@ def _view(grid: Grid, place: Place, kind: str, options: Mapping[str, Any]) -> Vi
     if not there:
         raise refusal(grid.file, (*place, "where"), f"a {kind}: no cell matches its 'where'.")
     _check_names(grid, place, f"a {kind}: no cell is called", view.named_cells(), [cell.name for cell in there])
-    if isinstance(view, LineView) and (wrong := view.unknown_line(grid.cells)):
+    if wrong := view.unknown_line(there):
         message = f"a {kind}: no line is called '{shown(wrong[0])}'. Choose from: {', '.join(wrong[1])}."
         raise refusal(grid.file, place, message, "unknown-name")
     return view

@@ -7,16 +7,15 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from app.analysis import measures
-from app.analysis.on_request import label, named
+from app.analysis.catalogue import label, named
 from app.analysis.statistics import Interval
 from app.analysis.units import PERCENT
 from app.analysis.words import duration, percent
-from app.pages import definitions
+from app.pages import definitions, phases
 from app.pages.chart import Chart
 from app.pages.drawing import Drawing, Missing, draw
 from app.pages.drawn import bar, bars
 from app.pages.findings import Judged, axis_of, listed, listing
-from app.pages.phases import phase_bars
 from app.pages.rows import Row, stacked
 from app.pages.scale import Axis
 from app.pages.table import Column, Table
@@ -25,7 +24,6 @@ from app.tools.experiment.results import MeasuredCell, Results
 from app.tools.experiment.views.view import CELL, ROUNDS, OfMeasures, beside, told_ratio
 
 COLOURS = ("backward", "sync", "wait")  # of parts that are no phases: computing, the network, waiting
-TIMINGS = {**measures.PHASE_TIMES, "hidden_sync": measures.HIDDEN_SYNC, "step": measures.STEP}
 
 
 class BarView(OfMeasures):
@@ -50,7 +48,7 @@ class BarView(OfMeasures):
         if self.stacked and len({each.unit for each in self.measures}) > 1:
             raise ValueError("stacked needs measures of one unit")
         if self.times_less and (self.baseline is None or self.first.unit == PERCENT):
-            raise ValueError("times_less needs a baseline, and a measure that is no share")
+            raise ValueError("times_less needs a baseline, and cannot compare shares")
         return self
 
     @property
@@ -162,11 +160,12 @@ class BarView(OfMeasures):
 
     def _phases(self, results: Results) -> tuple[Chart, str]:
         rows = [
-            (cell.name, {name: cell.middle(timing.mean) for name, timing in TIMINGS.items()}) for cell in results.cells
+            (cell.name, {name: cell.middle(timing.mean) for name, timing in phases.TIMES.items()})
+            for cell in results.cells
         ]
         hidden = definitions.HIDDEN_BAR if any(row["hidden_sync"] for _, row in rows) else ""
         caption = f"Mean seconds of each phase {definitions.BUT_THE_FIRST}, the median over rounds. "
-        return phase_bars(self.title, rows), f"{caption}{definitions.WAIT_AND_SYNC}{hidden}"
+        return phases.phase_bars(self.title, rows), f"{caption}{definitions.WAIT_AND_SYNC}{hidden}"
 
 
 # What a step is made of
@@ -188,7 +187,7 @@ def _about_phases(results: Results) -> Iterator[str]:
     yield f"{where}. Its share of the step: {', '.join(f'{percent(part)} in {cell.name}' for cell, part in known)}."
     costs = []
     for cell, _ in known:
-        wait, sync = (cell.middle(TIMINGS[phase].mean) for phase in ("wait", "sync"))
+        wait, sync = (cell.middle(measures.STEP_TIMES[phase].mean) for phase in ("wait", "sync"))
         share = cell.middle(communication)
         if share is not None and cell.world_size > 1 and (wait, sync) != (None, None):
             waited = "" if wait is None else f", {duration(wait)} of it waiting for the slowest rank"
@@ -202,5 +201,5 @@ def _about_phases(results: Results) -> Iterator[str]:
 
 
 def _is_backward_longest(cell: MeasuredCell) -> bool:
-    means = [{phase: cell.value(run, TIMINGS[phase].mean) or 0.0 for phase in PHASES} for run in cell.runs]
+    means = [{phase: cell.value(run, measures.STEP_TIMES[phase].mean) or 0.0 for phase in PHASES} for run in cell.runs]
     return all(max(each, key=lambda phase: each[phase]) == "backward" for each in means)

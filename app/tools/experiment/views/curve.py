@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from app.analysis import measures
-from app.analysis.on_request import label
+from app.analysis.catalogue import label
 from app.analysis.run import Run
 from app.analysis.run_records import together
 from app.analysis.units import COUNT, DIGITS, PERCENT, SECONDS, Unit, digits
@@ -17,9 +17,9 @@ from app.machine.say import shown
 from app.pages.chart import Chart
 from app.pages.drawing import Drawing, Missing, draw
 from app.pages.drawn import curve, curves, remarks
-from app.pages.findings import axis_of, listed
+from app.pages.findings import axis_of, in_words, listed
 from app.pages.plot import Plot
-from app.pages.scale import Axis, written
+from app.pages.scale import Axis
 from app.pages.series import Series, left_out, of_usage, series, thinned
 from app.pages.table import Column, Table
 from app.pages.traces import Panel
@@ -28,7 +28,7 @@ from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.results import MeasuredCell, Results
 from app.tools.experiment.views import blocks, distance
 from app.tools.experiment.views.distance import Distance
-from app.tools.experiment.views.view import View
+from app.tools.experiment.views.view import UnknownName, View
 
 LOSS = "loss"
 PHASES = "phases"
@@ -42,7 +42,6 @@ OF_TIME = {
     "network_received_bytes": "B/s",
 }
 KNOWN = {"step": [*OF_STEP, PHASES], "epoch": [*OF_EPOCH], "time": [*OF_TIME]}
-MOST_PANELS = 12
 MOST_COMPARED = 20  # cells of one batch, each with each
 PRINTED = Unit(lambda loss: f"{loss:.4f}")  # as a console prints losses
 
@@ -63,7 +62,7 @@ class CurveView(View):
     def _consistent(self) -> "CurveView":
         for name in self.measure:
             if name not in KNOWN[self.by]:
-                raise ValueError(f"unknown measure '{shown(name)}' by {self.by}. {hint(name, KNOWN[self.by])}")
+                raise UnknownName(f"unknown measure '{shown(name)}' by {self.by}. {hint(name, KNOWN[self.by])}")
         if (self.reference or PHASES in self.measure) and len(self.measure) > 1:
             raise ValueError("a reference and phases need a measure of their own")
         lists = all(isinstance(values, list) for each in self.published for values in each.values.values())
@@ -104,8 +103,8 @@ class CurveView(View):
     def _ends(self, results: Results) -> Iterator[str]:
         for name in self.measure:
             last = {cell.name: known[-1] for cell in results.cells if (known := _by_epoch(cell, name))}
-            unit = axis_of(OF_EPOCH[name].unit)
-            words = [f"{written(value, unit)} ({cell})" for cell, value in last.items() if value is not None]
+            unit = OF_EPOCH[name].unit
+            words = [f"{in_words(value, unit)} ({cell})" for cell, value in last.items() if value is not None]
             yield f"At the end, {label(OF_EPOCH[name])}: {', '.join(words) or 'no cell has it'}."
 
     def _distances(self, results: Results) -> list[Distance]:
@@ -189,7 +188,7 @@ class CurveView(View):
             distances = next(iter(each.rounds.values()), [])
             lines.append(series(each.cell, range(len(distances)), [apart or None for apart in distances]))
         if not lines:
-            raise Missing("there is no other cell.")
+            raise Missing("no other cell has a finished run.")
         none = f"no loss differs from that of {self.reference}, or no round has both."
         up = Axis("relative difference of the loss", log=True)
         return curves(self.title, "step", up, lines, none, [(self.rounding, "rounding")]), (
@@ -199,7 +198,7 @@ class CurveView(View):
 
     def _over_time(self, results: Results) -> tuple[Chart, str]:
         """A panel for each cell: a line for each of several measures, or for each rank."""
-        cells = results.cells[:MOST_PANELS]
+        cells = results.cells[: blocks.MOST_PANELS]
         found = {cell.name: self._samples(cell.first) for cell in cells}
         every = [each for lines in found.values() for own in lines.values() for each in own]
         if not any(not each.empty for each in every):
@@ -215,7 +214,7 @@ class CurveView(View):
             Axis(what, OF_TIME[self.measure[0]]),
             panels,
         )
-        cut = left_out(len(results.cells), MOST_PANELS, "cells")
+        cut = left_out(len(results.cells), blocks.MOST_PANELS, "cells")
         return chart, f"Of each rank, by sample, in the first round that is finished.{cut}{thinned(every, 'samples')}"
 
     def _samples(self, run: Run) -> dict[str, list[Series]]:

@@ -54,7 +54,7 @@ def sentences(results: Results, others: Sequence[Distance], reference: str, roun
     """Which cells stay within rounding of the reference, and from which step on the others part from it."""
     known = [each for each in others if each.rounds]
     if not known:
-        yield f"No cell has a finished run in the same round as {reference}: there is no distance."
+        yield f"No other cell has a finished run in a round of {reference}, so nothing is compared."
         return
     within = [each for each in known if each.largest <= rounding]
     if within:

@@ -6,17 +6,18 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from app.analysis.catalogue import find
 from app.analysis.figures import Measure
-from app.analysis.on_request import find
 from app.analysis.statistics import Comparison, Interval
 from app.analysis.units import DIGITS, PERCENT, SECONDS, TEXT, digits
 from app.machine.say import shown
-from app.pages import findings, palette
+from app.pages import along, palette
+from app.pages.along import Order
 from app.pages.chart import Chart
 from app.pages.definitions import INTERVALS
 from app.pages.drawing import Drawing, Missing, draw
 from app.pages.drawn import MOST_LINES, interval_line, plot
-from app.pages.findings import Judged, Order, axis_of
+from app.pages.findings import Judged, axis_of
 from app.pages.intervals import with_interval
 from app.pages.scale import MOST_EVEN, Axis
 from app.pages.series import left_out
@@ -39,7 +40,7 @@ from app.tools.experiment.views.places import (
     by_place,
     is_a_number,
 )
-from app.tools.experiment.views.view import CELL, ROUNDS, OfMeasures, beside, figure, told_ratio
+from app.tools.experiment.views.view import CELL, ROUNDS, OfMeasures, UnknownName, beside, figure, told_ratio
 
 
 class LineView(OfMeasures):
@@ -79,7 +80,7 @@ class LineView(OfMeasures):
         if self.watch and self._placing.series is None:
             raise ValueError("watch names a line: it needs series")
         if self.bound is not None and (self._bound is None or self._bound.unit != self.first.unit):
-            raise ValueError(f"unknown measure '{shown(self.bound)}' as bound, or one of another unit")
+            raise UnknownName(f"unknown measure '{shown(self.bound)}' as bound, or one of another unit")
         return self
 
     @cached_property
@@ -99,7 +100,7 @@ class LineView(OfMeasures):
         return [*super().named_settings(), *(name for name in own if name and name != LABEL)]
 
     def unknown_line(self, cells: Sequence[Cell]) -> tuple[str, list[str]] | None:
-        """A line that the options name and that there is not, with those that there are."""
+        """A line that the options name but no cell belongs to, and the lines that exist."""
         if self._placing.series is None or (
             self._placing.series == MODE and any(MODE not in c.settings for c in cells)
         ):
@@ -132,7 +133,7 @@ class LineView(OfMeasures):
                 if measured := [spot for spot in spots if spot.name in judged.blocks.cells and spot.world_size > 1]:
                     last = measured[-1]
                     ends[line or self._placing.title] = last.world_size, self._compared(last, judged)
-            yield from findings.speedups(ends)
+            yield from along.speedups(ends)
         elif self.against:
             yield from self._verdicts(found, judged, self.against)
         if judged.slowest_is_largest is None:
@@ -154,9 +155,9 @@ class LineView(OfMeasures):
             if len(names) > 1:
                 place = ", ".join(filter(None, (group, self._placing.words(label))))
                 groups.setdefault(group, []).append(Order.of(place, names, judged))
-        yield from findings.orders_within(groups)
+        yield from along.orders_within(groups)
         if self.watch and groups and not self.against:
-            yield findings.about(self.watch, [order for orders in groups.values() for order in orders])
+            yield along.about(self.watch, [order for orders in groups.values() for order in orders])
 
     def _along(self, found: Sequence[Spot], judged: Judged) -> Iterator[str]:
         """From where on more of the setting brings nothing, on each line."""
@@ -164,7 +165,7 @@ class LineView(OfMeasures):
         several = {line: places for line, places in lines.items() if len(places) > 1} or {"": {}}
         for line, places in several.items():
             if all(is_a_number(label) or label in (UNSET, ABSENT.get(self._placing.axis)) for label in places):
-                told = findings.saturation(
+                told = along.saturation(
                     self._placing.title, {p: c for p, c in places.items() if is_a_number(p)}, judged
                 )
             else:
@@ -176,14 +177,14 @@ class LineView(OfMeasures):
         if self._breaks_even:
             lines = rates.ratios(found, judged, against)
             if not lines:
-                yield f"No rate has both {against} and another line, so there is no break-even."
+                yield f"There is no break-even: {against} and another line have no rate in common."
             for line, ratios in lines.items():
-                yield findings.break_even_in_words(line, against, ratios, rates.MEGABITS)
+                yield along.break_even_in_words(line, against, ratios, rates.MEGABITS)
         elif judged.slowest_is_largest is not None:
             for line, spots in sorted(self._placing.lines(found).items(), key=lambda each: each[0] != self.watch):
                 pairs = [(spot, spot.base) for spot in spots if spot.series != against]
                 places = [(self._placing.words(spot.label), spot.name, base) for spot, base in pairs if base]
-                yield from findings.verdicts(line, against, judged, places)
+                yield from along.verdicts(line, against, judged, places)
 
     @property
     def _breaks_even(self) -> bool:
@@ -230,10 +231,10 @@ class LineView(OfMeasures):
             return each.value / spot.world_size if (each := compared(spot)) else None
 
         gains, bases = self._gains(judged), {spot.name: spot.base for spot in found}
-        along = (
+        first = (
             "the first of its line" if len({s.group for s in found}) > 1 else found[0].label if found else "the first"
         )
-        other = self.baseline or self.against or ("the fastest there" if self.series else along)
+        other = self.baseline or self.against or ("the fastest there" if self.series else first)
         columns = with_interval("speedup", "speedup", compared) if gains else beside(judged, other, compared)
         if self.against or self.baseline:
             less = gains and judged.slowest_is_largest is True
@@ -249,7 +250,7 @@ class LineView(OfMeasures):
         return [draw(name, self.title, self._figure, results)]
 
     def _figure(self, results: Results) -> tuple[Chart, str]:
-        """The measure; what each cell is beside another, where it is laid beside one and there is no bound to show."""
+        """The measure, or, with `against` and without a bound, its ratio to the cell compared with."""
         judged, placing = self.judged(results), self._placing
         found = placing.spots(results.cells, judged)
         ratios = self.against is not None and self._bound is None

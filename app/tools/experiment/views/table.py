@@ -8,12 +8,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from app.analysis import measures
+from app.analysis.catalogue import column, heading, label, named
 from app.analysis.figures import Measure
-from app.analysis.on_request import column, heading, label, named
 from app.analysis.run import Run
 from app.analysis.units import COUNT, TEXT, digits
-from app.pages.findings import axis_of, listed, listing
-from app.pages.scale import written
+from app.pages.findings import in_words, listed, listing
 from app.pages.table import Column, Table
 from app.tools.experiment.results import MeasuredCell, Results
 from app.tools.experiment.views.view import CELL, ROUNDS, OfMeasures, Published
@@ -57,8 +56,8 @@ class TableView(OfMeasures):
         ours = [own for m in self._members(cells) if (own := m.cell.middle(measure, m.rank)) is not None]
         theirs = [told for m in self._members(cells) if (told := _told(published, m)) is not None]
         if ours and theirs:
-            unit = axis_of(measure.unit)
-            ends = [" to ".join(dict.fromkeys(written(end(x), unit) for end in (min, max))) for x in (ours, theirs)]
+            unit = measure.unit
+            ends = [" to ".join(dict.fromkeys(in_words(end(x), unit) for end in (min, max))) for x in (ours, theirs)]
             yield f"Of the same cells, {label(measure)}: here {ends[0]}, published {ends[1]}."
 
     def tables(self, results: Results, name: str) -> list[Table]:

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from app.analysis import measures
+from app.analysis.catalogue import GROUPS, NAMES, column, find, heading, label, named
 from app.analysis.figures import Measure
-from app.analysis.on_request import GROUPS, NAMES, column, find, heading, label, named
 from app.analysis.statistics import Blocks, Interval
 from app.analysis.units import COUNT, DIGITS, PERCENT, SECONDS, TEXT, Unit
 from app.machine.say import shown
@@ -31,7 +31,7 @@ CELL = (
 ROUNDS = Column[MeasuredCell]("rounds", "rounds", COUNT, lambda cell: len(cell.runs))
 TIMES_OF_STEPS = ("seconds.median", "epoch_seconds")
 SPEEDS = (measures.IMAGES_PER_SECOND.name,)
-NO_SPEED = ("hidden_sync", "throttled", "at_least", "uncertainty", "usage.")  # seconds of which less is not faster
+NO_SPEED = ("hidden_sync", "throttled", "at_least", "uncertainty", "usage.")  # a smaller value of these is not faster
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,10 @@ class Published(BaseModel):
     @property
     def single(self) -> dict[str, float]:
         return {cell: value for cell in self.values if (value := self.of(cell)) is not None}
+
+
+class UnknownName(ValueError):  # noqa: N818  # its message is part of a refusal
+    """An option names what there is not."""
 
 
 def _several(given: object) -> object:
@@ -155,6 +159,10 @@ class View(BaseModel):
         """The settings that the options name, which some cell must have."""
         return list(self.where)
 
+    def unknown_line(self, cells: Sequence[Cell]) -> tuple[str, list[str]] | None:
+        """A line that the options name but no cell belongs to, and the lines that exist."""
+        return None
+
     def sources(self) -> str:
         found = dict.fromkeys(each.source for each in self.published)
         return f" Published: {'; '.join(found)}." if found else ""
@@ -167,14 +175,14 @@ class OfMeasures(View):
     def _known(self) -> Self:
         for name in self.measure:
             if name not in GROUPS and find(name) is None:
-                raise ValueError(f"unknown measure '{shown(name)}'. {_suggestion(name)}")
+                raise UnknownName(f"unknown measure '{shown(name)}'. {_suggestion(name)}")
         names = [each.name for each in self.measures]
         for each in self.published:
             found = find(each.measure) if each.measure else self.first
             if found is None or found.name not in names:
-                raise ValueError(f"published is of '{shown(each.measure or '')}', which is no measure of this view")
+                raise UnknownName(f"published: '{shown(each.measure or '')}' is not among the measures of this view")
         if self.first.unit == TEXT:
-            raise ValueError(f"the first measure, '{self.measure[0]}', is no number")
+            raise ValueError(f"the first measure must be a number, which '{self.measure[0]}' is not")
         if any(each.ratio for each in self.published) and not any(getattr(self, each, None) for each in COMPARED_WITH):
             raise ValueError("published ratios need a baseline, or in a line what it is against")
         return self
