@@ -20,7 +20,7 @@ ROOMS = {
     "run": ("train", "prepare", "check", "check-settings", "schedule", "progress"),
     "tools.launch": ("mpi",),
     "tools.doctor": ("doctor",),
-    "pages": ("report",),
+    "pages": ("report", "schema"),
     "tools.experiment": ("experiment",),
     "tools.prediction": ("calibrate", "predict", "verify"),
     "tools.conformance": ("conformance",),

@@ -9,7 +9,7 @@ from app.analysis import measures
 from app.analysis.figures import Measure
 from app.analysis.on_request import ON_REQUEST, WITH_A_NUMBER, mean_of_ranks
 from app.analysis.table import Rows
-from app.analysis.units import SECONDS, TEXT
+from app.analysis.units import SECONDS
 
 HEADINGS = {
     **{f"shares.{phase}": f"{phase}, share of the step" for phase in measures.PHASE_TIMES},
@@ -43,7 +43,7 @@ GROUPS = {"phases": PHASE_MEANS}  # names that stand for several
 
 
 def _known() -> dict[str, Measure[Any]]:
-    single = [_of_several(each) for each in measures.OF_ONE_RANK if each.unit != TEXT]
+    single = [_of_several(each) for each in measures.OF_ONE_RANK if each.unit.is_number]
     found = {each.name: each for each in (*single, *measures.OF_RUN, *ON_REQUEST)}
     return found | {timing.name: timing.median for timing in measures.TIMES}
 

@@ -14,7 +14,7 @@ from app.analysis.figures import Figures, Measure, StepTime
 from app.analysis.run_records import transfer_seconds
 from app.analysis.straggler import Straggler, find, own_work
 from app.analysis.table import Mask, Rows, RunTable
-from app.analysis.units import COUNT, DIGITS, MEGABYTES, MEGABYTES_PER_SECOND, PERCENT, SECONDS, TEXT
+from app.analysis.units import COUNT, DIGITS, MEGABYTES, MEGABYTES_PER_SECOND, PERCENT, SECONDS, TEXT, YES_OR_NO
 from app.cluster.wire.bandwidth import all_reduce_share
 from app.records.lines import PHASES
 from app.records.manifest import WAYS
@@ -229,7 +229,10 @@ STRAGGLER_WAIT, STRAGGLER_OTHERS_WAIT = (
     for name, meaning in (("wait_seconds", "its own wait in a step"), ("others_wait_seconds", "the others' wait"))
 )
 STRAGGLER_UNDECIDED = Measure(
-    "straggler_undecided", TEXT, "whether there are too few steps to identify one", lambda rows: _straggler(rows)[1]
+    "straggler_undecided",
+    YES_OR_NO,
+    "whether there are too few steps to identify one",
+    lambda rows: _straggler(rows)[1],
 )
 CLOCK_UNCERTAINTY = Measure(
     "clock_uncertainty_seconds",
@@ -377,7 +380,7 @@ LINK_UTILISATION = {
 }
 RANK = Measure("rank", COUNT, "number of the rank", lambda rows: rows.rank.rank)
 STEPS = Measure("steps", COUNT, "recorded steps", lambda rows: len(rows.rank.steps))
-FINISHED = Measure("finished", TEXT, "whether it finished", lambda rows: rows.rank.finished is not None)
+FINISHED = Measure("finished", YES_OR_NO, "whether it finished", lambda rows: rows.rank.finished is not None)
 PARAMETERS = Measure(
     "parameters_sha256",
     TEXT,

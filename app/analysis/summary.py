@@ -16,15 +16,15 @@ class Advice:
     """A recommendation for the next run."""
 
     sentence: str
-    command: str | None  # None if no setting helps
+    command: str | None  # null if no setting helps
 
 
 @dataclass(frozen=True)
 class Verdict:
     """The interpretation of the figures, most important sentence first."""
 
-    bound: str | None
-    sentences: list[str]
+    bound: str | None  # the part that outweighs all others together
+    sentences: list[str]  # the main point first
     advice: Advice | None
 
 
@@ -37,19 +37,19 @@ class Summary:
     model: str
     dataset: str
     world_size: int
-    global_batch_size: int
+    global_batch_size: int  # samples per step over all ranks
     steps_planned: int
-    steps: int
-    complete: bool
+    steps: int  # that all ranks recorded
+    complete: bool  # whether every rank finished, with all planned steps
     attempts: int
     repeated_steps: int  # steps recorded by one attempt and repeated by a later one
-    replicas_identical: bool | None  # None if a rank did not finish
-    run: Figures
-    ranks: list[Figures]
-    losses: list[float]  # of each step that all ranks recorded
-    warnings: list[str]
+    replicas_identical: bool | None  # whether all ranks ended with the same bits; null if one did not finish
+    run: Figures  # all ranks together, without the first step
+    ranks: list[Figures]  # each rank, in order
+    losses: list[float]  # of the global batch, of each step that all ranks recorded
+    warnings: list[str]  # about the figures
     verdict: Verdict
-    wall_clock: Mapping[str, float | None] | None = None  # None if no rank has records
+    wall_clock: Mapping[str, float | None] | None = None  # the whole run by part; null if no rank has records
 
     def content(self) -> dict[str, Any]:
         """The content of the file."""

@@ -27,6 +27,11 @@ class Unit:
     words: Callable[[Any], str]  # of a value that was measured, by itself
     right: bool = True
     scales: Sequence[Scale] = ()  # the largest first; with them the decimals of a column align
+    json: str = "number"  # the type of a value in summary.json
+
+    @property
+    def is_number(self) -> bool:
+        return self.json in ("number", "integer")
 
     def scale(self, values: Iterable[Value]) -> Scale:
         """The one that fits them all."""
@@ -70,8 +75,9 @@ def _is_measured(value: Value) -> TypeGuard[float]:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-TEXT = Unit(plain, right=False)
-COUNT = Unit(plain)
+TEXT = Unit(plain, right=False, json="string")
+YES_OR_NO = Unit(plain, right=False, json="boolean")
+COUNT = Unit(plain, json="integer")
 DIGITS = Unit(digits, scales=(Scale("", 1),))
 SECONDS = Unit(digits, scales=(Scale("s", 1, 1), Scale("ms", 1e-3)))
 MEGABYTES = Unit(lambda size: f"{size / 1e6:.2f}", scales=(Scale("GB", 1e9, 1e9), Scale("MB", 1e6)))

@@ -1,4 +1,4 @@
-"""The command `report`. Its script passes arguments on as typed."""
+"""The commands `report`, whose script passes arguments on as typed, and `schema`."""
 
 from argparse import Namespace
 
@@ -13,9 +13,16 @@ def add_to(commands: Commands) -> None:
     command.add_argument("runs", nargs="*", metavar="RUN", help=meaning)
     meaning = "compare the runs with this one, part by part, with the noise of each difference"
     command.add_argument("--baseline", metavar="RUN", help=meaning)
+    add_command(commands, "schema", "print the JSON schema of a run's files", _print_schema)
 
 
 def _run(arguments: Namespace) -> None:
     from app.pages import on_demand
 
     on_demand.report(arguments.runs, say, arguments.baseline)
+
+
+def _print_schema(_: Namespace) -> None:
+    from app.analysis import schema
+
+    print(schema.text(), end="")

@@ -61,38 +61,38 @@ class Step:
     kind: ClassVar[str] = "step"
     __pydantic_config__: ClassVar[ConfigDict] = CLOSED
     rank: Count
-    epoch: Count
-    step: Count
-    samples: Count
+    epoch: Count  # from 0
+    step: Count  # from 0, counted through all epochs
+    samples: Count  # in this rank's part of the batch
     loss: NumberOrNull  # this rank's mean over its part of the batch; null without a sample
-    correct: Count
+    correct: Count  # samples of this part that the model classified correctly before the step's update
     learning_rate: Number
     gradient_norm: NumberOrNull  # of the averaged gradient before clipping; null if GRADIENT_CLIP is unset
     at_seconds: Elapsed  # when it began, on the run's clock
     seconds: Elapsed
-    data_seconds: Elapsed
-    forward_seconds: Seconds
-    backward_seconds: Seconds
-    wait_seconds: SecondsOrNull  # until the slowest peer had arrived
-    sync_seconds: SecondsOrNull
+    data_seconds: Elapsed  # preparing the batch
+    forward_seconds: Seconds  # with the loss, and without the broadcast of rank 0's buffers before it
+    backward_seconds: Seconds  # if gradients are averaged during it: until the last bucket is ready
+    wait_seconds: SecondsOrNull  # until the slowest peer had arrived; null if only all ranks' records together show it
+    sync_seconds: SecondsOrNull  # averaging gradients after all ranks had arrived, as far as it delays the step
     hidden_sync_seconds: SecondsOrNull  # overlapped with backward; null in a mode without overlap
     exposed_sync_seconds: SecondsOrNull  # wait and sync in a mode with overlap; separated by all ranks' records
     optimiser_seconds: Elapsed
-    bytes_sent: Count
+    bytes_sent: Count  # payload to average gradients
     bytes_received: Count
     communication_seconds: Elapsed  # with any of those bytes in flight; for `ddp` mostly overlapped with backward
     batch_norm_bytes_sent: CountOrNull  # null with BATCH_NORM=local
-    batch_norm_seconds: SecondsOrNull
+    batch_norm_seconds: SecondsOrNull  # its statistics in flight, in forward and backward; null with BATCH_NORM=local
     interface_bytes_sent: CountOrNull  # by the kernel, headers included; null if the interface is shared
     interface_bytes_received: CountOrNull
     throttled_seconds: SecondsOrNull  # throttled by a CPU quota, summed over CPUs; null if not reported
     buckets: list[OverlappedMessage] | None  # of gradients, averaged during backward
     buffers: list[OverlappedMessage] | None  # of rank 0's buffers, before forward
-    attempt: Count = 0
+    attempt: Count = 0  # from 0; of a step that was recorded more than once, the highest attempt counts
     cpu_seconds: PhaseSeconds | None = None  # of all threads; null in older records
     no_core_seconds: PhaseSeconds | None = None  # ready to run while others had the cores; null if not reported
     quota_seconds: PhaseSeconds | None = None  # ready to run while the CPU quota was used up
-    wire_rounding_error: NumberOrNull = None  # norm of the error divided by the gradient's norm
+    wire_rounding_error: NumberOrNull = None  # norm of the error over the gradient's, in steps that LOG_EVERY prints
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,11 @@ class Usage:
     rank: Count
     at_seconds: Elapsed  # the end of the interval, on the run's clock
     seconds: Elapsed
-    cpu_user_percent: Number  # of one CPU
-    cpu_system_percent: Number
-    throttled_seconds: SecondsOrNull
-    memory_bytes: Count  # resident, at the end
-    network_sent_bytes: CountOrNull  # by the kernel; null if the interface is shared
+    cpu_user_percent: Number  # in the program, of one CPU
+    cpu_system_percent: Number  # in the kernel, of one CPU
+    throttled_seconds: SecondsOrNull  # by a CPU quota, summed over CPUs; null if not reported
+    memory_bytes: Count  # resident, at the end of the interval
+    network_sent_bytes: CountOrNull  # by the kernel, headers included; null if the interface is shared
     network_received_bytes: CountOrNull
     attempt: Count = 0
     machine_busy_percent: NumberOrNull = None  # CPU time of all programs on the machine, in percent of one CPU
@@ -121,14 +121,14 @@ class Clock:
     kind: ClassVar[str] = "clock"
     __pydantic_config__: ClassVar[ConfigDict] = CLOSED
     rank: Count
-    at_seconds: Elapsed
+    at_seconds: Elapsed  # when the clocks were compared, on this rank's run clock
     ahead_seconds: Seconds  # negative: behind
-    uncertainty_seconds: Seconds
+    uncertainty_seconds: Seconds  # either way; 0 on rank 0
     attempt: Count = 0
     # Times before the run clock's zero, so negative. Null in all but a rank's first record, and in older records.
     process_at_seconds: SecondsOrNull = None  # when the rank's process began
     links_at_seconds: SecondsOrNull = None  # when the measurement of the links began
-    links_seconds: SecondsOrNull = None
+    links_seconds: SecondsOrNull = None  # its duration; nearly 0 if LINK_CHECK is off
 
 
 @dataclass(frozen=True)
@@ -138,14 +138,14 @@ class Evaluation:
     kind: ClassVar[str] = "evaluation"
     __pydantic_config__: ClassVar[ConfigDict] = CLOSED
     rank: Count
-    epoch: Count
-    loss: Number
+    epoch: Count  # that had ended, from 0
+    loss: Number  # mean over the test set
     correct: Count
     samples: Count
-    accuracy: Number
+    accuracy: Number  # from 0 to 1
     attempt: Count = 0
     at_seconds: ElapsedOrNull = None  # when it began, on the run's clock; null in older records
-    seconds: ElapsedOrNull = None
+    seconds: ElapsedOrNull = None  # with the exchange between ranks at its end
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Checkpoint:
     step: Count  # the number of steps taken
     bytes: Count  # size of the tensors
     at_seconds: Elapsed  # when it began, on the run's clock
-    seconds: Elapsed
+    seconds: Elapsed  # until every rank had reported that its part is on disk
     attempt: Count = 0
 
 
@@ -170,7 +170,7 @@ class Finished:
     __pydantic_config__: ClassVar[ConfigDict] = CLOSED
     rank: Count
     steps: Count
-    seconds: Elapsed
+    seconds: Elapsed  # the whole training, evaluations included
     parameters_sha256: str
     restarts: Count
     attempt: Count = 0

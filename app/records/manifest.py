@@ -35,7 +35,7 @@ class Direction:
 
     asked_bits_per_second: NumberOrNull  # headers included
     expected_bytes_per_second: NumberOrNull  # payload, given the links of the ranks at the other end
-    measured_bytes_per_second: Speed
+    measured_bytes_per_second: Speed  # payload that passed
     error: SecondsOrNull  # measured divided by expected, minus 1; null without a request
 
 
@@ -45,7 +45,7 @@ class RoundTrip:
 
     asked_seconds: NumberOrNull
     measured_seconds: Number
-    error: SecondsOrNull
+    error: SecondsOrNull  # measured divided by requested, minus 1; null without a request
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Link:
 
     sent: Direction
     received: Direction
-    round_trip: RoundTrip
-    asked_loss: NumberOrNull
+    round_trip: RoundTrip  # to the next rank and back
+    asked_loss: NumberOrNull  # share of lost packets, in each direction; null without a request
 
     def direction(self, way: str) -> Direction:
         return self.sent if way == "sent" else self.received
@@ -66,21 +66,21 @@ class Participant:
     """One rank: its machine, its share of the bytes and its link."""
 
     rank: Count
-    name: Text
+    name: Text  # of its container or host
     address: Text
-    threads: Positive
-    cores: Positive
-    quota_cpus: NumberOrNull
-    fair_share_cpus: Number
-    memory_bytes: Count
+    threads: Positive  # for computation
+    cores: Positive  # that it may be scheduled on
+    quota_cpus: NumberOrNull  # CPU limit of its cgroup; null without a limit
+    fair_share_cpus: Number  # of the CPUs, given the other ranks on its host
+    memory_bytes: Count  # of its host
     cpu_model: Text
-    host_boot_id: Text
-    interface: Text
-    formula_bytes_sent_per_step: Number
+    host_boot_id: Text  # the same for all containers of one host
+    interface: Text  # that has the address
+    formula_bytes_sent_per_step: Number  # payload to average gradients, by the mode's formula
     link: Link | None  # null if LINK_CHECK is off, and for a single rank
     kernel: Text | None = None  # its release; null in older records, like the next two
-    congestion_control: Text | None = None  # of TCP
-    interfaces: list[Carried] | None = None  # external interfaces, before the first step
+    congestion_control: Text | None = None  # of TCP; null if not reported
+    interfaces: list[Carried] | None = None  # external interfaces, before the first step; null in older records
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ class Versions:
 class Image:
     """The image that the program runs in, on rank 0."""
 
-    git_revision: Text | None
-    source_sha256: Text
-    system: Text | None
+    git_revision: Text | None  # marked if it had uncommitted edits; null if unknown
+    source_sha256: Text  # of the program's source files with their names
+    system: Text | None  # the operating system; null if unknown
     packages_sha256: Text | None = None  # of the list of packages; null in older records and outside an image
     package_versions: dict[Text, Text] | None = None  # of packages that affect numbers or times; null likewise
 
@@ -110,7 +110,7 @@ class Image:
 class ModeCost:
     """The cost of a mode for this run's gradients on these links."""
 
-    sync_seconds_at_least: Number
+    sync_seconds_at_least: Number  # of its messages on the measured links
     hides: bool  # whether it can overlap with backward
 
 
@@ -129,25 +129,23 @@ class Manifest:
     """A run: its settings, its ranks, and the software and hardware under it."""
 
     run: RunName
-    started_at: Text
+    started_at: Text  # in UTC
     world_size: Positive
     settings: dict[Text, Setting]  # by name in lower case
     plan: TrainingPlan
-    dataset: Text
-    parameters: Count
-    gradient_bytes: Count
-    sync_seconds_at_least: NumberOrNull  # null if the links were not measured
+    dataset: Text  # its description
+    parameters: Count  # scalars of the model
+    gradient_bytes: Count  # of a step, as sent: WIRE_PRECISION=bf16 and fp16 halve them
+    sync_seconds_at_least: NumberOrNull  # of a step's messages on the measured links; null if they were not measured
     ranks: list[Participant]
-    warnings: list[Text]
+    warnings: list[Text]  # about the figures, known at the start
     versions: Versions
     image: Image
     given: dict[Text, Setting] | None = None  # settings that rank 0 was given explicitly
     modes: dict[Text, ModeCost] | None = None  # all that synchronise, by name; null if the links were not measured
     layout_cpu_seconds: dict[Text, Number] | None = None  # in older records only: of a small step, by memory layout
     dataset_sha256: Text | None = None  # of its prepared arrays; null in older records
-    messages: list[PlannedMessage] | None = (
-        None  # of a step, uncompressed and on few ranks; null if the backend chooses
-    )
+    messages: list[PlannedMessage] | None = None  # of a step, by round; null without a schedule, or if compressed
 
     @classmethod
     def read(cls, run_folder: Path) -> "Manifest":

@@ -89,7 +89,7 @@ class TableView(OfMeasures):
 
 
 def _middle(measure: Measure[Any], member: CellRank) -> Any:
-    if measure.unit == TEXT:
+    if not measure.unit.is_number:
         return member.cell.value(member.cell.first, measure, member.rank)
     return member.cell.middle(measure, member.rank)
 

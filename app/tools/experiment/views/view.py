@@ -181,7 +181,7 @@ class OfMeasures(View):
             found = find(each.measure) if each.measure else self.first
             if found is None or found.name not in names:
                 raise UnknownName(f"published: '{shown(each.measure or '')}' is not among the measures of this view")
-        if self.first.unit == TEXT:
+        if not self.first.unit.is_number:
             raise ValueError(f"the first measure must be a number, which '{self.measure[0]}' is not")
         if any(each.ratio for each in self.published) and not any(getattr(self, each, None) for each in COMPARED_WITH):
             raise ValueError("published ratios need a baseline, or in a line what it is against")
@@ -219,7 +219,7 @@ class OfMeasures(View):
         """A column for each measure with its interval, on the page for the first; published values stand beside it."""
         columns: list[Column[Any]] = []
         for measure in self.measures:
-            if measure.unit == TEXT:
+            if not measure.unit.is_number:
                 columns.append(figure(measure))
             else:
                 blocks = results.blocks(measure)
@@ -258,7 +258,7 @@ def figure(measure: Measure[Any]) -> Column[MeasuredCell]:
     """The median of a measure over the rounds; of a text, the first round's."""
 
     def value(cell: MeasuredCell) -> Any:
-        return cell.value(cell.first, measure) if measure.unit == TEXT else cell.middle(measure)
+        return cell.value(cell.first, measure) if not measure.unit.is_number else cell.middle(measure)
 
     return Column(heading(measure), column(measure), measure.unit, value)
 
