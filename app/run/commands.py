@@ -11,7 +11,8 @@ from app.settings.commands import add_rank_options, rank_options
 
 
 def add_to(commands: Commands) -> None:
-    add_rank_options(add_command(commands, "train", "train as one rank of a run", _train))
+    train = add_command(commands, "train", "train as one rank of a run", _train)
+    add_rank_options(train)
     prepare = add_command(commands, "prepare", "before `train`: build the data set, create the run's folder", _prepare)
     check = add_command(commands, "check", "check the settings, and a command line if given", _check)
     for command in (prepare, check):
@@ -24,28 +25,40 @@ def add_to(commands: Commands) -> None:
     check.add_argument("command_line", nargs=REMAINDER, help="another command line to check, such as train")
     add_command(commands, "check-settings", "only check the settings, which takes less than a second", _check_settings)
     add_command(commands, "schedule", "print the messages between ranks and their cost", _schedule)
-    add_command(commands, "progress", "show a progress bar below rank 0's lines from stdin", _progress)
+    progress = add_command(commands, "progress", "show a progress bar below rank 0's lines from stdin", _progress)
+    for command in (prepare, train, progress):
+        command.add_argument("--series", action="store_true", help="all runs of results/series.json, in turn")
 
 
-def _train(arguments: Namespace) -> None:
+def _train(arguments: Namespace) -> int:
     clean_ups = end_on_signal()
+    if arguments.series:
+        from app.run.series import run_series
+        from app.settings import environment
+
+        return run_series(environment.load(rank_options(arguments)), say, clean_ups)
     with quick_imports():
         from app.run.rank import run
         from app.settings import environment
 
     run(environment.load(rank_options(arguments)), say, clean_ups)
+    return 0
 
 
 def _prepare(arguments: Namespace) -> None:
     clean_ups = end_on_signal()
     from app.cluster import key
-    from app.run.prepare import prepare
+    from app.run.prepare import prepare, prepare_series
     from app.settings import environment
 
     _warn_of_misspelt(arguments.variables)
     settings = environment.load()
     key.make_for(settings.place)
-    prepare(settings, _neighbours(arguments.neighbours), say, clean_ups, only_data=arguments.only_data)
+    neighbours = _neighbours(arguments.neighbours)
+    if arguments.series:
+        prepare_series(neighbours, say, clean_ups)
+    else:
+        prepare(settings, neighbours, say, clean_ups, only_data=arguments.only_data)
 
 
 def _check_settings(_: Namespace) -> None:
@@ -75,10 +88,10 @@ def _schedule(_: Namespace) -> None:
     show(environment.load(), say)
 
 
-def _progress(_: Namespace) -> None:
+def _progress(arguments: Namespace) -> None:
     from app.run.progress import follow
 
-    follow(sys.stdin)
+    follow(sys.stdin, of_series=arguments.series)
 
 
 def _warn_of_misspelt(variables: str) -> None:

@@ -4,7 +4,7 @@ import secrets
 import time
 from pathlib import Path
 
-from app.errors import ExtensionError, SettingError
+from app.errors import ExtensionError, LockstepError, SettingError
 from app.extensions import moved, reading
 from app.extensions.files import path_of
 from app.machine import folders
@@ -13,6 +13,8 @@ from app.machine.folders import PREPARED, RESULTS, RunTicket
 from app.machine.interrupt import CleanUps
 from app.machine.say import Say
 from app.modes import MODES
+from app.records import series
+from app.records.series import EndedRun
 from app.run import resume
 from app.settings import environment
 from app.settings.settings import Settings
@@ -25,16 +27,7 @@ BASELINE_MODE, BASELINE_ENDING = "none", "-floor"  # as in scripts/host/cluster.
 
 def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps, *, only_data: bool = False) -> None:
     """Check the settings, build the data set, and open or resume a run; the last only on rank 0's machine."""
-    settings.place.check_machine(len(look().cores))
-    reading.check(settings.own)
-    for name in settings.own.values():
-        for notice in moved.notices(path_of(name), path_of(name)):
-            say(notice)
-    try:
-        _make_data(settings.training, say, clean_ups)
-    except ExtensionError as error:
-        error.exit_code = SettingError.exit_code  # as for any input that is refused before a rank starts
-        raise
+    _check_and_make_data(settings, say, clean_ups)
     if only_data:
         folders.RUN_FILE.unlink(missing_ok=True)  # left by a run whose rank 0 was on this machine
         return
@@ -49,6 +42,31 @@ def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps, 
         f"results/{run}: {training.model} on {source_of(training.dataset_name).title}, SYNC_MODE={averaging.sync_mode}"
         f"{also}"
     )
+
+
+def prepare_series(neighbours: str, say: Say, clean_ups: CleanUps) -> None:
+    """The same for runs that the same ranks make in turn. One that cannot start is noted as failed."""
+    planned = series.planned(RESULTS)
+    for each in planned:
+        try:
+            _check_and_make_data(environment.of(each.settings), say, clean_ups)
+        except LockstepError as error:
+            series.log_of(RESULTS, each.run).write_text(f"{error.line}\n")
+            series.end(RESULTS, EndedRun(each.run, error.exit_code, 0.0))
+    folders.write_ticket(RunTicket(planned[0].run, False, neighbours, secrets.token_hex(8)))
+
+
+def _check_and_make_data(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
+    settings.place.check_machine(len(look().cores))
+    reading.check(settings.own)
+    for name in settings.own.values():
+        for notice in moved.notices(path_of(name), path_of(name)):
+            say(notice)
+    try:
+        _make_data(settings.training, say, clean_ups)
+    except ExtensionError as error:
+        error.exit_code = SettingError.exit_code  # as for any input that is refused before a rank starts
+        raise
 
 
 def _make_data(training: TrainingSettings, say: Say, clean_ups: CleanUps) -> None:

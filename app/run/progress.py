@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from app.machine import folders
+from app.records import series
 from app.records.journal import path_of
 from app.records.lines import Step, parse
 from app.records.manifest import Manifest
@@ -17,7 +18,7 @@ from app.records.manifest import Manifest
 REFRESH_SECONDS = 0.5
 
 
-def follow(lines: TextIO) -> None:
+def follow(lines: TextIO, *, of_series: bool) -> None:
     """Print rank 0's lines as they arrive, above a progress bar that follows its records; end with the last line."""
     bar = Progress(
         TextColumn("{task.description}"),
@@ -28,19 +29,25 @@ def follow(lines: TextIO) -> None:
         console=Console(force_terminal=True, highlight=False),
         transient=True,
     )
-    run_folder = folders.RESULTS / folders.run_ticket().run
-    tail = _Tail(path_of(run_folder, 0))
+    run: str | None = None
+    tail: _Tail | None = None
     task: TaskID | None = None
     with bar:
         for line in _lines_and_pauses(lines):
             if line is not None:
                 bar.console.print(line.rstrip("\n"), markup=False)
-            manifest = _manifest(run_folder)
-            if manifest is None:
+            if (current := _current(of_series=of_series)) != run:
+                run, tail = current, None
+                if task is not None:
+                    bar.remove_task(task)
+                    task = None
+            manifest = _manifest(folders.RESULTS / run) if run else None
+            if run is None or manifest is None:
                 continue
-            if task is None:
-                total = manifest.plan.steps
-                task = bar.add_task(str(manifest.settings["sync_mode"]), total=total, loss="-", speed="-")
+            if task is None or tail is None:
+                tail = _Tail(path_of(folders.RESULTS / run, 0))
+                name = run if of_series else str(manifest.settings["sync_mode"])
+                task = bar.add_task(name, total=manifest.plan.steps, loss="-", speed="-")
             if steps := tail.new_steps():
                 speed = sum(s.samples for s in steps) / sum(s.seconds for s in steps) * manifest.world_size
                 loss = steps[-1].loss
@@ -50,6 +57,14 @@ def follow(lines: TextIO) -> None:
                     loss="-" if loss is None else f"{loss:.4f}",
                     speed=f"{speed:.0f}",
                 )
+
+
+def _current(*, of_series: bool) -> str | None:
+    """The run in progress; None between two of a series."""
+    if not of_series:
+        return folders.run_ticket().run
+    ended = {each.run for each in series.ended(folders.RESULTS)}
+    return next((each.run for each in series.planned(folders.RESULTS) if each.run not in ended), None)
 
 
 class _Tail:

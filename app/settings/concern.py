@@ -22,6 +22,7 @@ class Mark(Enum):
     GIVEN_BY_LAUNCHER = auto()  # to each process; users of Compose do not set it
     READ_BY_COMPOSE = auto()  # and checked by the scripts before they call Compose
     READ_BY_CLOUDLAB = auto()  # by scripts/cloudlab, on a host that may have no engine
+    AT_CONTAINER_START = auto()  # has its effect once for all that runs in a rank's container
     RANKS_MAY_DIFFER = auto()
     OF_ONE_START = auto()  # each start of the same run has its own value
     FREE_ON_RESUME = auto()  # changes neither the training nor the meaning of its records

@@ -37,18 +37,18 @@ class LinkSettings(Concern):
 
     meaning = "the emulated network"
 
-    link_rate: Annotated[str | None, AfterValidator(LINK_RATE), Mark.CHANGES_STEP_TIME] = Field(
-        None, description="bandwidth of each rank's link, in each direction [not shaped]"
+    link_rate: Annotated[str | None, AfterValidator(LINK_RATE), Mark.AT_CONTAINER_START, Mark.CHANGES_STEP_TIME] = (
+        Field(None, description="bandwidth of each rank's link, in each direction [not shaped]")
     )
-    link_rate_by_rank: Annotated[str | None, AfterValidator(LINK_RATE_BY_RANK), Mark.CHANGES_STEP_TIME] = Field(
-        None, description="bandwidth of single ranks' links, instead of LINK_RATE"
-    )
-    link_delay: Annotated[str | None, AfterValidator(LINK_DELAY), Mark.CHANGES_STEP_TIME, Mark.UNCALIBRATED] = Field(
-        None, description="delay of each packet on its way out of a rank, and again on its way in [none]"
-    )
-    link_loss: Annotated[str | None, AfterValidator(LINK_LOSS), Mark.CHANGES_STEP_TIME, Mark.UNCALIBRATED] = Field(
-        None, description="share of packets that each rank's link drops, in each direction [none]"
-    )
+    link_rate_by_rank: Annotated[
+        str | None, AfterValidator(LINK_RATE_BY_RANK), Mark.AT_CONTAINER_START, Mark.CHANGES_STEP_TIME
+    ] = Field(None, description="bandwidth of single ranks' links, instead of LINK_RATE")
+    link_delay: Annotated[
+        str | None, AfterValidator(LINK_DELAY), Mark.AT_CONTAINER_START, Mark.CHANGES_STEP_TIME, Mark.UNCALIBRATED
+    ] = Field(None, description="delay of each packet on its way out of a rank, and again on its way in [none]")
+    link_loss: Annotated[
+        str | None, AfterValidator(LINK_LOSS), Mark.AT_CONTAINER_START, Mark.CHANGES_STEP_TIME, Mark.UNCALIBRATED
+    ] = Field(None, description="share of packets that each rank's link drops, in each direction [none]")
     link_check: LinkCheck = Field(
         "strict",
         description="if measured links miss the requested rate by more than 10 %: strict stops, warn continues, "

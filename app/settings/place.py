@@ -55,17 +55,17 @@ class PlaceSettings(Concern):
 
     meaning = "how many ranks there are, where they run, and how they find each other"
 
-    workers: Annotated[int, Mark.READ_BY_COMPOSE] = Field(
+    workers: Annotated[int, Mark.READ_BY_COMPOSE, Mark.AT_CONTAINER_START] = Field(
         3, ge=0, le=MOST_WORKERS, exclude=True, description="number of ranks besides rank 0"
     )
-    backend: Annotated[BackendName, Mark.CHANGES_STEP_TIME, Mark.UNCALIBRATED] = Field(
+    backend: Annotated[BackendName, Mark.AT_CONTAINER_START, Mark.CHANGES_STEP_TIME, Mark.UNCALIBRATED] = Field(
         "gloo", description="the library that passes messages: gloo, or mpi, which is OpenMPI under mpirun"
     )
-    rank_cpus: Annotated[float | None, Mark.READ_BY_COMPOSE, Mark.RANKS_MAY_DIFFER, Mark.CHANGES_STEP_TIME] = Field(
-        None, ge=0.01, le=MOST_CPUS, description="CPU limit of each rank, such as 0.5 [no limit]"
-    )
-    rank_memory: Annotated[str | None, AfterValidator(RANK_MEMORY), Mark.READ_BY_COMPOSE] = Field(
-        None, exclude=True, description="memory limit of each rank [no limit]"
+    rank_cpus: Annotated[
+        float | None, Mark.READ_BY_COMPOSE, Mark.AT_CONTAINER_START, Mark.RANKS_MAY_DIFFER, Mark.CHANGES_STEP_TIME
+    ] = Field(None, ge=0.01, le=MOST_CPUS, description="CPU limit of each rank, such as 0.5 [no limit]")
+    rank_memory: Annotated[str | None, AfterValidator(RANK_MEMORY), Mark.READ_BY_COMPOSE, Mark.AT_CONTAINER_START] = (
+        Field(None, exclude=True, description="memory limit of each rank [no limit]")
     )
     threads_per_rank: Annotated[int | None, Mark.RANKS_MAY_DIFFER, Mark.CHANGES_STEP_TIME, Mark.UNCALIBRATED] = Field(
         None, ge=1, le=MOST_THREADS, description="compute threads of each rank [by its share of the CPUs]"
@@ -91,9 +91,9 @@ class PlaceSettings(Concern):
         description="folder of the archives of real data sets, which are downloaded there if missing; a shared folder "
         "that has them may be read-only",
     )
-    world_size: Annotated[int | None, Mark.RANKS_MAY_DIFFER, Mark.OF_ONE_START, Mark.NOT_IN_A_GRID] = Field(
-        None, ge=1, le=MOST_RANKS, description="number of ranks [counted in Compose; if set, it must match]"
-    )
+    world_size: Annotated[
+        int | None, Mark.AT_CONTAINER_START, Mark.RANKS_MAY_DIFFER, Mark.OF_ONE_START, Mark.NOT_IN_A_GRID
+    ] = Field(None, ge=1, le=MOST_RANKS, description="number of ranks [counted in Compose; if set, it must match]")
     rank: Annotated[
         int | None, Needs("world_size"), Mark.GIVEN_BY_LAUNCHER, Mark.RANKS_MAY_DIFFER, Mark.OF_ONE_START
     ] = Field(None, ge=0, le=MOST_RANKS - 1, description="this process's rank, with WORLD_SIZE [found in Compose]")

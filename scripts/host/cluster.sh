@@ -222,9 +222,9 @@ of_image() {
         --cap-drop ALL --cap-add SETUID --cap-add SETGID --cap-add SETPCAP "$@"
 }
 
-# Rank 0's lines. On a terminal, a training run gets a progress bar below them.
+# Rank 0's lines. On a terminal, training gets a progress bar below them.
 follow() {
-    if [[ $RANK_COMMAND != train || ! -t 1 ]]; then
+    if [[ $RANK_COMMAND != train* || ! -t 1 ]]; then
         lines_of "$1"
         return
     fi
@@ -270,11 +270,13 @@ name_of() { docker inspect --format '{{slice .Name 1}}' "$1"; }
 
 # Rank 0's lines with the bar below them. Further arguments give the container that draws it the ranks' folders.
 with_bar() {
-    local columns=$1
+    local columns=$1 command=${RANK_COMMAND:-train}
     shift
+    ((columns > 0)) || columns=80 # a terminal without a size
+    # shellcheck disable=SC2086 # no option, or --series
     docker run --rm --interactive "$@" --user "$(id -u):$(id -g)" \
         --network none --read-only --cap-drop ALL --security-opt no-new-privileges \
-        --env "COLUMNS=$columns" --env TERM --entrypoint python3 "$LOCKSTEP_IMAGE" -m app progress
+        --env "COLUMNS=$columns" --env TERM --entrypoint python3 "$LOCKSTEP_IMAGE" -m app progress ${command#train}
 }
 
 # Runs a command. Traps of this script run at once, not only when the command ends.

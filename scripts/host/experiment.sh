@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # The runs of an experiment. The image chooses the next run and reads the results; the host only runs it.
 
-REFRESH_SECONDS=1
+CLUSTER_LOG=cluster.log # beside the runs: what starting them printed, and after a failure what every container did
 RESULTS_ROOT=results GRIDS=scripts/experiments # the folders of runs and of grid files
 QUICK=() # --quick, for the smaller version of a grid
 KEPT='Finished runs are kept. The same command resumes.' # after an interrupt
@@ -45,28 +45,21 @@ ready_runs() {
 
 # Makes all unfinished runs of one experiment. To be called where errors end the script (set -e).
 make_runs() {
-    local name=$1 folder trial log began code settings ended=()
+    local name=$1 folder began code settings ended=()
     folder=$RESULTS_ROOT/experiments/$name/full
     ((${#QUICK[@]} == 0)) || folder=$RESULTS_ROOT/experiments/$name/quick
     while true; do
-        settings=$(of_experiment next "$name" "${QUICK[@]}" "${ended[@]}")
+        settings=$(of_experiment next "$name" "${QUICK[@]}" --folder "$folder" "${ended[@]}")
         [[ $settings ]] || break
-        trial=$(sed -n 's/^RUN_NAME=//p' <<<"$settings")
-        log=$folder/$trial.log
         began=$SECONDS code=0
-        begin run_trial "$folder" "$settings" >"$log" 2>&1
-        show_progress "$folder/$trial/rank-0.jsonl" "$began"
+        begin run_series "$folder" "$settings" 2>"$folder/$CLUSTER_LOG"
         wait "$ATTENDED" || code=$?
         ATTENDED=''
-        if ((code == 0)); then
-            say "    $((SECONDS - began)) s"
-        else
-            docker compose logs --no-color >>"$log" 2>&1 || true
+        if ((code != 0)); then
+            docker compose logs --no-color >>"$folder/$CLUSTER_LOG" 2>&1 || true
             remove_containers
-            say "    failed with exit code $code. Its output: $log"
-            grep --max-count 3 'error: ' "$log" | sed 's/^/    /' >&2 || true
         fi
-        ended=(--ended "$trial" "$code" "$((SECONDS - began))")
+        ended=(--ended "$code" $((SECONDS - began + 1)))
     done
 }
 
@@ -93,8 +86,8 @@ with_grids() {
         --volume "$PWD/extensions:/lockstep/extensions:ro" "$@"
 }
 
-# One run of the cluster with exactly these settings, whatever the environment and .env hold.
-run_trial() {
+# The runs that `next` has planned, in containers with exactly these settings, whatever the environment and .env hold.
+run_series() {
     local folder=$1 settings=$2 name
     for name in $(known_settings); do
         of_this_machine "$name" || export "$name="
@@ -102,20 +95,12 @@ run_trial() {
     while IFS= read -r name; do
         export "${name?}"
     done <<<"$settings"
-    export RESULTS_FOLDER=./$folder RESUME=never CHECKPOINT_EVERY=0 MAX_RESTARTS=0 # a run is made in one go, or repeated
-    run_ranks "prepare --neighbours=$(neighbours)" train
-}
-
-show_progress() {
-    local records=$1 began=$2 steps
-    [[ -t 2 ]] || return 0
-    while kill -0 "$ATTENDED" 2>/dev/null; do
-        steps=$(grep --count '"kind": "step"' "$records" 2>/dev/null) || steps=0
-        printf '\r    %d s, step %d ' $((SECONDS - began)) "$steps" >&2
-        sleep "$REFRESH_SECONDS" 9>&- & # only to look again; a signal ends the wait at once
-        wait $! || true
-    done
-    printf '\r\033[K' >&2
+    export RESULTS_FOLDER=./$folder MAX_RESTARTS=0
+    if [[ $(given BACKEND) == mpi ]]; then
+        run_ranks "prepare --neighbours=$(neighbours)" train >"$folder/$RUN_NAME.log" 2>&1
+    else
+        run_ranks "prepare --series --neighbours=$(neighbours)" 'train --series'
+    fi
 }
 
 # Ends the current run as Ctrl-C ends scripts/up. The run counts as unfinished.

@@ -4,6 +4,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from app.records import series
+from app.records.series import EndedRun, PlannedRun
 from tests.processes import group, program
 from tests.processes.program import PATIENCE_SECONDS, Value
 
@@ -21,11 +23,24 @@ def step(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(arguments, process.returncode or 0, output, errors or "")
 
 
-def next_trial(place: Path, name: str, *options: str) -> dict[str, str]:
-    """The settings of the next run; none when all are through."""
+def next_series(place: Path, name: str, *options: str) -> list[PlannedRun]:
+    """The next runs, which share their containers; none when all are through."""
     told = step(place, "next", name, *options)
     assert told.returncode == 0, told.stderr
-    return dict(line.split("=", 1) for line in told.stdout.splitlines())
+    planned = series.planned(folder_of(place, name, *options)) if told.stdout else []
+    for each in planned:
+        assert dict(line.split("=", 1) for line in told.stdout.splitlines()).items() <= each.settings.items()
+    return planned
+
+
+def next_trial(place: Path, name: str, *options: str) -> dict[str, str]:
+    """The settings of the first of them."""
+    return next((each.settings for each in next_series(place, name, *options)), {})
+
+
+def folder_of(place: Path, name: str, *options: str) -> Path:
+    """Where the runs lie."""
+    return place / "results/experiments" / name / ("quick" if "--quick" in options else "full")
 
 
 def run_trial(place: Path, name: str, settings: dict[str, str], variant: str = "full") -> None:
@@ -47,10 +62,12 @@ def carry_out(place: Path, name: str, text: str, *, quick: bool = False) -> Path
     planned = step(place, "plan", name, *options)
     assert planned.returncode == 0, planned.stderr
     ended: list[str] = []
-    while settings := next_trial(place, name, *options, *ended):
-        began = time.monotonic()
-        run_trial(place, name, settings, variant)
-        ended = ["--ended", settings["RUN_NAME"], "0", f"{time.monotonic() - began:.3f}"]
+    while together := next_series(place, name, *options, *ended):
+        for each in together:
+            began = time.monotonic()
+            run_trial(place, name, each.settings, variant)
+            series.end(folder_of(place, name, *options), EndedRun(each.run, 0, time.monotonic() - began))
+        ended = ["--ended", "0", "1"]
     made = step(place, "page", name, *options)
     assert made.returncode == 0, made.stderr
     return place / "results" / "experiments" / name

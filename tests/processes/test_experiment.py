@@ -215,7 +215,7 @@ def test_a_run_that_was_interrupted_is_made_anew_and_counts_for_nothing_until_th
     assert settings["RUN_NAME"] == "ring_all_reduce-1"
     assert not half.exists()
     run_trial(copy, "rings", settings)
-    assert next_trial(copy, "rings", "--ended", "ring_all_reduce-1", "0", "3") == {}
+    assert next_trial(copy, "rings", "--ended", "0", "3") == {}
     assert step(copy, "page", "rings").returncode == 0
     assert rows(copy, "bar-seconds")["ring_all_reduce"]["rounds"] == "2"
 
@@ -232,11 +232,11 @@ def test_a_failed_run_is_told_and_the_rest_goes_on_and_the_next_attempt_tries_it
         shutil.rmtree(page_of(copy) / "full" / name)
     assert step(copy, "plan", "rings").returncode == 0
     assert next_trial(copy, "rings")["RUN_NAME"] == "alone-1"
-    assert next_trial(copy, "rings", "--ended", "alone-1", "1", "2.5")["RUN_NAME"] == "all_reduce-2"
+    assert next_trial(copy, "rings", "--ended", "1", "2.5")["RUN_NAME"] == "all_reduce-2"
     # Each is tried once more, after all others.
-    assert next_trial(copy, "rings", "--ended", "all_reduce-2", "137", "1")["RUN_NAME"] == "alone-1"
-    assert next_trial(copy, "rings", "--ended", "alone-1", "1", "2.5")["RUN_NAME"] == "all_reduce-2"
-    assert next_trial(copy, "rings", "--ended", "all_reduce-2", "137", "1") == {}
+    assert next_trial(copy, "rings", "--ended", "137", "1")["RUN_NAME"] == "alone-1"
+    assert next_trial(copy, "rings", "--ended", "1", "2.5")["RUN_NAME"] == "all_reduce-2"
+    assert next_trial(copy, "rings", "--ended", "137", "1") == {}
     made = step(copy, "page", "rings")
     assert made.returncode == 1
     assert "alone-1 failed" in made.stdout
@@ -250,7 +250,8 @@ def test_a_failure_that_the_grid_allows_is_told_and_is_none(copy: Path) -> None:
     put_grid(copy, "rings", GRID.replace('label = "alone"', 'label = "alone"\nmay_fail = "nobody is ever alone"'))
     shutil.rmtree(page_of(copy) / "full/alone-1")
     assert step(copy, "plan", "rings").returncode == 0
-    assert next_trial(copy, "rings", "--ended", "alone-1", "1", "2.5") == {}
+    assert next_trial(copy, "rings")["RUN_NAME"] == "alone-1"
+    assert next_trial(copy, "rings", "--ended", "1", "2.5") == {}
     made = step(copy, "page", "rings")
     assert made.returncode == 0
     assert re.search("alone-1 failed.*: nobody is ever alone", made.stdout)

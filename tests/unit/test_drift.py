@@ -61,7 +61,7 @@ class Machine:
 
     def make(self, plan: ExperimentPlan, speed: Callable[[Trial], float]) -> None:
         """All runs that are open: their computation takes so many times as long as in the calibration."""
-        while trial := plan.next():
+        for trial in iter(lambda: next(iter(plan.next()), None), None):
             slower = speed(trial)
             self._write(plan.folder / trial.name, USUAL * slower, USUAL_CPU * slower, trial.settings)
             plan.note(trial.name, 0, 1.0)

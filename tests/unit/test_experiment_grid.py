@@ -2,16 +2,19 @@
 
 import re
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from app.errors import SettingError
+from app.records import series
+from app.records.series import EndedRun, PlannedRun
 from app.settings import environment
 from app.tools.experiment import manual
 from app.tools.experiment.page import views_of
 from app.tools.experiment.plan import grid, older
-from app.tools.experiment.plan.trials import trials
+from app.tools.experiment.plan.trials import ExperimentPlan, trials
 from app.training.datasets import source_of
 from app.training.loop import make_plan, too_few_epochs
 
@@ -118,6 +121,56 @@ def test_rounds_are_interleaved_and_each_has_a_seed_of_its_own() -> None:
     ]
     assert [trial.settings["SEED"] for trial in planned] == ["40", "40", "40", "41", "41", "41"]
     assert len({trial.settings["RUN_NAME"] for trial in planned}) == len(planned)
+
+
+def test_runs_share_containers_wherever_only_the_training_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = SOUND.replace('"all_reduce", "ddp"', '"all_reduce", "ddp", "tree"').replace(
+        '"none"', '"none"\nBACKEND = "mpi"'
+    )
+    plan = ExperimentPlan.make(read(text), lambda _: 1.0, fresh=True)
+    plan.write(fresh=True)
+    together = []
+    while found := plan.next():
+        together.append([trial.cell for trial in found])
+        assert len({tuple(trial.of_containers.items()) for trial in found}) == 1
+        for trial in found:
+            (plan.folder / trial.name).mkdir()
+            (plan.folder / trial.name / "summary.json").write_text('{"complete": true}')
+    modes = ("all_reduce", "ddp", "tree")
+    assert together == 3 * [["one node"], *([f"{mode} at {rate}" for mode in modes] for rate in ("100mbit", "1gbit"))]
+    unchanged = list(trials(replace(read(text), keeps_order=True)))
+    assert [trial.cell for trial in unchanged[:7]] == [cell.name for cell in read(text).cells]
+
+
+def test_runs_of_mpi_start_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = ExperimentPlan.make(read(SOUND, BACKEND="mpi"), lambda _: 1.0, fresh=True)
+    assert [trial.cell for trial in plan.next()] == ["one node"]
+
+
+@pytest.mark.parametrize(
+    ("told", "code", "noted"),
+    [
+        pytest.param([("a", 0, 3.0), ("b", 1, 3.0)], 1, {"a": 0, "b": 1}, id="one failed"),
+        pytest.param([("a", 0, 3.0)], 137, {"a": 0, "b": 137}, id="rank 0 was killed"),
+        pytest.param([("a", 2, 0.0)], 137, {"a": 2, "b": 137}, id="one could not start, and rank 0 was killed"),
+        pytest.param([], 1, {"a": 1}, id="the containers did not start"),
+    ],
+)
+def test_how_each_run_of_a_series_ended_is_noted_once(
+    tmp_path: Path, told: list[tuple[str, int, float]], code: int, noted: dict[str, int]
+) -> None:
+    plan = ExperimentPlan(tmp_path, [])
+    series.plan(tmp_path, [PlannedRun(name, name, {}) for name in ("a", "b", "c")])
+    for each in told:
+        series.end(tmp_path, EndedRun(*each))
+    plan.note_series(code, 5.0)
+    assert {name: each.exit_code for name, each in plan.outcomes().items()} == noted
+    assert {each.attempts for each in plan.outcomes().values()} == {1}
+    assert plan.note_series() == []
 
 
 def test_a_block_can_be_left_out_of_the_quick_version() -> None:

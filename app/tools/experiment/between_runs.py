@@ -2,13 +2,18 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from app.errors import ExtensionError, SettingError
 from app.machine import folders
 from app.machine.command_line import by_name
-from app.machine.say import Say
+from app.machine.say import Say, escaped
+from app.records import series
+from app.records.series import PlannedRun
 from app.tools.experiment.plan import grid
-from app.tools.experiment.plan.trials import ExperimentPlan, Trial
+from app.tools.experiment.plan.trials import IN_ONE_GO, ExperimentPlan, Trial
+
+MOST_ERRORS = 3  # of a failed run that are printed
 
 
 def plan(names: Sequence[str], given: Sequence[str], say: Say, *, quick: bool, fresh: bool, dry_run: bool) -> None:
@@ -49,22 +54,42 @@ def _number(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def next_trial(name: str, ended: Sequence[str] | None, say: Say, *, quick: bool) -> None:
-    """Note how the last trial ended, and print the next one's settings, a line each; nothing when all are through."""
+def next_series(name: str, ended: Sequence[str], shown_as: str, say: Say, *, quick: bool) -> None:
+    """Note how the last series ended, plan the next, and print the settings of its containers; nothing at the end."""
     made = ExperimentPlan.read(name, quick=quick)
     if ended:
-        trial, exit_code, seconds = ended
-        made.note(trial, int(exit_code), float(seconds))
-    chosen = made.next()
-    if chosen is None:
+        for each in made.note_series(int(ended[0]), float(ended[1])):
+            if each.exit_code:
+                log = series.log_of(made.folder, each.run)
+                print(
+                    f"    {each.run} failed with exit code {each.exit_code}. Its output: {shown_as}/{log.name}",
+                    *_errors(log),
+                    sep="\n    ",
+                    file=sys.stderr,
+                    flush=True,
+                )
+    open_ones, found = made.open(), made.next()
+    if not found:
         return
-    number = made.trials.index(chosen) + 1
-    again = ", retry" if made.attempts_made()[chosen.name] else ""
-    left = _duration(made.seconds_left())
-    progress = f"[{number}/{len(made.trials)}] {chosen.cell}, round {chosen.round}{again}, {left} to go"
-    print(progress, file=sys.stderr, flush=True)
-    for setting, value in chosen.settings.items():
+    tried = made.attempts_made()
+    planned = []
+    for place, trial in enumerate(found):
+        number, again = made.trials.index(trial) + 1, ", retry" if tried[trial.name] else ""
+        left = _duration(made.seconds_left(open_ones[place:]))
+        title = f"[{number}/{len(made.trials)}] {trial.cell}, round {trial.round}{again}, {left} to go"
+        planned.append(PlannedRun(trial.name, title, trial.settings | IN_ONE_GO))
+    series.plan(made.folder, planned)
+    settings = found[0].of_containers
+    if settings.get("BACKEND") == "mpi":
+        print(planned[0].title, file=sys.stderr, flush=True)
+        settings = planned[0].settings
+    for setting, value in settings.items():
         say(f"{setting}={value}")
+
+
+def _errors(log: Path) -> list[str]:
+    lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
+    return [escaped(line) for line in lines if "error: " in line][:MOST_ERRORS]
 
 
 def make_page(name: str, given: Sequence[str], say: Say, *, quick: bool) -> int:

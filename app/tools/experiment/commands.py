@@ -10,14 +10,17 @@ def add_to(commands: Commands) -> None:
     experiment = add_command(commands, "experiment", "plan an experiment, build its page", _experiment)
     steps = experiment.add_subparsers(dest="step", required=True, metavar="STEP")
     plan = add_command(steps, "plan", "check grid files and write the lists of their runs")
-    following = add_command(steps, "next", "record how the last run ended, and print the next run's settings")
+    following = add_command(
+        steps, "next", "record how the last runs ended, and plan the next ones in the same containers"
+    )
     page = add_command(steps, "page", "build the page from the finished runs")
     add_command(steps, "manual", "print the text of scripts/experiments/README.md")
     for step in (plan, following, page):
         step.add_argument("name", nargs="+" if step is plan else None, metavar="NAME", help="name of a grid file")
         step.add_argument("--quick", action="store_true", help="use the grid's quick version")
-    meaning = "exit code and duration of the last run"
-    following.add_argument("--ended", nargs=3, metavar=("TRIAL", "CODE", "SECONDS"), help=meaning)
+    meaning = "exit code and duration of the last runs together"
+    following.add_argument("--ended", nargs=2, default=(), metavar=("CODE", "SECONDS"), help=meaning)
+    following.add_argument("--folder", default="results", metavar="FOLDER", help="where the host has the runs")
     for step in (plan, page):
         step.add_argument("--set", nargs="+", default=[], metavar="NAME=value", help="override the grid file's value")
     plan.add_argument("--fresh", action="store_true", help="discard finished runs")
@@ -32,7 +35,7 @@ def _experiment(arguments: Namespace) -> int | None:
             quick, fresh, dry_run = arguments.quick, arguments.fresh, arguments.dry_run
             between_runs.plan(arguments.name, arguments.set, say, quick=quick, fresh=fresh, dry_run=dry_run)
         case "next":
-            between_runs.next_trial(arguments.name, arguments.ended, say, quick=arguments.quick)
+            between_runs.next_series(arguments.name, arguments.ended, arguments.folder, say, quick=arguments.quick)
         case "page":
             return between_runs.make_page(arguments.name, arguments.set, say, quick=arguments.quick)
         case "manual":

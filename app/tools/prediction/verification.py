@@ -37,7 +37,7 @@ def interleaved(grid: Grid) -> Grid:
     cells: list[Cell] = []
     for number, cell in enumerate(grid.cells):
         cells += [anchor(number), cell]
-    return replace(grid, name=name_of(grid.name), cells=[*cells, anchor(len(grid.cells))])
+    return replace(grid, name=name_of(grid.name), cells=[*cells, anchor(len(grid.cells))], keeps_order=True)
 
 
 def seal(name: str, content: object) -> str:

@@ -26,13 +26,13 @@ from app.training.numerics import Numerics
 TRIED_IMAGES = 16
 FORWARD_SHARE = 1 / 3  # of forward and backward together, in work
 
-# What a run takes before its first step and after its last one: containers, imports, the join, the links' measurement,
-# the report. Read off this project's own runs; it is put right as soon as a run has ended.
-START_CPU_SECONDS, START_SECONDS = 4.0, 8.0
+# What a run takes before its first step and after its last one: imports, the join, the links' measurement, the report,
+# and its part of starting containers. Read off this project's own runs; it is put right as soon as a run has ended.
+START_CPU_SECONDS, START_SECONDS = 4.0, 2.0
 
 
 def expected_seconds(trial: Trial) -> float:
-    """The whole run, containers and all."""
+    """The whole run."""
     asked = environment.of(trial.settings)
     ranks = asked.place.workers + 1
     source = source_of(asked.training.dataset_name)

@@ -37,6 +37,7 @@ class Grid:
     repeats: int
     cells: list[Cell]
     file: Path  # as users know it
+    keeps_order: bool = False  # of the cells in a round, even if others could share their containers
 
 
 def names() -> list[str]:

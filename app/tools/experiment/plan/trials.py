@@ -6,8 +6,9 @@ So an experiment can be interrupted anywhere: what is asked next is answered fro
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -18,9 +19,13 @@ from app.errors import SettingError
 from app.extensions import files
 from app.machine import folders
 from app.machine.source import files_sha256
+from app.records import series
 from app.records.bounds import Number, Positive
+from app.records.series import EndedRun
 from app.records.summary import is_complete
 from app.settings import environment
+from app.settings.concern import Mark
+from app.settings.settings import marked
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.plan.grid import Grid
 
@@ -28,6 +33,7 @@ PLAN, OUTCOMES = "plan.json", "outcomes.json"
 ASKED = "settings.json"  # of every run that was ever planned here, so that one that comes back is known again
 OWN_FILES = "hash of extensions/"
 FIRST_SEED = 1
+IN_ONE_GO = {"RESUME": "never", "CHECKPOINT_EVERY": "0", "MAX_RESTARTS": "0"}  # a run is made in one go, or repeated
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,12 @@ class Trial:
         used = files.sources(environment.of(self.settings).own)
         own = files_sha256((str(path), path) for path in used)
         return self.settings | ({OWN_FILES: own[:12]} if used else {})
+
+    @property
+    def of_containers(self) -> dict[str, str]:
+        """The settings with which its containers have to start."""
+        names = marked(Mark.AT_CONTAINER_START)
+        return {name: value for name, value in self.settings.items() if name.lower() in names}
 
 
 @dataclass(frozen=True)
@@ -76,10 +88,16 @@ def page_folder(name: str) -> Path:
 
 
 def trials(grid: Grid) -> Iterator[Trial]:
-    """Round after round, each with every cell once, so that what changes on the machine meets all cells alike."""
+    """Round after round, each with every cell once, so that what changes on the machine meets all cells alike.
+
+    Within a round, cells that can share their containers follow each other.
+    """
     for number in range(1, grid.repeats + 1):
-        for cell in grid.cells:
-            yield _trial(cell, number)
+        found = [_trial(cell, number) for cell in grid.cells]
+        if not grid.keeps_order:
+            alike = [trial.of_containers for trial in found]
+            found.sort(key=lambda trial: alike.index(trial.of_containers))
+        yield from found
 
 
 def _trial(cell: Cell, number: int) -> Trial:
@@ -116,6 +134,7 @@ class ExperimentPlan:
             _read(self.folder / ASKED, _ASKED, {}) | {each.name: each.asked for each in self.trials},
         )
         # A failure is of one attempt; how long the others took is worth knowing for longer.
+        self.note_series()
         done = {trial.name for trial in self.finished()}
         _write(self.folder / OUTCOMES, {name: asdict(each) for name, each in self.outcomes().items() if name in done})
 
@@ -152,15 +171,18 @@ class ExperimentPlan:
         """How often each trial was run since the plan was written, or, once finished, until it was."""
         return Counter({name: outcome.attempts for name, outcome in self.outcomes().items()})
 
-    def next(self) -> Trial | None:
-        """The trial to run now; what an interrupted one left is taken away."""
-        for trial in self.open()[:1]:
+    def next(self) -> list[Trial]:
+        """The trials to run now, in the same containers; what interrupted ones left is taken away."""
+        open_ones = self.open()
+        found = list(takewhile(lambda trial: trial.of_containers == open_ones[0].of_containers, open_ones))
+        if found and found[0].settings.get("BACKEND") == "mpi":
+            found = found[:1]  # mpirun starts the ranks of one run
+        for trial in found:
             shutil.rmtree(self.folder / trial.name, ignore_errors=True)
-            return trial
-        return None
+        return found
 
-    def seconds_left(self) -> float:
-        """What the open trials will take: as long as their cells took before, else as expected, put right so far."""
+    def seconds_left(self, trials: Sequence[Trial] | None = None) -> float:
+        """What these trials will take: as long as their cells took before, else as expected, put right so far."""
         outcomes = self.outcomes()
         took = {trial.name: outcomes[trial.name].seconds for trial in self.finished() if trial.name in outcomes}
         known = [(trial, took[trial.name]) for trial in self.trials if trial.name in took]
@@ -169,8 +191,21 @@ class ExperimentPlan:
         by_cell = {trial.cell: [seconds for other, seconds in known if other.cell == trial.cell] for trial, _ in known}
         return sum(
             median(by_cell[trial.cell]) if trial.cell in by_cell else trial.expected_seconds * correction
-            for trial in self.open()
+            for trial in (self.open() if trials is None else trials)
         )
+
+    def note_series(self, exit_code: int = 0, seconds: float = 0.0) -> list[EndedRun]:
+        """Remember how the runs of the last series ended, which ended with this exit code; returns all that did."""
+        ended = series.ended(self.folder)
+        for each in ended:
+            self.note(each.run, each.exit_code, each.seconds)
+        left = [each.run for each in series.planned(self.folder) if each.run not in {one.run for one in ended}]
+        if left and seconds and not any(each.exit_code and each.seconds for each in ended):
+            # Rank 0 did not live to tell, or was not asked to.
+            ended.append(EndedRun(left[0], exit_code, seconds))
+            self.note(left[0], exit_code, seconds)
+        series.plan(self.folder, [])
+        return ended
 
     def note(self, trial: str, exit_code: int, seconds: float) -> None:
         """Remember how a trial ended."""
