@@ -108,6 +108,20 @@ def by_mode(varied: Varied) -> str:
     return f'kind = "line"\n{options}\nby = "ranks"\nseries = "mode"'
 
 
+def bars(_: Varied) -> str:
+    return 'kind = "bar"\nmeasure = "seconds"'
+
+
+def of_names(varied: Varied, cell: Cell, other: Cell) -> bool:
+    """Each of two bars has all in its name in which it differs from the other."""
+    return all(
+        value in each.name
+        for each in (cell, other)
+        for name in differing(cell, other)
+        if (value := each.settings.get(name))
+    )
+
+
 def of_lines(varied: Varied, cell: Cell, other: Cell) -> bool:
     return differing(cell, other) <= {[*varied][1]}
 
@@ -133,6 +147,7 @@ def of_speedup(varied: Varied, cell: Cell, other: Cell) -> bool:
         pytest.param(single_line, of_a_single_line, id="a single line"),
         pytest.param(speedups, of_speedup, id="speedup"),
         pytest.param(by_mode, of_modes, id="modes by ranks"),
+        pytest.param(bars, of_names, id="bars"),
     ],
 )
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
