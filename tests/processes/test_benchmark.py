@@ -7,7 +7,6 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -16,11 +15,14 @@ import torch
 from app.cluster.members import Cluster
 from app.cluster.wire.communicator import Communicator
 from app.modes import MODES
+from app.settings import environment
 from app.settings.averaging import AveragingSettings
+from app.settings.settings import Settings
 from app.tools.benchmark import child, course
 from app.tools.benchmark.choice import OPERATION_NAMES
-from app.tools.benchmark.collectives import OPERATIONS
+from app.tools.benchmark.operations import OPERATIONS
 from app.training import models
+from tests.bench import compute, overhead
 from tests.processes import group
 from tests.processes.conftest import GroupOf
 from tests.processes.group import Ranks
@@ -42,28 +44,7 @@ def test_every_mode_is_timed_beside_plain_code(tmp_path: Path) -> None:
 def test_a_wrong_name_is_refused(tmp_path: Path) -> None:
     code, output = group.wait(group.start("benchmark synk", tmp_path))
     assert code == 2
-    assert "invalid choice: 'synk' (choose from step, sync, collectives, overhead, compute, startup, report" in output
-
-
-COST = re.compile(r"^(?P<part>\w[\w .,]*?) +(?P<milliseconds>[\d.]+|-) +(?:[\d.]+%|-)$")
-
-
-@pytest.mark.parametrize("mode", ["all_reduce", "ddp"])  # one that waits at a barrier, one that hides what it sends
-def test_what_measuring_costs_is_told_part_by_part(tmp_path: Path, mode: str) -> None:
-    ranks = Ranks(tmp_path, 2, "benchmark overhead", SYNC_MODE=mode)
-    ranks.start()
-    outcomes = ranks.wait()
-    assert [code for code, _ in outcomes.values()] == [0, 0], outcomes
-    assert outcomes[1][1] == ""
-    told = outcomes[0][1]
-    costs = {row["part"]: row["milliseconds"] for row in map(COST.match, told.splitlines()) if row}
-    *parts, everything = costs
-    assert (len(parts), everything) == (5, "all")
-    assert [part for part in parts if costs[part] == "-"] == (["timed barrier"] if mode == "ddp" else [])
-    measured = [float(costs[part]) for part in parts if costs[part] != "-"]
-    assert abs(sum(measured) - float(costs["all"])) <= 0.0005 * (len(measured) + 1) + 1e-9  # each is rounded
-    assert f"lenet5, {mode}, 2 ranks, 256 images" in told
-    assert re.search(r"^step.* [\d.]+ \([\d.]+ to [\d.]+ over \d+ pairs\)$", told, re.MULTILINE)
+    assert "invalid choice: 'synk' (choose from step, sync, collectives)" in output
 
 
 TIMED = r"(?P<p50>[\d.]+) +(?P<p99>[\d.]+) +(?P<algorithm>[\d.]+) +(?P<bus>[\d.]+) +(?P<wrong>\d+) +\d+%"
@@ -98,15 +79,16 @@ def test_links_that_are_not_as_asked_end_a_benchmark(tmp_path: Path) -> None:
 
 
 def wrong_numbers(cluster: Cluster, name: str) -> list[list[int]]:
-    """Of each variant: before anything came, and after."""
+    """Through the communicator, and directly: before anything came, and after."""
     found = []
     communicator = Communicator(cluster)
-    for variant in OPERATIONS[name].variants(communicator, AveragingSettings(), 4096):
-        variant.prepare()
-        before = variant.wrong()
+    exercise = OPERATIONS[name].exercise(communicator, AveragingSettings(), 4096)
+    for run in (exercise.run, exercise.run_directly):
+        exercise.prepare()
+        before = exercise.wrong()
         communicator.wait_for_peers()
-        variant.run()
-        found.append([before, variant.wrong()])
+        run()
+        found.append([before, exercise.wrong()])
     return found
 
 
@@ -116,31 +98,6 @@ def test_numbers_that_did_not_come_are_counted_as_wrong(group_of: GroupOf, name:
     for variant in (0, 1):
         assert sum(outcome[variant][0] for outcome in outcomes) > 0
         assert [outcome[variant][1] for outcome in outcomes] == [0, 0]
-
-
-# What the compute path's choices gain
-
-
-def results(folder: Path, benchmark: str) -> dict[str, Any]:
-    [path] = (folder / "results/benchmarks").glob(f"*-{benchmark}.json")
-    content: dict[str, Any] = json.loads(path.read_text())
-    return content
-
-
-def test_each_choice_of_the_compute_path_is_timed_with_and_without_it(tmp_path: Path) -> None:
-    command = "benchmark compute --rounds 2 --steps 1"
-    code, output = group.wait(group.start(command, tmp_path, MODEL="lenet5", BATCH_SIZE_PER_RANK=4))
-    assert code == 0, output
-    written = results(tmp_path, "compute")
-    ours, *others = written["choices"].items()
-    assert (ours[0], written["images"], written["layout"]) == ("as it is", 4, "contiguous")
-    assert {"memory kept", "fused SGD against foreach", "denormals as zero"} < {name for name, _ in others}
-    for name, each in written["choices"].items():
-        assert len(each["cpu_seconds"]) == len(each["seconds"]) == 2
-        assert all(value > 0 for value in each["cpu_seconds"] + each["seconds"])
-        assert name == ours[0] or re.search(rf"^{name} +{'yes' if each['taken'] else 'no'} +\d", output, re.MULTILINE)
-    wrong, said = group.wait(group.start("benchmark compute", tmp_path, MODEL="vgg12"))
-    assert (wrong, "invalid MODEL 'vgg12'. " in said) == (2, True), said
 
 
 # Whole steps, against the course script
@@ -155,7 +112,8 @@ def test_every_setup_takes_its_turn_beside_the_course_script(tmp_path: Path) -> 
     outcomes = ranks.wait()
     assert [code for code, _ in outcomes.values()] == [0, 0], outcomes
     assert outcomes[1][1] == ""
-    outcome = results(tmp_path, "step")
+    [path] = (tmp_path / "results/benchmarks").glob("*-step.json")
+    outcome = json.loads(path.read_text())
     assert list(outcome["setups"]) == SETUPS
     for name, each in outcome["setups"].items():
         assert len(each["seconds"]) == len(each["cpu_seconds"]) == 5
@@ -167,11 +125,9 @@ def test_every_setup_takes_its_turn_beside_the_course_script(tmp_path: Path) -> 
     assert {("one_node", "course_one_node"), ("all_reduce", "none")} <= pairs
     assert ("all_reduce+PRECISION=bf16", "none") not in pairs  # which computes in fp32
     assert all(each["low"] <= each["value"] <= each["high"] for each in outcome["ratios"])
-    code, rows = group.wait(group.start("benchmark table", tmp_path))
-    assert code == 0
-    assert [row.split("|")[1].strip() for row in rows.splitlines()[2:]] == [
-        "`one_node`", "`all_reduce`", "`none`", "`all_reduce PRECISION=bf16`"
-    ]  # fmt: skip
+    _, *phases = outcomes[0][1].partition("forward  backward")[2].splitlines()
+    own = [name for name in SETUPS if not name.startswith(("course", "tuned"))]
+    assert [line.split()[0] for line in phases[: len(own)]] == own
 
 
 def test_a_course_script_that_dies_ends_the_benchmark_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -239,8 +195,25 @@ def test_a_plain_script_gets_nothing_that_the_image_sets(monkeypatch: pytest.Mon
     assert not {"GLIBC_TUNABLES", "OMP_NUM_THREADS", "PYTHONUNBUFFERED", "SYNC_MODE"} & plain.keys()
 
 
-def test_the_report_of_a_long_run_is_timed(tmp_path: Path) -> None:
-    (tmp_path / "results").mkdir()
-    code, output = group.wait(group.start("benchmark report --ranks 2 --steps 20 --rounds 1", tmp_path))
-    assert code == 0, output
-    assert set(results(tmp_path, "report")["seconds"]) == {"plain reading", "summary", "trace", "page", "all"}
+# What times the house itself
+
+
+def test_each_choice_of_the_compute_path_is_timed_with_and_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODEL", "lenet5")
+    monkeypatch.setenv("BATCH_SIZE_PER_RANK", "4")
+    measured = compute.measure(environment.load(), rounds=1)
+    assert [variant.name for variant, _ in measured] == [each.name for each in compute.variants("contiguous")]
+    assert all(len(values) == 1 and values[0] > 0 for _, samples in measured for values in samples)
+
+
+def overheads(cluster: Cluster, mode: str) -> dict[str, float]:
+    settings = Settings.of(model="lenet5", global_batch_size=8, sync_mode=mode)
+    return overhead.together(overhead.measure(settings, cluster, pairs=1)[2])
+
+
+@pytest.mark.parametrize("mode", ["all_reduce", "ddp"])  # with a barrier before sync, and with overlapping messages
+def test_each_part_of_measuring_is_timed(mode: str) -> None:
+    costs, others = group.run_group(2, overheads, mode)
+    parts = {overhead.MARKS, overhead.ACCOUNTS, overhead.RECORD, overhead.USAGE}
+    assert costs.keys() == others.keys() == (parts | {overhead.BARRIER} if mode == "all_reduce" else parts)
+    assert min(costs.values()) > 0

@@ -4,14 +4,14 @@ from argparse import ArgumentParser
 
 import pytest
 
-from app.tools.benchmark.choice import GRADIENTS, OPERATION_NAMES, Choice
-from app.tools.benchmark.collectives import OPERATIONS
+from app.tools.benchmark.choice import GRADIENTS, OPERATION_NAMES, CollectivesChoice
+from app.tools.benchmark.operations import OPERATIONS
 
 
-def chosen(*words: str) -> Choice:
+def chosen(*words: str) -> CollectivesChoice:
     parser = ArgumentParser()
-    Choice.add_options(parser)
-    return Choice.of(parser.parse_args(words))
+    CollectivesChoice.add_options(parser)
+    return CollectivesChoice(**vars(parser.parse_args(words)))
 
 
 def test_every_operation_that_can_be_chosen_is_there() -> None:
@@ -23,7 +23,7 @@ def test_by_default_sizes_go_from_1_kb_to_256_mb_and_have_the_main_jobs_own() ->
     assert sizes == sorted(set(sizes))
     assert (sizes[0], sizes[-1]) == (1024, 256 * 2**20)
     assert GRADIENTS in sizes
-    assert chosen() == Choice()
+    assert chosen() == CollectivesChoice()
 
 
 def test_sizes_are_limited_as_asked() -> None:

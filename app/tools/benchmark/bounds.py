@@ -31,29 +31,28 @@ def flops_per_image(model: ModelName) -> float:
 
 
 class MatrixProduct:
-    """The cores' matrix product: by the library for matrices, or by that for convolutions, whichever is faster."""
+    """The cores' matrix product, by the library for matrices or for convolutions, whichever is faster."""
 
     def __init__(self, precision: str) -> None:
         dtype, side = DTYPE_OF_PRODUCT[precision], SIDE_OF_PRODUCT
         left, right = torch.randn(side, side, dtype=dtype), torch.randn(side, side, dtype=dtype)
         images = torch.randn(IMAGES, side, PIXELS, PIXELS, dtype=dtype).contiguous(memory_format=torch.channels_last)
         weight = torch.randn(side, side, 1, 1, dtype=dtype)
-        rows = {"matrices": side, "convolution": IMAGES * PIXELS * PIXELS}
-        self._flops = {name: 2.0 * each * side * side for name, each in rows.items()}
-        self._run: dict[str, Callable[[], object]] = {
-            "matrices": lambda: torch.mm(left, right),
-            "convolution": lambda: nn.functional.conv2d(images, weight),
-        }
+        self._products: list[tuple[int, Callable[[], object]]] = [  # with their numbers of rows
+            (side, lambda: torch.mm(left, right)),
+            (IMAGES * PIXELS * PIXELS, lambda: nn.functional.conv2d(images, weight)),
+        ]
+        self._flops_per_row = 2.0 * side * side
 
     def flops_per_cpu_second(self) -> float:
-        """The rate while it has the cores: neither a quota nor other programs lower it."""
+        """The rate while it has the cores, so neither a quota nor other programs lower it."""
         with torch.no_grad():
-            return max(self._rate(name) for name in self._run)
+            return max(self._rate(rows, run) for rows, run in self._products)
 
-    def _rate(self, name: str) -> float:
-        self._run[name]()
+    def _rate(self, rows: int, run: Callable[[], object]) -> float:
+        run()
         runs, began = 0, time.process_time()
         while (taken := time.process_time() - began) < MEASURED_SECONDS:
-            self._run[name]()
+            run()
             runs += 1
-        return runs * self._flops[name] / taken
+        return runs * rows * self._flops_per_row / taken

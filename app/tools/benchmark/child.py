@@ -1,4 +1,4 @@
-"""A script in a process of its own, as `python3 script.py` would run it: it works in turns and sleeps between them."""
+"""A script in a process of its own, as `python3 script.py` would run it: it works in turns and sleeps in between."""
 
 import os
 import selectors
@@ -14,25 +14,11 @@ import psutil
 from app.errors import LockstepError
 from app.settings.settings import FIELDS
 
-# Variables that the image or the program sets for itself; a name that ends with * stands for all that begin so. A plain
-# script starts without them.
-OURS = (
-    "GLIBC_TUNABLES",
-    "LD_PRELOAD",
-    "MALLOC_*",
-    "MIMALLOC_*",
-    "OMP_*",
-    "GOMP_*",
-    "KMP_*",
-    "MKL_*",
-    "OPENBLAS_*",
-    "DNNL_*",
-    "ONEDNN_*",
-    "TORCH_*",
-    "PYTHON*",
-)
+# Beginnings of the variables that the image or the program sets for itself. A plain script starts without them.
+OF_MEMORY = ("GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_", "MIMALLOC_")
+OF_LIBRARIES = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "DNNL_", "ONEDNN_", "TORCH_", "PYTHON")
 LAST_LINES = 12  # of a script that failed
-LOOK_SECONDS = 0.5  # between two looks whether the script is still there
+LOOK_SECONDS = 0.5  # between two checks whether the script is still alive
 NEEDED = {
     "PYTHONPATH": str(Path(__file__).parents[3]),
     "USE_LIBUV": "0",  # Debian's PyTorch has none, and does not find a tcp:// address with it
@@ -40,17 +26,18 @@ NEEDED = {
 
 
 def plain_environment() -> dict[str, str]:
-    """The environment of a script that this program has nothing to do with."""
-    exact = {name for name in OURS if not name.endswith("*")} | {name.upper() for name in FIELDS}
-    prefixes = tuple(name[:-1] for name in OURS if name.endswith("*"))
-    others = {name: value for name, value in os.environ.items() if name not in exact and not name.startswith(prefixes)}
+    others = {
+        name: value
+        for name, value in os.environ.items()
+        if name.lower() not in FIELDS and not name.startswith(OF_MEMORY + OF_LIBRARIES)
+    }
     return others | NEEDED
 
 
 class Child:
-    """A script that answers each order with a line. Its processes are one group, which stops and wakes as a whole.
+    """A script that answers each order with a line. Its processes form one group, which stops and wakes as a whole.
 
-    If this process dies without a word, its container ends, and the group with it; one at work ends at its next order.
+    If this process is killed, the group ends with the container, or at its next order.
     """
 
     def __init__(
@@ -62,7 +49,7 @@ class Child:
         patience: float,
         environment: Mapping[str, str],
     ) -> None:
-        """Start it. Its errors go into the log; `patience` limits every wait, in seconds."""
+        """Start the script. Its errors go into the log. `patience` limits each wait, in seconds."""
         self._title, self._log, self._patience = title, log, patience
         reads_orders, self._orders = os.pipe()
         self._answers, writes_answers = os.pipe()
@@ -90,13 +77,11 @@ class Child:
         self._code: int | None = None
 
     def run(self, steps: int) -> None:
-        """Let it take so many steps."""
         with suppress(BrokenPipeError):  # its end is told below
             os.write(self._orders, f"{steps}\n".encode())
         self.wait()
 
     def wait(self) -> None:
-        """Wait for its answer."""
         deadline = time.monotonic() + self._patience
         while time.monotonic() < deadline:
             _, end, rest = self._came.partition(b"\n")  # an answer may come in pieces
@@ -119,11 +104,10 @@ class Child:
         return self._code is not None and self._code < 0
 
     def rest(self) -> None:
-        """Stop all its processes: from here on they use no CPU."""
+        """Stop all its processes, which then use no CPU."""
         os.killpg(self._pid, signal.SIGSTOP)
 
     def wake(self) -> None:
-        """Let them go on."""
         os.killpg(self._pid, signal.SIGCONT)
 
     def cpu_seconds(self) -> float:
@@ -137,7 +121,6 @@ class Child:
         return total
 
     def end(self) -> None:
-        """End all its processes at once."""
         with suppress(ProcessLookupError):
             os.killpg(self._pid, signal.SIGKILL)
         self._how_it_ended()

@@ -1,12 +1,12 @@
-"""What takes turns in `benchmark step`: our own training step, and the course script's in a process beside this one."""
+"""The contenders of `benchmark step`: Lockstep's training step, and the course script's in a process of its own."""
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
@@ -18,13 +18,13 @@ from app.records.journal import Recorder
 from app.records.lines import Step
 from app.records.manifest import Link, TrainingPlan
 from app.settings.settings import Settings
+from app.settings.training import DEFAULT_DATASETS, TrainingSettings
 from app.sync.contract import size_of
 from app.tools.benchmark.child import Child, plain_environment
-from app.tools.benchmark.images import noise
 from app.tools.benchmark.setups import COURSE, TUNED, BenchmarkSetup
 from app.training import batches
-from app.training.batches import Indices
-from app.training.datasets.prepared import DataSet
+from app.training.datasets import CLASSES, SIDE, source_of
+from app.training.datasets.prepared import DataSet, Split
 from app.training.loop import Job, Steps, make_job
 from app.training.meter import StepMeter
 from app.training.models import parameters_sha256
@@ -36,20 +36,16 @@ COURSE_THREADS = 4
 PHASES = ("data", "forward", "backward", "wait", "sync", "hidden_sync", "exposed_sync", "optimiser")
 
 
-class Contender(Protocol):
-    """Something that trains when it is its turn."""
+class Contender:
+    """Trains when it is its turn. This one never does: it stands for the ranks that wait while rank 0 trains alone."""
 
-    def wake(self) -> None:
-        """Its turn comes; this is not timed."""
-
-    def run(self, steps: int) -> None:
-        """Take so many steps."""
+    def wake(self) -> None: ...  # is not timed
+    def run(self, steps: int) -> None: ...
+    def end(self) -> None: ...
 
     def rest(self) -> float:
-        """Its turn is over; the CPU seconds that it has used in it."""
-
-    def end(self) -> None:
-        """It is not needed any more."""
+        """End a turn; returns the CPU seconds that it took."""
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -61,8 +57,16 @@ class SharedWork:
     global_batch: int
 
 
+def noise(training: TrainingSettings, seed: int, samples: int) -> DataSet:
+    """Random images and labels, the same on all ranks, in the form of the model's usual data set."""
+    source = source_of(DEFAULT_DATASETS.get(training.model, training.dataset_name))
+    random = np.random.default_rng(seed)
+    images = random.integers(0, 256, (samples, SIDE, SIDE, source.channels), dtype=np.uint8)
+    part = Split(images, random.integers(0, CLASSES, samples))
+    return DataSet(source, part, part)
+
+
 def prepare(settings: Settings, cluster: Cluster, steps: int, folder: Path) -> SharedWork:
-    """Random images and labels, the same on all ranks, in the form of the model's usual set."""
     batch = settings.training.global_batch(cluster.world_size)
     dataset = noise(settings.training, settings.averaging.seed, (steps + SPARE_BATCHES) * batch)
     np.save(folder / "images.npy", dataset.train.images)
@@ -70,27 +74,28 @@ def prepare(settings: Settings, cluster: Cluster, steps: int, folder: Path) -> S
     return SharedWork(dataset, folder, batch)
 
 
-class House:
-    """Our training step, measured and recorded as in a run, in this process."""
+class House(Contender):
+    """Lockstep's training step in this process, measured and recorded as in a run."""
 
     def __init__(self, job: Job, work: SharedWork, clock: RunClock, recorder: Recorder) -> None:
         self.job, self._clock, self._recorder = job, clock, recorder
         self.records: list[Step] = []
         self._meter = StepMeter(job.cluster, clock, job.communicator, job.statistics, job.sync)
         self._steps, self._number = Steps(job), 0
-        self._batches = _batches(job, work.global_batch)
+        self._batches = (
+            indices
+            for epoch in itertools.count()
+            for indices in batches.global_batches(job.dataset, work.global_batch, job.settings.averaging.seed, epoch)
+        )
         self._augmentation = batches.draw_augmentation(job.dataset, job.settings.averaging.seed, 0)
 
     def wake(self) -> None:
-        """Sample its usage, as in a run."""
         self._cpu_seconds = time.process_time()
-        self._sampler = UsageSampler(
-            self.job.cluster, self._clock, self._recorder, self.job.settings.measuring.usage_interval
-        )
+        interval = self.job.settings.measuring.usage_interval
+        self._sampler = UsageSampler(self.job.cluster, self._clock, self._recorder, interval)
         self._sampler.__enter__()
 
     def run(self, steps: int) -> None:
-        """Train."""
         for _ in range(steps):
             with self.job.communicator.watching(f"training with {self.job.settings.averaging.sync_mode}", waits=False):
                 outcome = self._steps.take(self._number, next(self._batches), self._augmentation, self._meter)
@@ -100,48 +105,40 @@ class House:
             self._number += 1
 
     def rest(self) -> float:
-        """Stop sampling."""
         self._sampler.__exit__(None, None, None)
         return time.process_time() - self._cpu_seconds
 
-    def end(self) -> None:
-        """It has nothing beside this process."""
-
-    def phases(self, first: int) -> dict[str, float | None]:
-        """Mean seconds of each phase, from this step on; None for one that the steps do not have."""
-        found: dict[str, float | None] = {}
+    def figures(self, first: int) -> dict[str, Any]:
+        """Means over the steps from `first` on. A phase that the steps lack is None."""
+        records = self.records[first:]
+        phases: dict[str, float | None] = {}
         for phase in PHASES:
-            values = [getattr(record, f"{phase}_seconds") for record in self.records[first:]]
-            found[phase] = None if None in values else mean(values)
-        return found
-
-    def bytes_sent(self, first: int) -> float:
-        """Payload of a step, from this step on."""
-        return mean(record.bytes_sent for record in self.records[first:])
+            values = [getattr(record, f"{phase}_seconds") for record in records]
+            phases[phase] = None if None in values else mean(values)
+        return {
+            "phases": phases,
+            "bytes_sent": mean(record.bytes_sent for record in records),
+            "parameters_sha256": parameters_sha256(self.job.model),
+        }
 
     def wire_seconds(self, links: Sequence[Link] | None) -> float | None:
-        """The least time of a step's messages on these links; None where they were not measured."""
+        """The least time of a step's messages on these links; None if they were not measured."""
         if not links:
             return None
         parameters = list(self.job.model.parameters())
         size = size_of(parameters, self.job.settings.averaging.wire_precision)
         return self.job.sync.cost_for(parameters).seconds_at_least(size, [speed_of(link) for link in links])
 
-    def fingerprint(self) -> str:
-        """Of its parameters."""
-        return parameters_sha256(self.job.model)
 
-
-class Course:
+class Course(Contender):
     """The course script, in a process of its own with its own group."""
 
     def __init__(
         self, setup: BenchmarkSetup, settings: Settings, cluster: Cluster, work: SharedWork, port: int | None
     ) -> None:
         tuned, nodes = setup.name == TUNED, 1 if setup.alone else cluster.world_size
-        mode = "one_node" if setup.alone else COURSE.get(setup.name, "ddp")
         arguments = {
-            "mode": mode,
+            "mode": "one_node" if setup.alone else COURSE.get(setup.name, "ddp"),
             "model": settings.training.model,
             "data": work.folder,
             "batch-size": work.global_batch,
@@ -160,28 +157,27 @@ class Course:
             settings.place.peer_timeout,
             plain_environment(),
         )
-        self.end = self._child.end
 
     def wait_until_ready(self) -> None:
-        """Wait until it could begin on all ranks, and stop it there: rank 0's answers others while they join."""
+        """Stop it only once it is ready on all ranks: until then, rank 0's process answers those that still join."""
         self._listen(self._child.wait)
         if self._together:
             self._cluster.exchange("benchmark/ready", None)
         self._child.rest()
 
     def wake(self) -> None:
-        """Let its processes go on: those that load batches may have had one under way."""
         self._cpu_seconds = self._child.cpu_seconds()
         self._child.wake()
 
     def run(self, steps: int) -> None:
-        """Train."""
         self._listen(lambda: self._child.run(steps))
 
     def rest(self) -> float:
-        """Stop its processes."""
         self._child.rest()
         return self._child.cpu_seconds() - self._cpu_seconds
+
+    def end(self) -> None:
+        self._child.end()
 
     def _listen(self, listen: Callable[[], None]) -> None:
         try:
@@ -194,32 +190,9 @@ class Course:
             raise
 
 
-class Absent:
-    """What a rank is while rank 0 trains by itself."""
-
-    def wake(self) -> None:
-        """Nothing to wake."""
-
-    def run(self, steps: int) -> None:
-        """Do nothing: the others wait for rank 0."""
-
-    def rest(self) -> float:
-        """No CPU was used."""
-        return 0.0
-
-    def end(self) -> None:
-        """Nothing to end."""
-
-
 def job_of(setup: BenchmarkSetup, settings: Settings, cluster: Cluster, work: SharedWork, steps: int) -> Job:
-    """A job as in a run, but on these images; all ranks call this together."""
-    job = make_job(setup.settings(settings), cluster, work.dataset, lambda _: None)
+    """A job as in a run, but on these images. All ranks must call this together."""
     plan = TrainingPlan(1, steps, steps, work.global_batch)
-    if setup.alone:  # a group of one, whose errors still name the others
-        return replace(job, plan=plan, cluster=replace(cluster, members=cluster.members[:1]))
-    return replace(job, plan=plan)
-
-
-def _batches(job: Job, global_batch: int) -> Iterator[Indices]:
-    for epoch in itertools.count():
-        yield from batches.global_batches(job.dataset, global_batch, job.settings.averaging.seed, epoch)
+    job = replace(make_job(setup.settings(settings), cluster, work.dataset, lambda _: None), plan=plan)
+    # Alone: a group of one, whose errors still name the others.
+    return replace(job, cluster=replace(cluster, members=cluster.members[:1])) if setup.alone else job

@@ -1,4 +1,4 @@
-"""The script of a student of the course: what our set-ups are measured against. It uses nothing of the program's own.
+"""The script of a student of the course, the baseline of `benchmark step`. It trains with PyTorch alone.
 
 It runs by itself, in a process of its own: python3 -m app.tools.benchmark.course --help
 """
@@ -101,7 +101,6 @@ MODELS: dict[str, Callable[[], nn.Module]] = {"vgg11": vgg11, "lenet5": lenet5, 
 
 
 def epochs(loader: DataLoader[Sample], sampler: DistributedSampler[Sample] | None) -> Iterator[Batch]:
-    """Batches without end."""
     for epoch in count():
         if sampler is not None:
             sampler.set_epoch(epoch)
@@ -109,7 +108,6 @@ def epochs(loader: DataLoader[Sample], sampler: DistributedSampler[Sample] | Non
 
 
 def train(model: nn.Module, batches: Iterator[Batch], average: Callable[[list[nn.Parameter]], None] | None) -> None:
-    """Train for as long as there are batches."""
     loss_function = nn.CrossEntropyLoss()
     parameters = list(model.parameters())
     optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=1e-4)
@@ -126,7 +124,6 @@ def train(model: nn.Module, batches: Iterator[Batch], average: Callable[[list[nn
 
 
 def read_arguments() -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--mode", choices=("one_node", *AVERAGES, "ddp"), required=True)
     parser.add_argument("--model", choices=MODELS, default="vgg11")
@@ -141,7 +138,6 @@ def read_arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Train on this node."""
     arguments = read_arguments()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""What `benchmark step` compares: our modes with their settings, and the course script's. Imports no torch."""
+"""The configurations of `benchmark step`: modes with their settings, and the course script's. Imports no torch."""
 
 from argparse import ArgumentTypeError
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from app.settings.settings import FIELDS, Settings
 FLOOR = "none"
 ONE_NODE = "one_node"
 COURSE_DDP = "course_ddp"
-# The course script's own set-ups, and whose counterpart each is.
+# The course script's own configurations, each with its counterpart.
 COURSE = {
     "course_one_node": ONE_NODE,
     "course_gather_scatter": "gather_scatter",
@@ -21,18 +21,17 @@ COURSE = {
 TUNED = "tuned_ddp"
 COUNTERPARTS = {ours: course for course, ours in COURSE.items()}
 
-FASTEST = ("flat_all_reduce", "bucketed_all_reduce")  # modes that are tried in bf16 as well, where the CPU has it
+FASTEST = ("flat_all_reduce", "bucketed_all_reduce")  # modes that are also timed in bf16, if the CPU supports it
 
 
 @dataclass(frozen=True)
 class BenchmarkSetup:
-    """One way to train, by its name: a mode, with NAME=value settings behind it, joined by +; or a course script's."""
+    """A configuration by its name: a mode, with NAME=value settings after it, joined by +, or a course script's."""
 
     name: str
 
     @property
     def of_the_house(self) -> bool:
-        """Whether it is ours."""
         return self.name not in COURSE and self.name != TUNED
 
     @property
@@ -48,7 +47,6 @@ class BenchmarkSetup:
 
     @property
     def given(self) -> dict[str, str]:
-        """The settings behind the mode."""
         return dict(part.split("=", 1) for part in self.name.split("+")[1:])
 
     def exact(self, base: Settings) -> bool:
@@ -58,18 +56,15 @@ class BenchmarkSetup:
 
     @property
     def synchronises(self) -> bool:
-        """Whether it averages over several ranks."""
         return not self.alone and self.mode != FLOOR
 
     def settings(self, base: Settings) -> Settings:
-        """The run's settings with its own."""
         texts = {name.upper(): str(value) for name, value in base.values(only=base.given).items()}
         own = {"BATCH_NORM": "local"} if self.alone else {}
         return environment.of(texts | own | {"SYNC_MODE": self.mode} | self.given)
 
 
 def setup(text: str) -> BenchmarkSetup:
-    """A set-up from its name on a command line."""
     name, *given = text.split("+")
     allowed = (ONE_NODE, *MODES, *COURSE, TUNED)
     if name not in allowed or (given and name in (*COURSE, TUNED)):
@@ -89,7 +84,7 @@ def setup(text: str) -> BenchmarkSetup:
 
 
 def usual(bfloat16: bool) -> list[BenchmarkSetup]:
-    """All set-ups, each of ours after its counterpart."""
+    """All configurations, each after its counterpart."""
     names = ["course_one_node", ONE_NODE, FLOOR]
     for mode in MODES:
         if mode != FLOOR:

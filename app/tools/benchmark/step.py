@@ -1,10 +1,7 @@
-"""`benchmark step`: whole training steps of every set-up, ours and the course script's, in turn, round after round."""
+"""`benchmark step`: whole training steps of each configuration, Lockstep's and the course script's, interleaved."""
 
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
@@ -20,26 +17,18 @@ from app.machine.say import Say
 from app.records.journal import Recorder
 from app.records.manifest import Link
 from app.settings.settings import Settings
-from app.tools.benchmark import results, table
+from app.tools.benchmark import table
 from app.tools.benchmark.bounds import MatrixProduct, flops_per_image
 from app.tools.benchmark.choice import StepChoice
-from app.tools.benchmark.contenders import Absent, Contender, Course, House, job_of, prepare
+from app.tools.benchmark.contenders import Contender, Course, House, job_of, prepare
 from app.tools.benchmark.ratios import Middle
 from app.tools.benchmark.setups import BenchmarkSetup, usual
 
 WARM_UP = 1  # rounds
 
 
-@dataclass
-class SetupSamples:
-    """Of one set-up, a value for each round: seconds a step, and CPU seconds of all ranks."""
-
-    seconds: list[float] = field(default_factory=list)
-    cpu_seconds: list[float] = field(default_factory=list)
-
-
 class StepBench:
-    """All set-ups, and the gate at which the ranks meet before and after each turn."""
+    """All configurations, and the barrier at which the ranks meet before and after each turn."""
 
     def __init__(
         self, settings: Settings, cluster: Cluster, choice: StepChoice, folder: Path, say: Say, clean_ups: CleanUps
@@ -52,18 +41,15 @@ class StepBench:
         self._steps = (WARM_UP + choice.rounds) * choice.steps
         self._clean_ups = clean_ups
         self._work = prepare(settings, cluster, self._steps, folder)
-        self._products = {
-            precision: MatrixProduct(precision)
-            for precision in dict.fromkeys(
-                each.settings(settings).training.precision for each in self.setups if each.of_the_house
-            )
-        }
-        self.rates: dict[str, list[float]] = {precision: [] for precision in self._products}
+        ours = [each for each in self.setups if each.of_the_house]
+        precisions = dict.fromkeys(each.settings(settings).training.precision for each in ours)
+        self._products = {precision: MatrixProduct(precision) for precision in precisions}
+        self.rates: dict[str, list[float]] = {precision: [] for precision in precisions}
         self.contenders: dict[BenchmarkSetup, Contender] = {}
-        self.samples = {setup: SetupSamples() for setup in self.setups}
+        self.seconds: dict[BenchmarkSetup, list[float]] = {setup: [] for setup in self.setups}  # per step, by round
+        self.cpu_seconds: dict[BenchmarkSetup, list[float]] = {setup: [] for setup in self.setups}  # of all ranks
 
     def start(self, recorder: Recorder) -> None:
-        """Make all contenders, one after another."""
         for setup in self.setups:
             began = time.monotonic()
             self.contenders[setup] = self._contender(setup, recorder)
@@ -71,7 +57,7 @@ class StepBench:
             self.say(f"{setup.name} is ready after {time.monotonic() - began:.1f} s")
 
     def take_round(self, number: int) -> None:
-        """Every set-up's turn; the other way round in every second round, so that neighbours change their places."""
+        """One turn each. Every second round has the reverse order, so that neighbours change places."""
         for setup in self.setups if number % 2 == 0 else reversed(self.setups):
             self._take_turn(setup)
         for precision, product in self._products.items():
@@ -87,22 +73,20 @@ class StepBench:
         self._gate.wait_for_peers()  # every rank takes the slowest one's time
         seconds = time.monotonic() - began
         used = self.cluster.exchange("benchmark/cpu", contender.rest())
-        self.samples[setup].seconds.append(seconds / steps)
-        self.samples[setup].cpu_seconds.append(sum(used) / steps)
+        self.seconds[setup].append(seconds / steps)
+        self.cpu_seconds[setup].append(sum(used) / steps)
 
     def end(self) -> None:
-        """End the course scripts."""
         for contender in self.contenders.values():
             contender.end()
 
     def _contender(self, setup: BenchmarkSetup, recorder: Recorder) -> Contender:
         settings, cluster, work = self.settings, self.cluster, self._work
-        absent = setup.alone and cluster.rank != CENTRE
-        if setup.of_the_house:
-            job = job_of(setup, settings, cluster, work, self._steps)
-            return Absent() if absent else House(job, work, self._clock, recorder)
-        if absent:
-            return Absent()
+        job = job_of(setup, settings, cluster, work, self._steps) if setup.of_the_house else None
+        if setup.alone and cluster.rank != CENTRE:
+            return Contender()
+        if job:
+            return House(job, work, self._clock, recorder)
         port = None if setup.alone else cluster.exchange("benchmark/port", _free_port(cluster.me.address))[CENTRE]
         course = Course(setup, settings, cluster, work, port)
         self._clean_ups.append(course.end)
@@ -111,38 +95,33 @@ class StepBench:
         return course
 
     def outcome(self, links: list[Link] | None) -> dict[str, Any]:
-        """All that was measured, in the form of the file."""
+        """Everything measured, in the form of the results file."""
         first = WARM_UP * self.choice.steps
         flops = flops_per_image(self.settings.training.model) * self._work.global_batch
         rates = {precision: max(values) for precision, values in self.rates.items()}
         machines = [member.machine for member in self.cluster.members]
         share = min(fair_share(machine, machines) for machine in machines)
-        setups = {}
+        setups: dict[str, dict[str, Any]] = {}
         for setup in self.setups:
-            samples, house = self.samples[setup], self.contenders[setup]
-            own = None
-            if isinstance(house, House):
-                own = {
-                    "phases": house.phases(first),
-                    "bytes_sent": house.bytes_sent(first),
-                    "parameters_sha256": house.fingerprint(),
-                }
+            house = self.contenders[setup]
+            own = house.figures(first) if isinstance(house, House) else None
             everyones = [each for each in self.cluster.exchange("benchmark/own", own) if each]
-            seconds = samples.seconds[WARM_UP:]
+            replicas = {each["parameters_sha256"] for each in everyones}
+            seconds, cpu_seconds = self.seconds[setup][WARM_UP:], self.cpu_seconds[setup][WARM_UP:]
             rate = rates.get(setup.settings(self.settings).training.precision if setup.of_the_house else "")
             ranks = 1 if setup.alone else self.cluster.world_size
             wire = house.wire_seconds(links) if isinstance(house, House) and setup.synchronises else None
             setups[setup.name] = {
                 "exact": setup.of_the_house and setup.exact(self.settings),
                 "seconds": seconds,
-                "cpu_seconds": samples.cpu_seconds[WARM_UP:],
+                "cpu_seconds": cpu_seconds,
                 "median_seconds": vars(Middle.of(seconds)),
-                "median_cpu_seconds": vars(Middle.of(samples.cpu_seconds[WARM_UP:])),
+                "median_cpu_seconds": vars(Middle.of(cpu_seconds)),
                 "compute_bound_seconds": flops / ranks / (rate * share) if rate else None,
                 "wire_bound_seconds": wire,
                 "phases": [each["phases"] for each in everyones] or None,
                 "bytes_sent_by_rank": [each["bytes_sent"] for each in everyones] or None,
-                "replicas_identical": _identical(everyones) if everyones and not setup.alone else None,
+                "replicas_identical": len(replicas) == 1 if replicas and not setup.alone else None,
             }
         return {
             "options": {"rounds": self.choice.rounds, "steps": self.choice.steps},
@@ -152,7 +131,7 @@ class StepBench:
             "flops_per_step": flops,
             "matrix_product_flops_per_cpu_second": self.rates,
             "setups": setups,
-            "ratios": table.ratios(setups),
+            "ratios": [{"of": of, "against": by, **vars(ratio)} for (of, by), ratio in table.ratios(setups).items()],
         }
 
 
@@ -163,12 +142,10 @@ def compare_steps(
     choice: StepChoice,
     say: Say,
     clean_ups: CleanUps,
-) -> None:
-    """Time all set-ups in turn; rank 0 tells the progress and the outcome."""
-    speak = say if cluster.rank == CENTRE else _keep_silent
+) -> dict[str, Any]:
     with scratch_in(Path(gettempdir()), clean_ups) as folder, Recorder(folder, cluster.rank) as recorder:
-        bench = StepBench(settings, cluster, choice, folder, speak, clean_ups)
-        with _ended(bench):
+        bench = StepBench(settings, cluster, choice, folder, say, clean_ups)
+        try:
             bench.start(recorder)
             rounds = WARM_UP + choice.rounds
             for number in range(rounds):
@@ -176,30 +153,15 @@ def compare_steps(
                 bench.take_round(number)
                 taken = time.monotonic() - began
                 what = "warm-up" if number < WARM_UP else f"round {number + 1 - WARM_UP} of {choice.rounds}"
-                speak(f"{what}: {taken:.1f} s, {taken * (rounds - 1 - number) / 60:.1f} min to go")
+                say(f"{what}: {taken:.1f} s, {taken * (rounds - 1 - number) / 60:.1f} min to go")
             outcome = bench.outcome(links)
-    if cluster.rank == CENTRE:
-        say(table.text(outcome))
-        results.write("step", outcome, say, settings.values(), cluster)
-
-
-@contextmanager
-def _ended(bench: StepBench) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        bench.end()
-
-
-def _identical(everyones: list[dict[str, Any]]) -> bool:
-    return len({each["parameters_sha256"] for each in everyones}) == 1
+        finally:
+            bench.end()
+    say(table.text(outcome))
+    return outcome
 
 
 def _free_port(address: str) -> int:
     with socket.socket() as probe:
         probe.bind((address, 0))
         return int(probe.getsockname()[1])
-
-
-def _keep_silent(_: str) -> None:
-    """Print nothing: rank 0 speaks for all."""

@@ -1,34 +1,38 @@
-"""`benchmark sync`: every mode against the plainest correct code of the same pattern, round after round."""
+"""`benchmark sync`: every mode compared with the plainest correct code of its pattern, round after round."""
 
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import Protocol
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from app.analysis.units import TEXT, Unit
 from app.cluster.members import Cluster
 from app.cluster.wire.communicator import Communicator
 from app.machine.say import Say
 from app.modes import MODES
 from app.settings.settings import Settings
 from app.sync.modes import mode_class
-from app.tools.benchmark import plain, results
+from app.tools.benchmark import plain
 from app.tools.benchmark.ratios import Middle
+from app.tools.benchmark.table import in_columns
 from app.training import models
 from app.training.numerics import DTYPES
 
 ROUNDS = 15
 WARM_UP = 2
 
+SECONDS = Unit(lambda value: f"{value:.4f}")
+
 FLAT = "the backend's all-reduce of one flat buffer"
 PACKED = "packed, the backend's all-reduce, unpacked"
 FLAT_RING = "ring_all_reduce of one flat buffer"
 
-# What each mode is compared with, on the same gradients.
+# The baselines of each mode, on the same gradients.
 YARDSTICKS = {
     "gather_scatter": ["plain gather and scatter"],
     "send_recv": ["plain send and recv"],
@@ -41,14 +45,11 @@ YARDSTICKS = {
 }
 
 
-class TimedMode(Protocol):
-    """Something to be timed."""
+class TimedMode(NamedTuple):
+    """A way to average gradients; only `run` is timed."""
 
-    def prepare(self) -> None:
-        """Prepare a run; this is not timed."""
-
-    def run(self) -> None:
-        """Do what is timed."""
+    prepare: Callable[[], object]
+    run: Callable[[], object]
 
 
 class Gradients(nn.Module):
@@ -60,62 +61,40 @@ class Gradients(nn.Module):
         self.gradients = [torch.randn_like(each) for each in like]
 
     def forward(self) -> torch.Tensor:
-        """A sum whose gradients are the ones given."""
+        """Their sum, weighted by the gradients that backward will give."""
         products = zip(self.parts, self.gradients, strict=True)
         return torch.stack([torch.dot(part.view(-1), gradient.view(-1)) for part, gradient in products]).sum()
 
 
-class Synchronisation:
-    """Averages gradients that are ready, as after backward."""
+def after_backward(model: Gradients, synchronise: Callable[[list[nn.Parameter]], None]) -> TimedMode:
+    """Average gradients that are complete."""
+    parameters = list(model.parameters())
 
-    def __init__(self, model: Gradients, synchronise: Callable[[list[nn.Parameter]], None]) -> None:
-        self._model, self._synchronise = model, synchronise
-        self._parameters = list(model.parameters())
-
-    def prepare(self) -> None:
-        """Lay out fresh gradients."""
-        for parameter, gradient in zip(self._parameters, self._model.gradients, strict=True):
+    def prepare() -> None:
+        for parameter, gradient in zip(parameters, model.gradients, strict=True):
             parameter.grad = gradient.clone()
 
-    def run(self) -> None:
-        """Average them."""
-        self._synchronise(self._parameters)
+    return TimedMode(prepare, lambda: synchronise(parameters))
 
 
-class Backward:
-    """Averages gradients while backward makes them."""
+def during_backward(replica: nn.Module) -> TimedMode:
+    losses: list[torch.Tensor] = []
 
-    def __init__(self, replica: nn.Module) -> None:
-        self._replica = replica
-        self._loss = torch.empty(0)
+    def prepare() -> None:
+        replica.zero_grad()
+        losses[:] = [replica()]
 
-    def prepare(self) -> None:
-        """Forward."""
-        self._replica.zero_grad()
-        self._loss = self._replica()
-
-    def run(self) -> None:
-        """Backward."""
-        self._loss.backward()  # type: ignore[no-untyped-call]
+    return TimedMode(prepare, lambda: losses[0].backward())  # type: ignore[no-untyped-call]
 
 
-class FlatBuffer:
-    """The backend's all-reduce with nothing around it: a bound, because real gradients are not a single buffer."""
-
-    def __init__(self, like: Sequence[torch.Tensor]) -> None:
-        self._buffer = torch.randn(sum(each.numel() for each in like), dtype=like[0].dtype)
-
-    def prepare(self) -> None:
-        """Keep the sum from growing without end."""
-        self._buffer /= dist.get_world_size()
-
-    def run(self) -> None:
-        """Sum it up."""
-        dist.all_reduce(self._buffer)
+def one_flat_buffer(like: Sequence[torch.Tensor]) -> TimedMode:
+    """The backend's all-reduce alone: a bound, because real gradients are not a single buffer."""
+    buffer = torch.randn(sum(each.numel() for each in like), dtype=like[0].dtype)
+    return TimedMode(lambda: buffer.div_(dist.get_world_size()), lambda: dist.all_reduce(buffer))  # it stays finite
 
 
-def compare_modes(settings: Settings, cluster: Cluster, say: Say) -> None:
-    """Time all contenders in turn, so that changes of the machine's speed hit all alike; rank 0 prints the table."""
+def compare_modes(settings: Settings, cluster: Cluster, say: Say) -> dict[str, Any]:
+    """Time all contenders in turn, so that disturbances affect all alike."""
     like = [
         parameter.detach()
         for parameter in models.build(
@@ -134,35 +113,29 @@ def compare_modes(settings: Settings, cluster: Cluster, say: Say) -> None:
             communicator.wait_for_peers()  # every rank takes the slowest one's time
             if number >= WARM_UP:
                 seconds[name].append(time.monotonic() - began)
-        if cluster.rank == 0:
-            say(f"round {number + 1} of {WARM_UP + ROUNDS}{', warm-up' if number < WARM_UP else ''}")
-    if cluster.rank == 0:
-        size = sum(each.nbytes for each in like)
-        say(f"\n{settings.training.model}: {size / 1e6:.1f} MB of gradients, {cluster.world_size} ranks")
-        say(table(seconds))
-        ratios = [
-            {"of": mode, "against": other, **vars(Middle.of_ratios(seconds[mode], seconds[other]))}
-            for mode in _modes()
-            for other in YARDSTICKS.get(mode, [FLAT])
-        ]
-        results.write("sync", {"bytes": size, "seconds": seconds, "ratios": ratios}, say, settings.values(), cluster)
+        say(f"round {number + 1} of {WARM_UP + ROUNDS}{', warm-up' if number < WARM_UP else ''}")
+    size = sum(each.nbytes for each in like)
+    say(f"\n{settings.training.model}: {size / 1e6:.1f} MB of gradients, {cluster.world_size} ranks")
+    say(table(seconds))
+    ratios = [{"of": of, "against": other, **vars(ratio)} for (of, other), ratio in ratios_of(seconds).items()]
+    return {"bytes": size, "seconds": seconds, "ratios": ratios}
 
 
 def _contenders(settings: Settings, cluster: Cluster, like: Sequence[torch.Tensor]) -> dict[str, TimedMode]:
     contenders: dict[str, TimedMode] = {
-        "plain gather and scatter": Synchronisation(Gradients(like), plain.gather_scatter),
-        "plain send and recv": Synchronisation(Gradients(like), plain.send_recv),
-        "plain all-reduce per parameter": Synchronisation(Gradients(like), plain.all_reduce),
-        FLAT: FlatBuffer(like),
-        PACKED: Synchronisation(Gradients(like), plain.packed_all_reduce),
-        "plain ring of whole chunks, packed": Synchronisation(Gradients(like), plain.packed_ring),
-        "DistributedDataParallel as it comes": Backward(DistributedDataParallel(Gradients(like))),
+        "plain gather and scatter": after_backward(Gradients(like), plain.gather_scatter),
+        "plain send and recv": after_backward(Gradients(like), plain.send_recv),
+        "plain all-reduce per parameter": after_backward(Gradients(like), plain.all_reduce),
+        FLAT: one_flat_buffer(like),
+        PACKED: after_backward(Gradients(like), plain.packed_all_reduce),
+        "plain ring of whole chunks, packed": after_backward(Gradients(like), plain.packed_ring),
+        "DistributedDataParallel as it comes": during_backward(DistributedDataParallel(Gradients(like))),
     }
     for name in _modes():
         model = Gradients([torch.cat([each.view(-1) for each in like])] if name == FLAT_RING else like)
         sync = mode_class(name.partition(" ")[0])(Communicator(cluster), settings.averaging)
         replica = sync.attach(model)
-        contenders[name] = Synchronisation(model, sync.synchronise) if sync.explicit else Backward(replica)
+        contenders[name] = after_backward(model, sync.synchronise) if sync.explicit else during_backward(replica)
     return contenders
 
 
@@ -171,13 +144,15 @@ def _modes() -> list[str]:
     return list(dict.fromkeys([*YARDSTICKS, *(name for name in MODES if name != "none")]))
 
 
+def ratios_of(seconds: dict[str, list[float]]) -> dict[tuple[str, str], Middle]:
+    pairs = [(mode, other) for mode in _modes() for other in YARDSTICKS.get(mode, [FLAT])]
+    return {(mode, other): Middle.of_ratios(seconds[mode], seconds[other]) for mode, other in pairs}
+
+
 def table(seconds: dict[str, list[float]]) -> str:
-    """Median times, and each mode's ratio to its yardsticks: the median over the rounds, and its interval."""
-    lines = [f"{'mode':<34} {'seconds':>8}   {'baseline':<42} {'seconds':>8}   ratio (90 % interval, {ROUNDS} rounds)"]
-    for mode in _modes():
-        for yardstick in YARDSTICKS.get(mode, [FLAT]):
-            lines.append(
-                f"{mode:<34} {median(seconds[mode]):>8.4f}   {yardstick:<42} {median(seconds[yardstick]):>8.4f}   "
-                f"{Middle.of_ratios(seconds[mode], seconds[yardstick])}"
-            )
-    return "\n".join(lines)
+    headings = [("mode", TEXT), ("seconds", SECONDS), ("baseline", TEXT), ("seconds", SECONDS)]
+    rows = [
+        (mode, median(seconds[mode]), other, median(seconds[other]), str(ratio))
+        for (mode, other), ratio in ratios_of(seconds).items()
+    ]
+    return in_columns([*headings, (f"ratio (90 % interval, {ROUNDS} rounds)", TEXT)], rows)

@@ -1,4 +1,4 @@
-"""The course script with DDP, tuned by hand as a good engineer would: the second yardstick of our set-ups.
+"""The course script with DDP, tuned by hand as a good engineer would: a second baseline.
 
 It has the threads that the quota pays for, no process beside it, images augmented as one tensor, the layout that is
 faster here, gradients as views of DDP's buckets, and a fused SGD. It computes the same as the course script.
@@ -43,7 +43,6 @@ class Batches:
                     yield self.load(samples), self.labels[samples]
 
     def load(self, samples: torch.Tensor) -> torch.Tensor:
-        """Images, cropped, flipped, normalised."""
         images = self.images[samples]
         if images.shape[1] == 3:
             images = crop_and_flip(images)
@@ -80,7 +79,6 @@ def faster_layout(model: nn.Module, batches: Batches) -> torch.memory_format:
 
 
 def train(model: nn.Module, batches: Iterator[Batch]) -> None:
-    """Train for as long as there are batches."""
     loss_function = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4, fused=True)
     running_loss = 0.0
@@ -93,7 +91,6 @@ def train(model: nn.Module, batches: Iterator[Batch]) -> None:
 
 
 def main() -> None:
-    """Train on this node."""
     arguments = read_arguments()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(1)
