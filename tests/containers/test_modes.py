@@ -1,5 +1,6 @@
 """Every mode on four containers: the same training, and on the wire what its formula says."""
 
+import json
 import re
 from itertools import pairwise
 from typing import Any
@@ -58,14 +59,51 @@ def check_wire(rank: dict[str, Any], most: float, waiting: float = 0.0) -> None:
         assert rank[f"bytes_{direction}_per_step"] * 0.999 - waiting <= seen <= most + waiting
 
 
-def test_all_modes_train_the_same_model(used_clone: Clone) -> None:
-    runs = {}
-    for mode in (*DISTINCT, "halving_doubling"):
-        used_clone.up(SYNC_MODE=mode, MAX_STEPS="20", EVALUATE="never")
-        run = runs[mode] = used_clone.summary()
-        assert run["sync_mode"] == mode
+VGG_11 = {"MODEL": "vgg11", "MEMORY_FORMAT": "mixed", "GLOBAL_BATCH_SIZE": "16", "MAX_STEPS": "5", "EVALUATE": "never"}
+GRID = """\
+title = "Modes"
+question = "Do all train the same model?"
+[settings]
+EVALUATE = "never"
+[[view]]
+kind = "bar"
+measure = "seconds"
+title = "Time per step"
+"""
+LENET_5 = {"MODEL": "lenet5", "MAX_STEPS": "20", "LINK_CHECK": "off"}
+LENET_5_MODES = {mode: LENET_5 | {"SYNC_MODE": mode} for mode in (*DISTINCT, "halving_doubling")}
+VGG_11_WAYS = {
+    "uncompressed": {"SYNC_MODE": "all_reduce"},  # ddp: test_full_epoch.py; the star and the ring: a long test below
+    "bf16": {"SYNC_MODE": "flat_all_reduce", "WIRE_PRECISION": "bf16"},
+    "power_sgd": {"COMPRESSION": "power_sgd", "SYNC_MODE": "halving_doubling", "COMPRESSION_RANK": "2"},
+    "sign": {"COMPRESSION": "sign"},
+}
+
+
+@pytest.fixture(scope="module")
+def runs(used_clone: Clone) -> dict[str, dict[str, Any]]:
+    """The summaries of runs that share their containers, by name."""
+    ways = LENET_5_MODES | {name: VGG_11 | own for name, own in VGG_11_WAYS.items()}
+    grid = GRID + "".join(
+        f'[[grid]]\nlabel = "{name}"\n' + "".join(f'{setting} = "{value}"\n' for setting, value in own.items())
+        for name, own in ways.items()
+    )
+    (used_clone.folder / "scripts/experiments/all_modes.toml").write_text(grid)
+    code, output = used_clone.run("scripts/experiment", "all_modes")
+    assert code == 0, output
+    folder = used_clone.folder / "results/experiments/all_modes/full"
+    found = {name: json.loads((folder / f"{name}-1/summary.json").read_text()) for name in ways}
+    for name, run in found.items():
         assert run["complete"]
-        assert run["replicas_identical"] is (mode != "none")
+        assert run["world_size"] == RANKS
+        assert run["replicas_identical"] is (name != "none")
+    return found
+
+
+def test_all_modes_train_the_same_model(runs: dict[str, dict[str, Any]], used_clone: Clone) -> None:
+    modes = {mode: runs[mode] for mode in LENET_5_MODES}
+    for mode, run in modes.items():
+        assert run["sync_mode"] == mode
         for rank in run["ranks"]:
             messages = messages_per_step(mode, rank["rank"])
             if messages is not None:
@@ -75,14 +113,13 @@ def test_all_modes_train_the_same_model(used_clone: Clone) -> None:
     over_mpi = used_clone.summary()
     assert used_clone.manifest()["settings"]["backend"] == "mpi"
     assert over_mpi["replicas_identical"]
-    assert over_mpi["losses"] == pytest.approx(runs["ddp"]["losses"], rel=1e-4)
-    for one, other in pairwise([mode for mode in runs if mode != "none"]):
-        assert runs[other]["losses"] == pytest.approx(runs[one]["losses"], rel=1e-4)
-    assert runs["none"]["losses"] != pytest.approx(runs["ddp"]["losses"], rel=1e-4)
-    assert runs["none"]["run"]["bytes_sent_per_step"] == 0
+    assert over_mpi["losses"] == pytest.approx(modes["ddp"]["losses"], rel=1e-4)
+    for one, other in pairwise([mode for mode in modes if mode != "none"]):
+        assert modes[other]["losses"] == pytest.approx(modes[one]["losses"], rel=1e-4)
+    assert modes["none"]["losses"] != pytest.approx(modes["ddp"]["losses"], rel=1e-4)
+    assert modes["none"]["run"]["bytes_sent_per_step"] == 0
 
 
-VGG_11 = {"MODEL": "vgg11", "MEMORY_FORMAT": "mixed", "GLOBAL_BATCH_SIZE": "16", "MAX_STEPS": "5", "EVALUATE": "never"}
 # No more wait in a socket: a step can end before its last bytes have left, and count those of the one before it.
 SEND_BUFFER_BYTES = 4 * 2**20
 
@@ -93,21 +130,24 @@ def run_of_vgg_11(clone: Clone, **settings: str) -> dict[str, Any]:
     run = clone.summary()
     assert run["sync_mode"] == settings["SYNC_MODE"]
     assert run["replicas_identical"]
-    for rank in run["ranks"]:
-        check_wire(rank, rank["formula_bytes_sent_per_step"] * 1.02, SEND_BUFFER_BYTES / (run["steps"] - 1))
+    check_wire_of_vgg_11(run)
     return run
 
 
-@pytest.mark.parametrize(
-    ("mode", "wire_precision", "megabytes"), [("all_reduce", "fp32", 55.39), ("flat_all_reduce", "bf16", 27.69)]
-)  # ddp: test_full_epoch.py; the star and the ring: the next test, which takes long
+def check_wire_of_vgg_11(run: dict[str, Any]) -> None:
+    for rank in run["ranks"]:
+        check_wire(rank, rank["formula_bytes_sent_per_step"] * 1.02, SEND_BUFFER_BYTES / (run["steps"] - 1))
+
+
+@pytest.mark.parametrize(("way", "megabytes"), [("uncompressed", 55.39), ("bf16", 27.69)])
 def test_vgg_11_puts_the_bytes_of_the_formula_on_the_wire(
-    used_clone: Clone, mode: str, wire_precision: str, megabytes: float
+    runs: dict[str, dict[str, Any]], way: str, megabytes: float
 ) -> None:
-    run = run_of_vgg_11(used_clone, SYNC_MODE=mode, WIRE_PRECISION=wire_precision)
+    run = runs[way]
+    check_wire_of_vgg_11(run)
     assert run["run"]["bytes_sent_per_step"] == pytest.approx(megabytes * 1e6, rel=0.001)
     said = [each for each in run["verdict"]["sentences"] if "WIRE_PRECISION=bf16" in each]
-    assert (run["run"]["wire_rounding_error"] is None) is (not said) is (wire_precision == "fp32")
+    assert (run["run"]["wire_rounding_error"] is None) is (not said) is (way != "bf16")
 
 
 @pytest.mark.long
@@ -117,19 +157,12 @@ def test_every_topology_puts_the_bytes_of_its_schedule_on_the_wire(used_clone: C
     run_of_vgg_11(used_clone, SYNC_MODE=mode, WORKERS=workers)
 
 
-@pytest.mark.parametrize(
-    ("asked", "megabytes"),
-    [
-        ({"COMPRESSION": "power_sgd", "SYNC_MODE": "halving_doubling", "COMPRESSION_RANK": "2"}, 0.331),
-        ({"COMPRESSION": "sign"}, 1.731),
-    ],
-    ids=str,
-)
-def test_what_is_compressed_is_what_passes_the_wire(used_clone: Clone, asked: dict[str, str], megabytes: float) -> None:
+@pytest.mark.parametrize(("way", "megabytes"), [("power_sgd", 0.331), ("sign", 1.731)])
+def test_what_is_compressed_is_what_passes_the_wire(
+    runs: dict[str, dict[str, Any]], way: str, megabytes: float
+) -> None:
     """Of 36.9 MB; packed bits are sent as packed bits."""
-    used_clone.up(**{**VGG_11, **asked, "MAX_STEPS": "3"})
-    run = used_clone.summary()
-    assert run["replicas_identical"]
+    run = runs[way]
     assert run["run"]["bytes_sent_per_step"] == pytest.approx(megabytes * 1e6, rel=0.01)
     for rank in run["ranks"]:
         check_wire(rank, rank["formula_bytes_sent_per_step"] * BYTES_PER_PAYLOAD + 60 * BYTES_PER_MESSAGE)
