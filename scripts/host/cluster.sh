@@ -81,12 +81,14 @@ run_floor() {
 }
 
 run_ranks() {
-    local code
+    local code ranks
     export RANK_COMMAND=$2
     touch "$CLAIM" # records of this run are newer
     begin_once "$1"
     start --no-start worker rank0 # most of the work of starting them, while `prepare` runs
     end_once
+    ranks=$(number_of_ranks)
+    say "Starting $ranks rank$( ((ranks == 1)) || echo s)"
     start --no-recreate worker rank0
     find_run
     attend follow "$(container_of rank0)" || true
