@@ -43,6 +43,8 @@ class BarView(OfMeasures):
 
     @model_validator(mode="after")
     def _parts(self) -> "BarView":
+        if self._of_phases and (without := self.model_fields_set & {"stacked", "baseline", "times_less", "among"}):
+            raise ValueError(f"bars of phases are not compared: omit {', '.join(sorted(without))}")
         if self.stacked and len(self.measures) < 2:
             raise ValueError("stacked needs a whole and its parts: two measures or more")
         if self.stacked and len({each.unit for each in self.measures}) > 1:

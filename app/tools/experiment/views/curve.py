@@ -75,6 +75,8 @@ class CurveView(View):
             raise ValueError("published figures of a curve are lists, one figure for each row of its table")
         if self.by == "time" and len({OF_TIME[name] for name in self.measure}) > 1:
             raise ValueError("a curve by time needs measures of one unit")
+        if self.by != "step" and "every" in self.model_fields_set:
+            raise ValueError("every counts steps: omit it, or use by = 'step'")
         if self.among and not self.reference:
             raise ValueError("among needs a reference")
         if self.reference and self.measure != [LOSS]:
