@@ -175,7 +175,7 @@ def test_schedule_scaling_and_clipping_are_the_same_at_every_world_size(
 @pytest.mark.parametrize("mode", SYNCHRONISING)
 def test_bfloat16_averages_its_gradients_in_fp32(train_on: TrainOn, mode: str) -> None:
     """The payload is that of fp32, and the replicas stay the same."""
-    values = {"model": "vgg11", "global_batch_size": 8, "max_steps": 2, "learning_rate": 0.01, "evaluate": "never"}
+    values = {"model": "lenet5", "global_batch_size": 8, "max_steps": 2, "learning_rate": 0.01, "evaluate": "never"}
     ranks = {precision: train_on(3, **values, sync_mode=mode, precision=precision) for precision in ("fp32", "bf16")}
     for exact, rounded in zip(ranks["fp32"], ranks["bf16"], strict=True):
         assert [step["bytes_sent"] for step in rounded[:2]] == [step["bytes_sent"] for step in exact[:2]]
