@@ -253,9 +253,11 @@ def write_verification(folder: Path, sealed: float = 1.0, began: str = "2026-01-
     results: Any = SimpleNamespace(
         all_runs=[SimpleNamespace(manifest=manifest(started_at=began))], plan=ExperimentPlan(folder, [])
     )
-    whole, rivals = score(found), tables.verified(found)
+    whole = score(found)
     verdict = list(tables.verdict(whole))
-    return verified.write(Verified("cells", False, KNOWN, found, whole, verdict, [rivals], results, []), folder)
+    return verified.write(
+        Verified("cells", False, KNOWN, found, whole, verdict, [tables.verified(found)], results, []), folder
+    )
 
 
 def test_a_verification_says_its_verdict_its_errors_and_what_was_sealed(tmp_path: Path) -> None:

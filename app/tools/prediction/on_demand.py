@@ -18,7 +18,7 @@ from app.tools.experiment.plan import grid
 from app.tools.experiment.plan.grid import Grid
 from app.tools.experiment.plan.trials import ExperimentPlan
 from app.tools.experiment.results import Results
-from app.tools.prediction import ablations, calibration, cells, drift, fitting, rivals, tables, verification
+from app.tools.prediction import calibration, cells, drift, fitting, tables, verification
 from app.tools.prediction.calibration import Calibration, Check
 from app.tools.prediction.cells import PredictionRequest
 from app.tools.prediction.forecast import Forecast, work_out
@@ -173,26 +173,19 @@ def verify(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str
         )
     table, score = tables.verified(checked), verification.score(checked)
     say(on_terminal(table))
-    compared = rivals.rated(checked)
-    lacking = ablations.rated(checked)
-    beside = [tables.rivals(compared), tables.ablations(lacking)]
-    for each in beside:
-        say(on_terminal(each))
     verdict = list(tables.verdict(score))
     for line in verdict:
         say(line)
     folder = verification.folder_of(name)
     number = sha256((folder / verification.PREDICTIONS).read_bytes()).hexdigest()
     missing = [trial.name for trial in plan.trials if not plan.is_finished(trial)]
-    found = Verified(name, quick, used, checked, score, verdict, [*beside, table], results, missing)
+    found = Verified(name, quick, used, checked, score, verdict, [table], results, missing)
     page = verified.write(found, folder)
     content = {
         "calibration": used.name,
         "predictions_sha256": number,
         **asdict(score),
         "made_again": drift.made_again(plan),
-        "rivals": [asdict(each) for each in compared],
-        "ablations": [asdict(each) for each in lacking],
     }
     folders.replace_file(folder / "verification.json", json.dumps(content, indent=1) + "\n")
     check = Check(name, _now(), number, score.cells, score.median_error, score.p90_error, score.held)

@@ -13,7 +13,6 @@ from app.tools.prediction.calibration import Calibration, Fit
 from app.tools.prediction.drift import AROUND, MOST_APART
 from app.tools.prediction.forecast import Forecast
 from app.tools.prediction.names import RANKS, in_words, telling
-from app.tools.prediction.rivals import Rated
 from app.tools.prediction.verification import MOST_MEDIAN_ERROR, MOST_P90_ERROR, Checked, PredictionScore
 
 PHASES = ("computing", "wait", "sync", "optimiser")
@@ -132,34 +131,6 @@ def _predicted(phase: str, each: Checked) -> float:
 
 def _measured(phase: str, each: Checked) -> float:
     return each.measured.seconds(phase)
-
-
-RATED = [
-    Column[Rated]("median", "median_error", PERCENT, lambda each: each.median_error),
-    Column[Rated]("p90", "p90_error", PERCENT, lambda each: each.p90_error),
-    Column[Rated]("holds", "holds", TEXT, lambda each: "yes" if each.holds else "no"),
-]
-
-
-def rivals(found: Sequence[Rated]) -> Table:
-    """The simulation beside simpler models."""
-    note = (
-        "Errors on the same cells, the machine's drift taken out. Computation plus least time: the CPU time of a step "
-        "at the rank's part of the processor, and the least time of its messages on the links. Pollux's curve: T = "
-        "(Tc^g + Tn^g)^(1/g), with Tn = a + b (ranks - 2) + c least time, fitted to the calibration's runs."
-    )
-    name = Column[Rated]("model of a step", "model", TEXT, lambda each: each.name)
-    return Table.of("rivals", "Beside simpler models", [name, *RATED], found, note)
-
-
-def ablations(found: Sequence[Rated]) -> Table:
-    """The simulation with each of its parts left out."""
-    note = (
-        "Errors of the simulation on the same cells with one of its parts left out. A part that changes little here "
-        "matters in other cells: the burst where few bytes pass on slow links, the wait where steps are short."
-    )
-    name = Column[Rated]("left out", "left_out", TEXT, lambda each: each.name)
-    return Table.of("ablations", "What each part of the simulation is worth", [name, *RATED], found, note)
 
 
 def verdict(score: PredictionScore) -> Iterator[str]:

@@ -190,12 +190,7 @@ class PredictionScore:
     @property
     def holds(self) -> bool:
         """Whether predictions are as near to the runs as they are meant to be."""
-        return near_enough(self.median_error, self.p90_error)
-
-
-def near_enough(median_error: float, p90_error: float) -> bool:
-    """Whether predictions that are so far off hold."""
-    return median_error <= MOST_MEDIAN_ERROR and p90_error <= MOST_P90_ERROR
+        return self.median_error <= MOST_MEDIAN_ERROR and self.p90_error <= MOST_P90_ERROR
 
 
 def judged(checked: Sequence[Checked]) -> list[Checked]:
