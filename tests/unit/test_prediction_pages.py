@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shlex
 from collections.abc import Sequence
 from functools import cache
 from html.parser import HTMLParser
@@ -23,7 +22,7 @@ from app.tools.experiment.plan.trials import ExperimentPlan
 from app.tools.prediction import calibration, cells, tables
 from app.tools.prediction.forecast import Forecast
 from app.tools.prediction.names import RANKS, RATE, telling
-from app.tools.prediction.pages import advice, curves, errors, findings, phases, predicted, verified
+from app.tools.prediction.pages import curves, errors, findings, phases, predicted, verified
 from app.tools.prediction.pages.lines import axes_of, lines
 from app.tools.prediction.pages.predicted import Predicted
 from app.tools.prediction.pages.verified import Verified
@@ -217,14 +216,6 @@ def test_no_mode_is_called_faster_within_the_intervals() -> None:
 def test_what_synchronises_nothing_is_not_called_the_fastest() -> None:
     found = forecasts("SYNC_MODE=none,ring_all_reduce,tree", "LINK_RATE=100mbit", "MODEL=lenet5")
     assert list(findings.comparisons(found)[0].cells) == ["ring_all_reduce", "tree"]
-
-
-@pytest.mark.parametrize("words", [BY_RANKS, BY_RATE, NEITHER, ("COMPRESSION=power_sgd", "MODEL=lenet5")])
-def test_what_to_try_next_is_accepted_and_was_not_asked_before(words: tuple[str, ...]) -> None:
-    program, *asked = shlex.split(advice.advise(words, [], forecasts(*words)).command)
-    assert program in ("scripts/predict", "scripts/verify")
-    if program == "scripts/predict":
-        assert len(cells.asked(asked).cells) > len(forecasts(*words))
 
 
 def test_reasons_that_differ_in_a_number_alone_are_one() -> None:

@@ -1,4 +1,4 @@
-"""The page of predictions: the finding, curves, a table, what lies outside the calibration, what to try next."""
+"""The page of predictions: the finding, curves, a table, and what lies outside the calibration."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,6 @@ from app.tools.prediction.calibration import Calibration
 from app.tools.prediction.forecast import Forecast
 from app.tools.prediction.names import RANKS
 from app.tools.prediction.pages import curves, phases
-from app.tools.prediction.pages.advice import advise
 from app.tools.prediction.pages.findings import gathered, outside, reading
 from app.tools.prediction.pages.lines import axes_of
 
@@ -45,7 +44,6 @@ def write(predicted: Predicted, folder: Path) -> Path:
         "error": model.error,
         "reading": list(reading(predicted.found)),
         "outside": list(outside(predicted.found)),
-        "advice": advise(predicted.words, predicted.options, predicted.found),
         "limits": list(gathered(predicted.limits)),
         "drawings": pictures,
         "tables": [_on_page(each) for each in predicted.tables],

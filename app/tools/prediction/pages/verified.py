@@ -17,7 +17,6 @@ from app.tools.prediction.calibration import Calibration
 from app.tools.prediction.drift import ASIDE, MOST_APART, made_again
 from app.tools.prediction.forecast import Forecast
 from app.tools.prediction.pages import errors
-from app.tools.prediction.pages.advice import after_verification
 from app.tools.prediction.tables import conclusion
 from app.tools.prediction.verification import MOST_MEDIAN_ERROR, MOST_P90_ERROR, PREDICTIONS, Checked, PredictionScore
 
@@ -50,12 +49,9 @@ def write(verified: Verified, folder: Path) -> Path:
     content = {
         "verified": verified,
         "headline": headline(verified.score),
-        "sentences": [each for each in verified.verdict if each != conclusion(verified.score)],
+        "sentences": [*(each for each in verified.verdict if each != conclusion(verified.score)), *_remedy(verified)],
         "sealed": list(_sealed(verified, folder / PREDICTIONS)),
         "warnings": list(_warnings(verified, folder / PREDICTIONS)),
-        "advice": after_verification(
-            verified.name, quick=verified.quick, missing=len(verified.missing), holds=verified.score.holds
-        ),
         "drawings": pictures,
         "tables": tables,
     }
@@ -71,6 +67,14 @@ def headline(score: PredictionScore) -> str:
         f"{'within' if score.holds else 'where at most'} {MOST_MEDIAN_ERROR:.0%} and {MOST_P90_ERROR:.0%}"
         f"{'' if score.holds else ' are meant'}."
     )
+
+
+def _remedy(verified: Verified) -> Iterator[str]:
+    if not verified.score.holds:
+        yield (
+            "Calibrate again while the machine does nothing else: scripts/calibrate. Then repeat these runs: "
+            f"scripts/verify {verified.name} --fresh."
+        )
 
 
 def _sealed(verified: Verified, path: Path) -> Iterator[str]:
@@ -100,7 +104,7 @@ def _warnings(verified: Verified, path: Path) -> Iterator[str]:
     if datetime.fromisoformat(_first(verified.results)).timestamp() < int(path.stat().st_mtime):
         yield f"{PREDICTIONS} is younger than the first run: it was written again, or copied."
     for each in verified.missing:
-        yield f"{each} is not finished."
+        yield f"{each} is not finished. To resume, repeat the command."
 
 
 def _same(forecast: Forecast, sealed: dict[str, float]) -> bool:
