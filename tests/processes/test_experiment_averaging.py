@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app.pages.chart import as_file
+from app.pages.section import Section
 from app.tools.experiment.plan import grid
-from app.tools.experiment.views.view import Section
 from tests.processes.experiments import carry_out, put_grid
 from tests.processes.test_experiment_costs import Bench, close, content, mean_of, steps_of, table
 

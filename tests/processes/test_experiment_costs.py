@@ -19,11 +19,11 @@ from app.analysis.measures import STEP
 from app.analysis.run import Run, summarise
 from app.errors import SettingError
 from app.pages.chart import as_file
+from app.pages.section import Section
 from app.tools.experiment import page
 from app.tools.experiment.plan import grid
 from app.tools.experiment.plan.trials import ExperimentPlan
 from app.tools.experiment.results import Results
-from app.tools.experiment.views.view import Section
 from tests.processes.experiments import carry_out, put_grid
 
 BATCH, STEPS, BLOCK = 16, 30, 12

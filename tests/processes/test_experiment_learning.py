@@ -12,12 +12,12 @@ import pytest
 
 from app.analysis import run_records
 from app.analysis.run import summarise
+from app.pages.section import Section
 from app.tools.experiment import page
 from app.tools.experiment.plan import grid as grids
 from app.tools.experiment.plan.trials import ExperimentPlan, trials
 from app.tools.experiment.results import Results
 from app.tools.experiment.views import VIEWS
-from app.tools.experiment.views.view import Section
 from tests.processes.experiments import carry_out, put_grid
 
 GRID = """

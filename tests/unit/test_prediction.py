@@ -18,6 +18,7 @@ from app.errors import SettingError
 from app.machine import folders
 from app.settings import environment
 from app.tools.experiment.plan import grid
+from app.tools.experiment.plan.cells import Cell
 from app.tools.prediction import calibration, cells, limits, on_demand
 from app.tools.prediction.calibration import Calibration, CpuLine, Passing
 from app.tools.prediction.drift import ANCHOR, reference
@@ -49,7 +50,9 @@ KNOWN = calibration.parse((ROOT / "tests/calibrations/known.json").read_bytes())
 def forecast(model: Calibration = KNOWN, one_host: bool | None = False, /, **given: str) -> Forecast:
     batch = {} if "BATCH_SIZE_PER_RANK" in given else {"GLOBAL_BATCH_SIZE": "64"}
     settings = environment.of({"MODEL": "vgg11"} | batch | given)
-    return Forecast("cell", setup_of(settings, settings.place.workers + 1, cores=CORES, one_host=one_host), model)
+    return Forecast(
+        Cell("cell", given, {}), setup_of(settings, settings.place.workers + 1, cores=CORES, one_host=one_host), model
+    )
 
 
 def test_without_costs_a_step_is_computation_and_the_least_time_of_its_messages() -> None:
@@ -222,7 +225,7 @@ def test_a_rank_with_a_slow_link_is_waited_for_by_all_others() -> None:
 
 def test_rates_of_several_ranks_are_one_value() -> None:
     words = ["WORKERS=3", "SYNC_MODE=ring_all_reduce,ddp", "LINK_RATE=1gbit", "LINK_RATE_BY_RANK=1=200mbit,2=100mbit"]
-    found = cells.forecasts(cells.asked(words), KNOWN, one_host=None)
+    found = cells.forecasts(cells.asked(words)[1], KNOWN, one_host=None)
     assert len(found) == 2
     for each in found:
         first, slow, slower, last = each.setup.links.sends
@@ -335,10 +338,10 @@ def test_models_that_have_to_be_measured_first_are_named(tmp_path: Path, monkeyp
 
 
 def test_lists_are_every_combination_and_name_what_differs() -> None:
-    found = cells.asked(["WORKERS=1,3", "SYNC_MODE=ddp,tree", "MODEL=vgg11"]).cells
+    found = cells.asked(["WORKERS=1,3", "SYNC_MODE=ddp,tree", "MODEL=vgg11"])[1]
     assert [each.name for each in found] == ["WORKERS=1, ddp", "WORKERS=1, tree", "WORKERS=3, ddp", "WORKERS=3, tree"]
-    assert [each.ranks for each in found] == [2, 2, 4, 4]
-    assert found[1].given == {"WORKERS": "1", "SYNC_MODE": "tree", "MODEL": "vgg11"}
+    assert [each.setup.ranks for each in cells.forecasts(found, KNOWN, one_host=None)] == [2, 2, 4, 4]
+    assert found[1].settings == {"WORKERS": "1", "SYNC_MODE": "tree", "MODEL": "vgg11"}
 
 
 @pytest.mark.parametrize(
@@ -346,7 +349,7 @@ def test_lists_are_every_combination_and_name_what_differs() -> None:
 )
 def test_what_was_not_calibrated_at_all_is_refused(given: dict[str, str], why: str) -> None:
     with pytest.raises(SettingError, match=why):
-        cells.forecasts(cells.asked([f"{name}={value}" for name, value in given.items()]), KNOWN, one_host=None)
+        cells.forecasts(cells.asked([f"{name}={value}" for name, value in given.items()])[1], KNOWN, one_host=None)
 
 
 @pytest.mark.parametrize(

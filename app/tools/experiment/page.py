@@ -15,6 +15,7 @@ from app.errors import LockstepError
 from app.machine import folders
 from app.machine.say import as_csv, shown
 from app.pages import files
+from app.pages.section import Section, write_page
 from app.records.manifest import ALWAYS_SET, Manifest
 from app.settings.explanations import hint
 from app.settings.settings import own_among
@@ -24,7 +25,7 @@ from app.tools.experiment.plan.grid_file import Place, refusal
 from app.tools.experiment.plan.trials import ExperimentPlan, page_folder
 from app.tools.experiment.results import Results
 from app.tools.experiment.views import VIEWS
-from app.tools.experiment.views.view import Section, UnknownName, View
+from app.tools.experiment.views.view import UnknownName, View
 
 MOST_WARNINGS = 8
 RUNS = "runs.csv"
@@ -77,14 +78,23 @@ def write(grid: Grid, plan: ExperimentPlan) -> Path:
     named = zip(names_of(views), views, strict=True)
     sections = [view.section(results, name) for name, view in named] if results.cells else []
     folder = page_folder(grid.name)
-    files.write_parts(folder, [t for s in sections for t in s.tables], [d for s in sections for d in s.drawings])
+    folder.mkdir(parents=True, exist_ok=True)
     folders.replace_file(folder / RUNS, _runs(plan, results))
     summary = _summary(grid, plan, results, sections)
     folders.replace_file(folder / SUMMARY, json.dumps(summary, indent=2) + "\n")
-    content = {"grid": grid, "summary": summary, "sections": sections, "results": results, "plan": plan}
-    content["attempts"] = plan.attempts_made()
-    folders.replace_file(folder / folders.REPORT, files.render("experiment.html", content))
-    return folder / folders.REPORT
+    content = {
+        "title": grid.title,
+        "kind": grid.name,
+        "reading": summary["reading"],
+        "warnings": summary["warnings"],
+        "made_from": "the records of the runs",
+        "grid": grid,
+        "summary": summary,
+        "results": results,
+        "plan": plan,
+        "attempts": plan.attempts_made(),
+    }
+    return write_page(folder, "experiment.html", sections, content)
 
 
 def _runs(plan: ExperimentPlan, results: Results) -> str:

@@ -10,9 +10,11 @@ from statistics import mean
 
 from pydantic import TypeAdapter, ValidationError
 
+from app.analysis.units import PERCENT, SECONDS, TEXT
 from app.errors import SettingError
 from app.machine import folders
 from app.machine.say import shown
+from app.pages.table import Column, Table
 from app.settings import environment
 from app.settings.settings import Settings
 from app.settings.training import ModelName
@@ -172,6 +174,21 @@ class Calibration:
         several = [each for each in self.fits if each.ranks > 1]
         of_model = [each for each in several if each.asked.training.model == model]
         return _margin(of_model if len(of_model) >= ENOUGH else several)
+
+    def fit_table(self) -> Table:
+        """Of its own runs, measured and simulated."""
+        columns = [
+            Column[Fit]("run", "run", TEXT, lambda fit: fit.run),
+            Column[Fit]("step, measured", "step_measured", SECONDS, lambda fit: fit.measured["step"]),
+            Column[Fit]("simulated", "step_simulated", SECONDS, lambda fit: fit.simulated["step"]),
+            Column[Fit]("error", "error", PERCENT, lambda fit: fit.error),
+        ]
+        return Table.of("fits", "The calibration's own runs", columns, self.fits)
+
+    @property
+    def origin(self) -> str:
+        made = self.provenance
+        return f"calibration {self.name} of {made.made_at}, on {made.cpu_model} with {made.cores} cores"
 
     @property
     def error(self) -> float:

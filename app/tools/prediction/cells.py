@@ -3,7 +3,6 @@
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from app.errors import SettingError
 from app.machine.say import shown
@@ -11,8 +10,7 @@ from app.settings import environment
 from app.settings.explanations import hint
 from app.settings.settings import Settings
 from app.tools.experiment.plan import grid
-from app.tools.experiment.plan.cells import known, problems
-from app.tools.experiment.plan.grid import Grid
+from app.tools.experiment.plan.cells import Cell, known, problems
 from app.tools.prediction.calibration import Calibration
 from app.tools.prediction.forecast import MOST_RANKS, Forecast, check
 from app.tools.prediction.setup import setup_of
@@ -22,30 +20,8 @@ MOST_STARTED = 101  # that Compose starts, so that WORKERS of a run can have
 WITH_COMMAS = "LINK_RATE_BY_RANK"  # several ranks' rates are one value
 
 
-@dataclass(frozen=True)
-class PredictedCell:
-    """One of them."""
-
-    name: str
-    given: dict[str, str]  # its settings
-    ranks: int
-
-    @property
-    def settings(self) -> Settings:
-        """But for WORKERS, of which Compose cannot start as many as can be predicted."""
-        return environment.of({name: value for name, value in self.given.items() if name != "WORKERS"})
-
-
-@dataclass(frozen=True)
-class PredictionRequest:
-    """What to predict, and what it is called."""
-
-    name: str
-    cells: list[PredictedCell]
-
-
-def asked(words: Sequence[str]) -> PredictionRequest:
-    """The words are the name of a grid file, lists of values, or both: a list takes the place of the file's value."""
+def asked(words: Sequence[str]) -> tuple[str, list[Cell]]:
+    """A name for all, and the cells: of a grid file, of lists of values, or both, where lists override the file."""
     lists = dict(word.split("=", 1) for word in words if "=" in word)
     names = [word for word in words if "=" not in word]
     for name in lists:
@@ -60,18 +36,11 @@ def asked(words: Sequence[str]) -> PredictionRequest:
             message = f"{several[0]} has several values. Give one value with a grid file."
             raise SettingError(message, "conflicting-arguments")
         read = grid.read(names[0], given=lists)
-        return of_grid(read)
-    return PredictionRequest("settings", list(_combined(values)))
+        return read.name, read.cells
+    return "settings", _combined(values)
 
 
-def of_grid(read: Grid) -> PredictionRequest:
-    """The cells of a grid file."""
-    return PredictionRequest(
-        read.name, [PredictedCell(each.name, each.settings, each.world_size) for each in read.cells]
-    )
-
-
-def _combined(values: dict[str, list[str]]) -> list[PredictedCell]:
+def _combined(values: dict[str, list[str]]) -> list[Cell]:
     points = list(itertools.islice(itertools.product(*values.values()), MOST_CELLS + 1))
     if len(points) > MOST_CELLS:
         raise SettingError(f"these lists have more than {MOST_CELLS:,} combinations. Shorten them.", "invalid-argument")
@@ -83,7 +52,7 @@ def _combined(values: dict[str, list[str]]) -> list[PredictedCell]:
         if wrong := problems({**settings, "WORKERS": str(min(ranks, MOST_STARTED) - 1)}):
             raise SettingError(next(iter(wrong.values())))
         named = [f"{settings[name]}" if name == "SYNC_MODE" else f"{name}={settings[name]}" for name in varied]
-        found.append(PredictedCell(", ".join(named) or "all", settings, ranks))
+        found.append(Cell(", ".join(named) or "all", settings, {name: settings[name] for name in varied}))
     return found
 
 
@@ -95,15 +64,20 @@ def _ranks(workers: str | None) -> int:
     return int(workers) + 1
 
 
-def forecasts(asked: PredictionRequest, calibration: Calibration, *, one_host: bool | None) -> list[Forecast]:
+def settings_of(cell: Cell) -> Settings:
+    """But for WORKERS, of which Compose cannot start as many as can be predicted."""
+    return environment.of({name: value for name, value in cell.settings.items() if name != "WORKERS"})
+
+
+def forecasts(asked: Sequence[Cell], calibration: Calibration, *, one_host: bool | None) -> list[Forecast]:
     """All of them, or a refusal of the first that cannot be predicted."""
     found = []
-    for cell in asked.cells:
-        settings = cell.settings
+    for cell in asked:
+        settings, ranks = settings_of(cell), _ranks(cell.settings.get("WORKERS"))
         try:
             check(settings, calibration)
         except SettingError as error:
             raise SettingError(f"{cell.name}: {error}", error.name) from None
-        setup = setup_of(settings, cell.ranks, cores=calibration.provenance.cores, one_host=one_host)
-        found.append(Forecast(cell.name, setup, calibration, cell.given))
+        setup = setup_of(settings, ranks, cores=calibration.provenance.cores, one_host=one_host)
+        found.append(Forecast(cell, setup, calibration))
     return found

@@ -1,7 +1,7 @@
 """What a cell would take: seconds with an interval, what bounds it, and what of it lies outside the calibration."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from app import sync
@@ -11,9 +11,10 @@ from app.machine.parallel import on_all_cores
 from app.settings.concern import Mark
 from app.settings.settings import FIELDS, Settings, marked
 from app.sync.contract import size_of
+from app.tools.experiment.plan.cells import Cell
 from app.tools.prediction.calibration import Calibration, Domain
 from app.tools.prediction.setup import CellSetup, parameters_of
-from app.tools.prediction.simulation import Simulated, simulate
+from app.tools.prediction.simulation import PHASES, Simulated, simulate
 
 MOST_RANKS = 1024  # that are simulated
 VERIFIED_RANKS = 8  # beyond them nothing has been checked against a run
@@ -27,10 +28,13 @@ ALONE: dict[str, object] = {"batch_size_per_rank": None, "slow_rank": None}  # o
 class Forecast:
     """A cell, predicted."""
 
-    name: str
+    cell: Cell
     setup: CellSetup
     calibration: Calibration
-    given: dict[str, str] = field(default_factory=dict)  # the settings of the cell
+
+    @property
+    def name(self) -> str:
+        return self.cell.name
 
     @cached_property
     def simulated(self) -> Simulated:
@@ -38,10 +42,12 @@ class Forecast:
         few = self.setup.ranks > MOST_RANKS_IN_SAMPLES
         return simulate(self.setup, self.calibration, steps=3 if few else STEPS, samples=4 if few else SAMPLES)
 
+    def mean(self, phase: str) -> float:
+        return self.simulated.mean(phase)
+
     @property
     def seconds(self) -> float:
-        """Of a step."""
-        return self.simulated.mean("step")
+        return self.mean("step")
 
     @property
     def hidden(self) -> float:
@@ -66,7 +72,7 @@ class Forecast:
             return 1.0
         asked = self.setup.settings
         alone = asked.changed(**ALONE, global_batch_size=asked.training.global_batch(self.setup.ranks))
-        return Forecast(self.name, self.setup.alone(alone), self.calibration).seconds / self.seconds
+        return replace(self, setup=self.setup.alone(alone)).seconds / self.seconds
 
     @property
     def efficiency(self) -> float:
@@ -98,9 +104,33 @@ class Forecast:
         return max(parts, key=lambda name: parts[name])
 
     @property
+    def unverified(self) -> bool:
+        return self.setup.ranks > VERIFIED_RANKS
+
+    @property
     def outside(self) -> list[str]:
         """What of it was not calibrated, in words."""
         return list(_outside(self.setup, self.calibration))
+
+    def as_json(self) -> dict[str, object]:
+        low, high = self.interval
+        return {
+            "cell": self.name,
+            "settings": self.cell.settings,
+            "world_size": self.setup.ranks,
+            "one_host": self.setup.cpus.shared_cores is not None,
+            "seconds": self.seconds,
+            "seconds_low": low,
+            "seconds_high": high,
+            "phases": {phase: self.mean(phase) for phase in PHASES},
+            "hidden_sync_seconds": self.hidden,
+            "sync_seconds_at_least": self.least_sync,
+            "images_per_second": self.images_per_second,
+            "speedup": self.speedup,
+            "efficiency": self.efficiency,
+            "bound": self.bound,
+            "outside": self.outside,
+        }
 
 
 def work_out(forecasts: Sequence[Forecast], say: Callable[[str], object] = lambda _: None) -> list[Forecast]:

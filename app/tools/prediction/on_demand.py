@@ -15,22 +15,18 @@ from app.machine.command_line import by_name
 from app.machine.say import Say
 from app.pages.written import on_terminal
 from app.tools.experiment.plan import grid
+from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.plan.grid import Grid
 from app.tools.experiment.plan.trials import ExperimentPlan
 from app.tools.experiment.results import Results
-from app.tools.prediction import calibration, cells, drift, fitting, tables, verification
+from app.tools.prediction import calibration, cells, drift, fitting, predicted, verification, verified
 from app.tools.prediction.calibration import Calibration, Check
-from app.tools.prediction.cells import PredictionRequest
-from app.tools.prediction.forecast import Forecast, work_out
+from app.tools.prediction.findings import limits_of, outside
+from app.tools.prediction.forecast import work_out
 from app.tools.prediction.observed import Observed
-from app.tools.prediction.pages import predicted, verified
-from app.tools.prediction.pages.predicted import Predicted
-from app.tools.prediction.pages.verified import Verified
-from app.tools.prediction.tables import PHASES
 
 RUNS, MODEL_RUNS = "runs", "model"  # the grids of a calibration, and of a model that is added to one
 PREDICTIONS = "predictions"
-HOSTS: dict[bool | None, list[str]] = {None: [], True: ["--one-host"], False: ["--own-hosts"]}
 
 
 def settle_calibration(name: str, say: Say) -> None:
@@ -58,7 +54,7 @@ def calibrate(name: str, say: Say) -> int:
     plan = ExperimentPlan.read(RUNS, quick=False)
     made = fitting.fit(name, _of_calibration(plan))
     made.write(folders.RESULTS)
-    say(on_terminal(tables.fits(made)))
+    say(on_terminal(made.fit_table()))
     say(f"Simulated steps differ from measured ones by {made.error:.1%} (root mean square).")
     missing = [trial.name for trial in plan.trials if not plan.is_finished(trial)]
     for each in missing:
@@ -85,19 +81,20 @@ def add_model(name: str, model: str, say: Say) -> int:
 
 def print_lacking(words: Sequence[str], say: Say, *, name: str | None) -> None:
     """A line for each model that has to be measured before these cells can be predicted."""
-    _print_lacking(cells.asked(words), say, calibration.read(name))
+    _, asked = cells.asked(words)
+    _print_lacking(asked, say, calibration.read(name))
 
 
 def print_lacking_of_grid(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str | None) -> None:
     """The same for the cells of a verification, which needs an anchor as well."""
     read, used = _read(name, given, quick=quick), calibration.read(model)
     drift.reference(used)
-    _print_lacking(cells.of_grid(read), say, used)
+    _print_lacking(read.cells, say, used)
 
 
-def _print_lacking(asked: PredictionRequest, say: Say, model: Calibration) -> None:
+def _print_lacking(asked: Sequence[Cell], say: Say, model: Calibration) -> None:
     """Print the calibration and the models that it lacks, for scripts/predict to measure."""
-    for each in dict.fromkeys(cell.settings.training.model for cell in asked.cells):
+    for each in dict.fromkeys(cells.settings_of(cell).training.model for cell in asked):
         if each not in model.computing:
             say(f"{model.name} {each}")
 
@@ -105,24 +102,24 @@ def _print_lacking(asked: PredictionRequest, say: Say, model: Calibration) -> No
 def predict(words: Sequence[str], say: Say, *, name: str | None, one_host: bool | None) -> None:
     """Print and write down what the cells would take."""
     model = calibration.read(name)
-    asked = cells.asked(words)
+    what, asked = cells.asked(words)
     found = cells.forecasts(asked, model, one_host=one_host)
     folders.check_writable(folders.RESULTS)
     found = work_out(found, lambda line: print(line, file=sys.stderr, flush=True))
-    table = tables.predicted(found)
+    table = predicted.table(found)
     say(on_terminal(table))
-    sentences = []
-    for line in tables.limits_of(found):
+    for reason in outside(found):
+        say(f"Outside the calibration: {reason}")
+    limits = list(limits_of(found))
+    for line in limits:
         say(line)
-        sentences.append(line)
-    folder = folders.RESULTS / PREDICTIONS / asked.name
-    options = [*([f"--calibration={name}"] if name else []), *HOSTS[one_host]]
-    page = predicted.write(Predicted(words, options, found, sentences, [table]), folder)
+    folder = folders.RESULTS / PREDICTIONS / what
+    page = predicted.write(f"scripts/predict {' '.join(words)}", found, limits, table, folder)
     content = {
         "made_at": _now(),
         "calibration": model.name,
         "calibrated_at": model.provenance.made_at,
-        "cells": [_as_json(each, each.given) for each in found],
+        "cells": [each.as_json() for each in found],
     }
     folders.replace_file(folder / "predictions.json", json.dumps(content, indent=1) + "\n")
     say(f"Predictions: {folder}/predictions.json, and as tables in {folder}/tables")
@@ -137,11 +134,11 @@ def plan_verification(
 
     read = _read(name, given, quick=quick)
     used = calibration.read(model)
-    found = work_out(cells.forecasts(cells.of_grid(read), used, one_host=True))
+    found = work_out(cells.forecasts(read.cells, used, one_host=True))
     folders.check_writable(folders.RESULTS)
     if fresh:
         shutil.rmtree(verification.folder_of(name), ignore_errors=True)
-    content = {"calibration": used.name, "cells": [_as_json(each, each.given) for each in found]}
+    content = {"calibration": used.name, "cells": [each.as_json() for each in found]}
     number = verification.seal(name, content)
     plan = ExperimentPlan.make(verification.interleaved(read), expected_seconds, fresh=fresh)
     plan.write(fresh=fresh)
@@ -163,7 +160,7 @@ def verify(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str
     """Lay what was measured beside what was predicted; the exit code says whether predictions hold."""
     read = _read(name, given, quick=quick)
     used = calibration.read(model)
-    forecasts = work_out(cells.forecasts(cells.of_grid(read), used, one_host=True))
+    forecasts = work_out(cells.forecasts(read.cells, used, one_host=True))
     plan = ExperimentPlan.read(verification.name_of(name), quick=quick)
     results = Results(verification.interleaved(read), plan)
     checked = verification.checked(forecasts, results, used)
@@ -171,16 +168,14 @@ def verify(name: str, given: Sequence[str], say: Say, *, quick: bool, model: str
         raise LockstepError(
             "no cell ran between two reference runs, so nothing can be verified. Repeat the command.", "run-failed"
         )
-    table, score = tables.verified(checked), verification.score(checked)
-    say(on_terminal(table))
-    verdict = list(tables.verdict(score))
-    for line in verdict:
+    score = verification.score(checked)
+    say(on_terminal(verified.table(checked)))
+    for line in verified.verdict(score):
         say(line)
     folder = verification.folder_of(name)
     number = sha256((folder / verification.PREDICTIONS).read_bytes()).hexdigest()
     missing = [trial.name for trial in plan.trials if not plan.is_finished(trial)]
-    found = Verified(name, quick, used, checked, score, verdict, [table], results, missing)
-    page = verified.write(found, folder)
+    page = verified.write(name, checked, score, results, folder, quick=quick)
     content = {
         "calibration": used.name,
         "predictions_sha256": number,
@@ -204,24 +199,3 @@ def _read(name: str, given: Sequence[str], *, quick: bool) -> Grid:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _as_json(each: Forecast, given: dict[str, str]) -> dict[str, object]:
-    low, high = each.interval
-    return {
-        "cell": each.name,
-        "settings": given,
-        "world_size": each.setup.ranks,
-        "one_host": each.setup.cpus.shared_cores is not None,
-        "seconds": each.seconds,
-        "seconds_low": low,
-        "seconds_high": high,
-        "phases": {phase: each.simulated.mean(phase) for phase in PHASES},
-        "hidden_sync_seconds": each.hidden,
-        "sync_seconds_at_least": each.least_sync,
-        "images_per_second": each.images_per_second,
-        "speedup": each.speedup,
-        "efficiency": each.efficiency,
-        "bound": each.bound,
-        "outside": each.outside,
-    }

@@ -18,7 +18,7 @@ from app.tools.prediction.waves import Figures
 RENEWALS = 5
 MOST_STEPS = 100
 
-PHASES = ("computing", "wait", "sync", "optimiser", "step")
+PHASES = ("computing", "wait", "sync", "optimiser")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Simulated:
     @property
     def means(self) -> dict[str, float]:
         """Of all phases."""
-        return {name: self.mean(name) for name in PHASES}
+        return {name: self.mean(name) for name in self.phases}
 
 
 def simulate(
@@ -65,7 +65,7 @@ def simulate(
 
     several(1)
     taken = several(steps)
-    by_name = {name: np.array([getattr(each, name).mean(axis=0) for each in taken]) for name in PHASES}
+    by_name = {name: np.array([getattr(each, name).mean(axis=0) for each in taken]) for name in (*PHASES, "step")}
     return Simulated(by_name, np.array([each.hidden.mean(axis=0) for each in taken]), machine.waves)
 
 

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Annotated, Any, Literal, Self
 
@@ -17,6 +17,7 @@ from app.machine.say import shown
 from app.pages.drawing import Drawing
 from app.pages.findings import Judged, signed
 from app.pages.intervals import with_interval
+from app.pages.section import Section
 from app.pages.table import Column, Table
 from app.settings.explanations import nearest
 from app.tools.experiment.plan.cells import Cell
@@ -32,22 +33,6 @@ ROUNDS = Column[MeasuredCell]("rounds", "rounds", COUNT, lambda cell: len(cell.r
 TIMES_OF_STEPS = ("seconds.median", "epoch_seconds")
 SPEEDS = (measures.IMAGES_PER_SECOND.name,)
 NO_SPEED = ("hidden_sync", "throttled", "at_least", "uncertainty", "usage.")  # a smaller value of these is not faster
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of the page: what was read off, and remarks, in sentences; drawings; tables."""
-
-    name: str
-    title: str
-    findings: list[str]
-    remarks: list[str]  # what is missing, and what the author says
-    drawings: list[Drawing]
-    tables: list[Table]
-
-    @property
-    def sentences(self) -> list[str]:
-        return [*self.findings, *self.remarks]
 
 
 class Published(BaseModel):
@@ -130,7 +115,7 @@ class View(BaseModel):
         missing = missing_sentences(results, self.planned(results.grid.cells))
         remarks = [*self.remarks(results), *missing, *([self.note] if self.note else [])]
         drawings, tables = self.drawings(results, name), self.tables(results, name)
-        return Section(name, self.title, list(self.sentences(results)), remarks, drawings, tables)
+        return Section(self.title, list(self.sentences(results)), remarks, drawings, tables)
 
     @abstractmethod
     def sentences(self, results: Results) -> Iterable[str]:

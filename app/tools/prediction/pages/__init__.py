@@ -1,1 +1,0 @@
-"""The pages of predictions and verifications: figures, findings and tables."""

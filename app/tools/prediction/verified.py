@@ -1,0 +1,244 @@
+"""The page of a verification: whether predictions hold, how far off which kinds of cells are, and what was sealed."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import sha256
+from math import isclose
+from pathlib import Path
+from statistics import mean, median
+
+import numpy as np
+
+from app.analysis.units import COUNT, PERCENT, SECONDS, TEXT
+from app.analysis.words import duration
+from app.pages.drawing import draw
+from app.pages.plot import Plot
+from app.pages.scale import Axis
+from app.pages.section import Section, write_page
+from app.pages.table import Column, Table
+from app.pages.traces import Panel, Trace
+from app.tools.experiment.results import Results
+from app.tools.prediction.drift import AROUND, ASIDE, MOST_APART, made_again
+from app.tools.prediction.forecast import Forecast
+from app.tools.prediction.simulation import PHASES
+from app.tools.prediction.verification import (
+    MOST_MEDIAN_ERROR,
+    MOST_P90_ERROR,
+    PREDICTIONS,
+    Checked,
+    PredictionScore,
+)
+
+SAME = 1e-9  # seconds of a prediction, in parts of themselves
+KINDS: Mapping[str, Callable[[Forecast], str]] = {
+    "model": lambda each: each.setup.settings.training.model,
+    "mode": lambda each: each.setup.settings.averaging.sync_mode,
+    "ranks": lambda each: f"{each.setup.ranks} rank{'s' if each.setup.ranks > 1 else ''}",
+}
+
+
+def table(checked: Sequence[Checked]) -> Table:
+    columns = [
+        Column[Checked]("cell", "cell", TEXT, lambda each: each.forecast.name),
+        Column[Checked]("ranks", "world_size", COUNT, lambda each: each.forecast.setup.ranks),
+        Column[Checked]("step, predicted", "seconds_predicted", SECONDS, lambda each: each.forecast.seconds),
+        Column[Checked]("80 % from", "seconds_low", SECONDS, lambda each: each.forecast.interval[0]),
+        Column[Checked]("to", "seconds_high", SECONDS, lambda each: each.forecast.interval[1]),
+        Column[Checked]("measured", "seconds_measured", SECONDS, lambda each: each.measured.seconds()),
+        Column[Checked]("without drift", "seconds_corrected", SECONDS, lambda each: each.corrected),
+        Column[Checked]("drift", "drift", PERCENT, lambda each: mean(each.measured.drifts) - 1),
+        Column[Checked]("error", "error", PERCENT, lambda each: each.error),
+        Column[Checked]("by its forward passes", "own_error", PERCENT, lambda each: each.own_error),
+        Column[Checked]("raw error", "raw_error", PERCENT, lambda each: each.raw_error),
+        Column[Checked]("noise of repeats", "noise", PERCENT, lambda each: each.measured.noise),
+        *(
+            Column[Checked](f"{phase}, {which}", f"{phase}_seconds_{which}", SECONDS, partial(value, phase))
+            for phase in PHASES
+            for which, value in (("predicted", _predicted), ("measured", _measured))
+        ),
+        Column[Checked]("hidden, predicted", "hidden_predicted", SECONDS, lambda each: each.forecast.hidden),
+        Column[Checked]("hidden, measured", "hidden_measured", SECONDS, lambda each: each.measured.hidden),
+    ]
+    note = (
+        "Means over steps and ranks. Drift: how much slower the anchors computed than in the calibration, by the "
+        f"middle of up to {AROUND} before the run and {AROUND} after it. Without drift: what processors do is divided "
+        "by that, what links do is not. Error: predicted by that. By its forward passes: the error if not the anchors "
+        "but the CPU time of the run's own forward passes tells the drift."
+    )
+    return Table.of("verified", "Predicted and measured", columns, checked, note)
+
+
+def _predicted(phase: str, each: Checked) -> float:
+    return each.forecast.mean(phase)
+
+
+def _measured(phase: str, each: Checked) -> float:
+    return each.measured.seconds(phase)
+
+
+def verdict(score: PredictionScore) -> Iterator[str]:
+    """Whether predictions hold, with the numbers; then what else is to be known."""
+    yield (
+        f"The predictions {'hold' if score.holds else 'do not hold'}: over {score.cells} cells they are "
+        f"{score.median_error:.1%} off in the median and {score.p90_error:.1%} at the 90th percentile, corrected for "
+        f"machine drift. The error limits are {MOST_MEDIAN_ERROR:.0%} and {MOST_P90_ERROR:.0%}."
+    )
+    yield (
+        f"Without that correction: {score.median_raw_error:.1%} in the median. With drift taken from each run's own "
+        f"forward passes: {score.median_own_error:.1%} in the median, {score.p90_own_error:.1%} at the 90th "
+        "percentile. If that is much less, the machine's speed changed between consecutive runs, which reference "
+        "runs cannot show."
+    )
+    if score.disturbed:
+        yield (
+            f"{score.disturbed} of {score.runs} runs count although their repetition was disturbed too: by their own "
+            f"forward passes, the machine was over {MOST_APART - 1:.0%} slower or faster than in the reference runs."
+        )
+    yield f"The 80 % intervals cover {score.held:.0%} of the cells."
+    if score.order_right is not None:
+        yield (
+            f"{score.pairs} pairs of cells differ only in synchronisation, and by more than the noise: "
+            f"{score.order_right:.0%} of them are predicted in the right order."
+        )
+
+
+@dataclass(frozen=True)
+class ErrorGroup:
+    """Cells that have a setting in common."""
+
+    by: str | None
+    name: str
+    cells: list[Checked]
+
+    @property
+    def sizes(self) -> list[float]:
+        return [abs(each.error) for each in self.cells]
+
+
+def by_kind(checked: Sequence[Checked]) -> Table:
+    """Of all cells, then of those of each model, mode and number of ranks."""
+    groups = [ErrorGroup(None, "all", list(checked))]
+    for by, kind in KINDS.items():
+        found = _by(sorted(checked, key=lambda each: each.forecast.setup.ranks if by == "ranks" else 0), kind)
+        groups += [ErrorGroup(by, name, cells) for name, cells in found.items() if len(found) > 1]
+    columns = [
+        Column[ErrorGroup]("cells", "kind", TEXT, lambda group: group.name),
+        Column[ErrorGroup]("by", "by", TEXT, lambda group: group.by),
+        Column[ErrorGroup]("n", "cells", COUNT, lambda group: len(group.cells)),
+        Column[ErrorGroup]("median", "median_error", PERCENT, lambda group: median(group.sizes)),
+        Column[ErrorGroup]("p90", "p90_error", PERCENT, lambda group: float(np.percentile(group.sizes, 90))),
+        Column[ErrorGroup]("most", "most_error", PERCENT, lambda group: max(group.sizes)),
+        Column[ErrorGroup]("mostly too", "direction", TEXT, _direction),
+        Column[ErrorGroup](
+            "intervals that hold", "held", PERCENT, lambda group: mean(float(each.held) for each in group.cells)
+        ),
+    ]
+    note = (
+        "Sizes of errors, the machine's drift taken out. Of fewer than ten cells the 90th percentile lies between the "
+        "two that are furthest off. Mostly too long or short: as more than half of the predictions are."
+    )
+    return Table.of("errors", "Errors by kind of cell", columns, groups, note)
+
+
+def _by(checked: Sequence[Checked], kind: Callable[[Forecast], str]) -> dict[str, list[Checked]]:
+    found: dict[str, list[Checked]] = {}
+    for each in checked:
+        found.setdefault(kind(each.forecast), []).append(each)
+    return found
+
+
+def _direction(group: ErrorGroup) -> str | None:
+    longer = sum(each.error > 0 for each in group.cells)
+    return None if 2 * longer == len(group.cells) else "long" if 2 * longer > len(group.cells) else "short"
+
+
+def scatter(checked: Sequence[Checked]) -> tuple[Plot, str]:
+    """Predicted by measured: a panel for each model, and in it a mark for each cell in the colour of its mode."""
+    panels = [
+        Panel([_marks(name, cells) for name, cells in _by(of_model, KINDS["mode"]).items()], model)
+        for model, of_model in _by(checked, KINDS["model"]).items()
+    ]
+    x, y = (Axis(f"{which} time per step", "s", log=True) for which in ("measured", "predicted"))
+    tolerances = (MOST_P90_ERROR, MOST_MEDIAN_ERROR)
+    return Plot("Predicted against measured time per step", x, y, panels, tolerances), (
+        "Measured: the machine's drift taken out. On the line, a prediction is right; grey: up to "
+        f"{MOST_MEDIAN_ERROR:.0%} and {MOST_P90_ERROR:.0%} off. Upright lines: the 80 % interval of the prediction."
+    )
+
+
+def _marks(name: str, cells: Sequence[Checked]) -> Trace:
+    low, high = zip(*(each.forecast.interval for each in cells), strict=True)
+    measured, predicted = [each.corrected for each in cells], [each.forecast.seconds for each in cells]
+    return Trace(name, measured, predicted, low, high, "dot", notes=list(map(_note, cells)))
+
+
+def _note(cell: Checked) -> str:
+    times = f"{duration(cell.forecast.seconds)} predicted, {duration(cell.corrected)} measured"
+    return f"{cell.forecast.name}: {cell.error:+.1%}, {times}"
+
+
+def write(
+    name: str, checked: Sequence[Checked], score: PredictionScore, results: Results, folder: Path, *, quick: bool
+) -> Path:
+    """Put the page beside what was sealed."""
+    about = f"{score.cells} cells · {checked[0].forecast.calibration.origin}"
+    content = {
+        "title": f"Verification: {name}",
+        "kind": "Predicted, then run",
+        "about": f"quick version: few cells, one run of each · {about}" if quick else about,
+        "reading": [*verdict(score), *_remedy(name, score)],
+        "warnings": list(_warnings(checked, results, folder / PREDICTIONS)),
+        "made_from": "a calibration and the records of runs",
+    }
+    pictures = [draw("scatter", "Predicted against measured", scatter, checked)]
+    sections = [
+        Section("Errors", drawings=pictures, tables=[by_kind(checked), table(checked)]),
+        Section("What was sealed", list(_sealed(results, folder / PREDICTIONS))),
+    ]
+    return write_page(folder, "sections.html", sections, content)
+
+
+def _remedy(name: str, score: PredictionScore) -> Iterator[str]:
+    if not score.holds:
+        yield (
+            "Calibrate again while the machine does nothing else: scripts/calibrate. Then repeat these runs: "
+            f"scripts/verify {name} --fresh."
+        )
+
+
+def _sealed(results: Results, path: Path) -> Iterator[str]:
+    """What was written down before the runs, and when."""
+    written = datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    number = sha256(path.read_bytes()).hexdigest()
+    yield f"SHA-256 of {PREDICTIONS}, as scripts/verify printed it before the runs: {number}"
+    yield f"The file is of {written}; the first run began at {_first(results)}."
+    if again := made_again(results.plan):
+        yield (
+            f"Repeated, because the machine was over {MOST_APART - 1:.0%} slower or faster during them than around "
+            f"them: {', '.join(again)}. The first measurements are in {results.plan.folder / ASIDE}."
+        )
+
+
+def _first(results: Results) -> str:
+    return min(run.manifest.started_at for run in results.all_runs)
+
+
+def _warnings(checked: Sequence[Checked], results: Results, path: Path) -> Iterator[str]:
+    sealed = {each["cell"]: each["seconds"] for each in json.loads(path.read_bytes())["cells"]}
+    if changed := [each for each in checked if not _same(each.forecast, sealed)]:
+        yield (
+            f"{len(changed)} of {len(checked)} predictions on this page differ from the sealed ones: the calibration "
+            "or the program has changed since. --fresh seals new ones, and repeats their runs."
+        )
+    if datetime.fromisoformat(_first(results)).timestamp() < int(path.stat().st_mtime):
+        yield f"{PREDICTIONS} is younger than the first run: it was written again, or copied."
+    for each in results.plan.trials:
+        if not results.plan.is_finished(each):
+            yield f"{each.name} is not finished. To resume, repeat the command."
+
+
+def _same(forecast: Forecast, sealed: dict[str, float]) -> bool:
+    return isclose(sealed.get(forecast.name, 0.0), forecast.seconds, rel_tol=SAME)
