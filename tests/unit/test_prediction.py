@@ -20,8 +20,9 @@ from app.settings import environment
 from app.tools.experiment.plan import grid
 from app.tools.experiment.plan.cells import Cell
 from app.tools.prediction import calibration, cells, limits, on_demand
-from app.tools.prediction.calibration import Calibration, CpuLine, Passing
+from app.tools.prediction.calibration import Calibration, CpuLine
 from app.tools.prediction.drift import ANCHOR, reference
+from app.tools.prediction.exchange import Passing
 from app.tools.prediction.forecast import Forecast
 from app.tools.prediction.least_squares import line_through, non_negative
 from app.tools.prediction.processor import Cpus
@@ -320,14 +321,10 @@ def test_what_cannot_be_predicted_is_refused(words: list[str], refusal: str) -> 
         cells.asked(words)
 
 
-def test_models_that_have_to_be_measured_first_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "RESULTS", tmp_path)
-    folder = tmp_path / calibration.FOLDER / "known"
-    folder.mkdir(parents=True)
-    KNOWN.write(folder)
-    said: list[str] = []
-    on_demand.print_lacking(["MODEL=vgg11,resnet18", "WORKERS=1,3"], said.append, name=None)
-    assert said == ["known resnet18"]
+def test_models_that_have_to_be_measured_first_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    _, asked = cells.asked(["MODEL=vgg11,resnet18", "WORKERS=1,3"])
+    on_demand.print_lacking(asked, KNOWN)
+    assert capsys.readouterr().out == "known resnet18\n"
 
     alone = replace(KNOWN.computing["vgg11"], alone=True)
     added = replace(KNOWN, computing=KNOWN.computing | {"resnet18": alone})
@@ -445,7 +442,7 @@ def checked_on_the_machine() -> list[Checked]:
     for cell in CELLS:
         own = forecast(MACHINE, True, **cell)
         runs = [simulate(own.setup, MACHINE, steps=6, samples=12, seed=seed).means for seed in (7, 8)]
-        found.append(Checked(own, Measured(runs, [1.0, 1.0], [1.0, 1.0])))
+        found.append(Checked(own, Measured(runs, [1.0, 1.0])))
     return found
 
 
@@ -479,11 +476,9 @@ def test_a_model_that_lacks_a_part_is_not(part: str) -> None:
 def test_drift_is_taken_out_of_what_processors_do_and_not_of_links() -> None:
     """A machine at half its speed: computation and the wait for it take twice as long, the links as long as before."""
     run = {"computing": 1.6, "wait": 0.4, "sync": 1.0, "optimiser": 0.2, "step": 3.2}
-    measured = Measured([run], [2.0], [1.6])
+    measured = Measured([run], [2.0])
     assert measured.corrected(least_sync=1.0) == pytest.approx(1.0 + 1.0 + 0.1)
     assert measured.corrected(least_sync=0.0) == pytest.approx(1.6)
-    assert measured.corrected_by_itself(least_sync=1.0) == pytest.approx(1.0 + 2.2 / 1.6)
-    assert measured.waited == pytest.approx(0.2)
     assert (measured.seconds(), measured.noise) == (3.2, None)
 
 

@@ -15,13 +15,14 @@ from app.sync.exchange import Exchange
 from app.sync.modes import mode_class
 from app.sync.modes.gather_scatter import star
 from app.sync.schedules.schedule import Schedule, part_of
-from app.tools.prediction.exchange import FREE, SimulatedMachine
+from app.tools.prediction.exchange import Passing, SimulatedMachine
 from app.tools.prediction.network import Links
 from app.tools.prediction.processor import Cpus
 from app.tools.prediction.waves import Figures, waves_of
 
 ORACLE = Path(__file__).with_name("simgrid_oracle.py")
 TOLERANCE = 0.02
+FREE = Passing(0.0, 0.0, 0.0, 0.0)
 LEAST_RATE, SPREAD = 25e6, 4  # bytes per second, and how many times as much the fastest link can have
 ELEMENT_BYTES, ELEMENTS = 4, 1 << 20
 LIMIT_SECONDS = 60

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,13 +17,14 @@ from app.sync.modes.gather_scatter import star
 from app.sync.modes.ring_all_reduce import ring
 from app.sync.schedules.costs import seconds_at_least
 from app.sync.schedules.schedule import Message, Schedule, asked_after, part_of, sent_after
-from app.tools.prediction.exchange import FREE, MessageCosts, SimulatedMachine
+from app.tools.prediction.exchange import Passing, SimulatedMachine
 from app.tools.prediction.network import Links, Network
 from app.tools.prediction.processor import PERIOD_SECONDS, Cpus, Processors
 from app.tools.prediction.waves import Figures, limit_in_flight, waves_of
 
 RATE, LATENCY = 125e6, 1e-4
 ELEMENT_BYTES = 4
+FREE = Passing(0.0, 0.0, 0.0, 0.0)
 
 Form = Callable[[int, float], float]  # of the number of ranks and the seconds that all gradients take on a link
 
@@ -38,7 +40,7 @@ def of_mode(name: str, **settings: str) -> Callable[[int, int], Schedule]:
     return schedule
 
 
-def simulated(schedule: Schedule, links: Links, costs: MessageCosts = FREE, samples: int = 1) -> Figures:
+def simulated(schedule: Schedule, links: Links, costs: Passing = FREE, samples: int = 1) -> Figures:
     ranks = len(links.sends)
     machine = SimulatedMachine(links, Cpus(), samples, np.random.default_rng(0))
     return machine.exchange(waves_of(schedule, ranks), ELEMENT_BYTES, costs, np.zeros((ranks, samples)))
@@ -70,14 +72,14 @@ def test_alike_and_without_noise_it_is_the_closed_form(name: str, ranks: int) ->
     schedule, form = CLOSED_FORMS[name]
     elements = 8 * ranks
     whole = elements * ELEMENT_BYTES / RATE
-    found = simulated(schedule(elements, ranks), Links.alike(ranks, RATE), MessageCosts(latency=LATENCY))
+    found = simulated(schedule(elements, ranks), Links.alike(ranks, RATE), replace(FREE, latency=LATENCY))
     assert found.max() == pytest.approx(form(ranks, whole), rel=1e-9)
 
 
 @pytest.mark.parametrize("ranks", [3, 5, 6, 7])
 def test_a_ring_of_any_size_is_its_closed_form(ranks: int) -> None:
     elements = 60 * ranks
-    found = simulated(ring(elements, ranks), Links.alike(ranks, RATE), MessageCosts(latency=LATENCY))
+    found = simulated(ring(elements, ranks), Links.alike(ranks, RATE), replace(FREE, latency=LATENCY))
     whole = elements * ELEMENT_BYTES / RATE
     assert found.max() == pytest.approx(2 * (ranks - 1) * (LATENCY + whole / ranks), rel=1e-9)
 
@@ -255,7 +257,7 @@ def test_ranks_that_share_a_host_take_what_its_cores_can_give(alike: bool) -> No
 
 def test_more_messages_at_the_same_bytes_take_longer_where_each_has_a_cost() -> None:
     links = Links.alike(4, RATE)
-    costs = MessageCosts(latency=1e-3, send=1e-3, receive=1e-3)
+    costs = replace(FREE, latency=1e-3, message=1e-3)
     whole = ring(4000, 4)
     few = simulated(whole, links, costs).max()
     many = SimulatedMachine(links, Cpus(), 1, np.random.default_rng(0)).exchange(

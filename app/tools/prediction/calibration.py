@@ -10,14 +10,13 @@ from statistics import mean
 
 from pydantic import TypeAdapter, ValidationError
 
-from app.analysis.units import PERCENT, SECONDS, TEXT
 from app.errors import SettingError
 from app.machine import folders
 from app.machine.say import shown
-from app.pages.table import Column, Table
 from app.settings import environment
 from app.settings.settings import Settings
 from app.settings.training import ModelName
+from app.tools.prediction.exchange import Passing
 from app.tools.prediction.processor import MOST_LOST
 from app.tools.prediction.setup import CellSetup
 
@@ -35,7 +34,6 @@ class CpuLine:
     per_image: float
 
     def at(self, images: float) -> float:
-        """For so many."""
         return self.fixed + self.per_image * images
 
 
@@ -62,7 +60,6 @@ class Computing:
 
     @property
     def in_words(self) -> str:
-        """What a step takes."""
         fixed, each = (
             sum(getattr(line, part) for line in (self.before, self.backward, self.after))
             for part in ("fixed", "per_image")
@@ -73,17 +70,6 @@ class Computing:
 def kept_of(renewal: float, setup: CellSetup) -> float:
     """The part of a rank's CPU time that is left for its work where each renewal of its quota costs so much."""
     return 1 - min(MOST_LOST, renewal * setup.renewals)
-
-
-@dataclass(frozen=True)
-class Passing:
-    """Of one way to pass messages, on each rank."""
-
-    call: float  # CPU seconds for an exchange, whatever passes
-    message: float  # CPU seconds for each that is sent or received
-    byte: float  # CPU seconds for each that is sent, received or added
-    latency: float  # seconds until a message is noticed
-    crowd: float = 0.0  # mean seconds until its receiver gets a core while all ranks are at work on one host
 
 
 @dataclass(frozen=True)
@@ -112,13 +98,7 @@ class Fit:
 
     @cached_property
     def asked(self) -> Settings:
-        """Its settings, read."""
         return environment.of(self.settings)
-
-    @property
-    def error(self) -> float:
-        """Of the step, relative to what was measured."""
-        return self.simulated["step"] / self.measured["step"] - 1
 
 
 @dataclass(frozen=True)
@@ -163,7 +143,6 @@ class Calibration:
     checks: list[Check] = field(default_factory=list)
 
     def write(self, folder: Path) -> None:
-        """Put it there."""
         folders.replace_file(folder / FILE, json.dumps(asdict(self), indent=1) + "\n")
 
     def margin(self, model: ModelName) -> float:
@@ -174,16 +153,6 @@ class Calibration:
         several = [each for each in self.fits if each.ranks > 1]
         of_model = [each for each in several if each.asked.training.model == model]
         return _margin(of_model if len(of_model) >= ENOUGH else several)
-
-    def fit_table(self) -> Table:
-        """Of its own runs, measured and simulated."""
-        columns = [
-            Column[Fit]("run", "run", TEXT, lambda fit: fit.run),
-            Column[Fit]("step, measured", "step_measured", SECONDS, lambda fit: fit.measured["step"]),
-            Column[Fit]("simulated", "step_simulated", SECONDS, lambda fit: fit.simulated["step"]),
-            Column[Fit]("error", "error", PERCENT, lambda fit: fit.error),
-        ]
-        return Table.of("fits", "The calibration's own runs", columns, self.fits)
 
     @property
     def origin(self) -> str:
@@ -214,18 +183,18 @@ _READER = TypeAdapter(Calibration)
 
 
 def parse(text: bytes) -> Calibration:
-    """Raises a ValidationError if it is none."""
+    """Raises a ValidationError if the text is not a calibration."""
     return _READER.validate_json(text)
 
 
 def names() -> list[str]:
-    """Of all that are there, the newest first."""
+    """The newest first."""
     found = (folders.RESULTS / FOLDER).glob(f"*/{FILE}")
     return [path.parent.name for path in sorted(found, key=lambda path: -path.stat().st_mtime)]
 
 
 def read(name: str | None = None) -> Calibration:
-    """The one of this name, or the newest."""
+    """Without a name, the newest."""
     known = names()
     if not known:
         raise SettingError("no calibration found. Run scripts/calibrate first (five to ten minutes).", "not-calibrated")

@@ -3,7 +3,6 @@
 from argparse import Namespace
 
 from app.machine.command_line import Commands, add_command
-from app.machine.say import say
 
 VERIFICATION_STEPS = {
     "lacking": "print the calibration and the models it lacks",
@@ -43,34 +42,35 @@ def add_to(commands: Commands) -> None:
 def _calibrate(arguments: Namespace) -> int | None:
     from app.tools.prediction import on_demand
 
+    if not arguments.model and not arguments.settle:
+        return on_demand.calibrate(arguments.name)
     if arguments.model:
-        return on_demand.add_model(arguments.name, arguments.model, say)
-    if not arguments.settle:
-        return on_demand.calibrate(arguments.name, say)
-    on_demand.settle_calibration(arguments.name, say)
+        on_demand.add_model(arguments.name, arguments.model)
+    else:
+        on_demand.settle_calibration(arguments.name)
     return None
 
 
 def _predict(arguments: Namespace) -> None:
-    from app.tools.prediction import on_demand
+    from app.tools.prediction import calibration, cells, on_demand
 
     if arguments.lacking:
-        on_demand.print_lacking(arguments.cells, say, name=arguments.calibration)
+        on_demand.print_lacking(cells.asked(arguments.cells)[1], calibration.read(arguments.calibration))
     else:
-        on_demand.predict(arguments.cells, say, name=arguments.calibration, one_host=arguments.one_host)
+        on_demand.predict(arguments.cells, name=arguments.calibration, one_host=arguments.one_host)
 
 
 def _verify(arguments: Namespace) -> int | None:
-    from app.tools.prediction import on_demand
+    from app.tools.prediction.on_demand import GridVerification
 
-    grid, given, quick, model = arguments.grid, arguments.set, arguments.quick, arguments.calibration
+    asked = GridVerification(arguments.grid, arguments.set, quick=arguments.quick, model=arguments.calibration)
     match arguments.step:
         case "lacking":
-            on_demand.print_lacking_of_grid(grid, given, say, quick=quick, model=model)
+            asked.lacking()
         case "plan":
-            on_demand.plan_verification(grid, given, say, quick=quick, fresh=arguments.fresh, model=model)
+            asked.plan(fresh=arguments.fresh)
         case "settle":
-            on_demand.settle(grid, given, say, quick=quick, model=model)
+            asked.settle()
         case "report":
-            return on_demand.verify(grid, given, say, quick=quick, model=model)
+            return asked.report()
     return None

@@ -46,12 +46,10 @@ class Timed:
 
 
 def anchor(number: int) -> Cell:
-    """The one before the cell of this number, from 0."""
     return Cell(f"{ANCHOR_NAME} {number}", dict(ANCHOR), {})
 
 
 def is_anchor(trial: Trial) -> bool:
-    """Whether it is a run of the anchor."""
     return trial.cell.startswith(f"{ANCHOR_NAME} ")
 
 
@@ -140,7 +138,6 @@ def _for_the_first_time(plan: ExperimentPlan, names: Sequence[str]) -> list[str]
 
 
 def _move(plan: ExperimentPlan, names: Sequence[str]) -> None:
-    """Out of the plan's way, so that these runs are open again."""
     if not names:
         return
     aside = plan.folder / ASIDE
@@ -153,5 +150,4 @@ def _move(plan: ExperimentPlan, names: Sequence[str]) -> None:
 
 
 def made_again(plan: ExperimentPlan) -> list[str]:
-    """The runs that were."""
     return [each.name for each in plan.trials if not is_anchor(each) and (plan.folder / ASIDE / each.name).is_dir()]

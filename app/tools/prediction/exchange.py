@@ -12,19 +12,14 @@ from app.tools.prediction.waves import Figures, Wave, rows
 
 
 @dataclass(frozen=True)
-class MessageCosts:
-    """What a message takes beside its time on the links; all in seconds, and seconds per byte."""
+class Passing:
+    """What one way to pass messages takes on each rank, beside their time on the links."""
 
-    latency: float = 0.0  # until it is noticed, however small: no CPU time
-    crowd: float = 0.0  # until its receiver gets one of the shared cores while many others are at work: the mean
-    send: float = 0.0  # CPU time of the sender
-    send_byte: float = 0.0
-    receive: float = 0.0  # CPU time of the receiver
-    receive_byte: float = 0.0
-    add_byte: float = 0.0  # once all of it is there
-
-
-FREE = MessageCosts()
+    call: float  # CPU seconds for an exchange, whatever passes
+    message: float  # CPU seconds for each that is sent or received
+    byte: float  # CPU seconds for each that is sent, received or added
+    latency: float  # seconds until a message is noticed, however small: no CPU time
+    crowd: float = 0.0  # mean seconds until its receiver gets a core while all ranks are at work on one host
 
 
 class SimulatedMachine:
@@ -38,10 +33,9 @@ class SimulatedMachine:
         self.waves = 0  # that have passed
 
     def afresh(self) -> "SimulatedMachine":
-        """The same machine, rested."""
         return SimulatedMachine(self._links, self._cpus, self.samples, self._random)
 
-    def exchange(self, waves: Sequence[Wave], element_bytes: float, costs: MessageCosts, ready: Figures) -> Figures:
+    def exchange(self, waves: Sequence[Wave], element_bytes: float, costs: Passing, ready: Figures) -> Figures:
         """When each rank is done, that begins when it is `ready`; both are ranks x samples.
 
         A rank takes its messages in the order of the waves, so it is done with one only after those before it.
@@ -79,19 +73,19 @@ class SimulatedMachine:
         return start
 
     def _pass(
-        self, wave: Wave, element_bytes: float, costs: MessageCosts, start: Figures, done: Figures
+        self, wave: Wave, element_bytes: float, costs: Passing, start: Figures, done: Figures
     ) -> tuple[Figures, Figures]:
         """When messages have left, and when their receivers are done with them."""
         run = partial(self.processors.run, in_turn=len(wave.senders) == 1)
         senders, receivers = wave.sending, wave.receiving
         sizes, added = wave.elements[:, np.newaxis] * element_bytes, wave.added[:, np.newaxis] * element_bytes
-        prepared = run(senders, start, costs.send)
+        prepared = run(senders, start, costs.message)
         sent, through = self.network.carry(senders, receivers, prepared, sizes)
-        sent = np.maximum(sent, run(senders, prepared, costs.send_byte * sizes))
-        through = np.maximum(np.maximum(through, sent), run(receivers, prepared, costs.receive_byte * sizes))
+        sent = np.maximum(sent, run(senders, prepared, costs.byte * sizes))
+        through = np.maximum(np.maximum(through, sent), run(receivers, prepared, costs.byte * sizes))
         through = self.after_a_core(through, costs.crowd)
         arrived = np.maximum(through + costs.latency, rows(done, receivers))
-        return sent, run(receivers, arrived, costs.receive + costs.add_byte * added)
+        return sent, run(receivers, arrived, costs.message + costs.byte * added)
 
 
 def _last_use(waves: Sequence[Wave]) -> dict[int, list[int]]:

@@ -12,21 +12,15 @@ from app.pages.findings import listed
 from app.tools.experiment.plan.cells import conditions
 from app.tools.prediction.forecast import VERIFIED_RANKS, Forecast
 from app.tools.prediction.limits import break_even, ranks_at_half
-from app.tools.prediction.lines import RANKS, RATE, PredictedLine, lines, places_of, ways_of
+from app.tools.prediction.lines import RANKS, RATE, places_of, ways_of
 
-MOST_LINES = 5
 MOST_REASONS = 12
 
 
 def reading(found: Sequence[Forecast]) -> Iterator[str]:
     """The finding with its number, then what bounds the steps."""
-    compared, along = comparisons(found), lines(found, RANKS)
-    if compared:
-        yield _difference(compared)
-    elif along:
-        yield from map(_shortest, along[:MOST_LINES])
-    else:
-        yield _extremes(found)
+    compared = comparisons(found)
+    yield _difference(compared) if compared else _extremes(found)
     if any(each.unverified for each in found):
         yield f"Predictions for more than {VERIFIED_RANKS} ranks are simulated, not verified."
     bounds = Counter(each.bound for each in found).most_common()
@@ -71,15 +65,6 @@ def _slower(one: Forecast, other: Forecast) -> bool:
     """Beyond both intervals, as if their errors were independent."""
     wide = math.hypot(*(math.log(each.interval[1] / each.seconds) for each in (one, other)))
     return math.log(one.seconds / other.seconds) > wide
-
-
-def _shortest(line: PredictedLine) -> str:
-    best = min(line.cells, key=lambda each: each.seconds)
-    name = f"{line.name}: a" if line.name else "A"
-    return (
-        f"{name} step is shortest with {best.setup.ranks:,} ranks: {duration(best.seconds)}, {digits(best.speedup)} "
-        "times as fast as one."
-    )
 
 
 def _extremes(found: Sequence[Forecast]) -> str:

@@ -51,7 +51,6 @@ class Forecast:
 
     @property
     def hidden(self) -> float:
-        """Seconds of synchronisation behind backward."""
         return float(self.simulated.hidden.mean())
 
     @property
@@ -62,7 +61,6 @@ class Forecast:
 
     @property
     def images_per_second(self) -> float:
-        """Of all ranks."""
         return self.setup.settings.training.global_batch(self.setup.ranks) / self.seconds
 
     @cached_property
@@ -76,7 +74,6 @@ class Forecast:
 
     @property
     def efficiency(self) -> float:
-        """Speedup by ranks."""
         return self.speedup / self.setup.ranks
 
     @cached_property
@@ -92,7 +89,6 @@ class Forecast:
 
     @property
     def bound(self) -> str:
-        """What takes most of the step."""
         means = self.simulated.means
         on_links = min(self.least_sync, means["sync"])
         parts = {
@@ -109,7 +105,6 @@ class Forecast:
 
     @property
     def outside(self) -> list[str]:
-        """What of it was not calibrated, in words."""
         return list(_outside(self.setup, self.calibration))
 
     def as_json(self) -> dict[str, object]:

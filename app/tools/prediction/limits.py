@@ -25,7 +25,6 @@ class Tried:
 
     @property
     def pays(self) -> bool:
-        """Whether these ranks do at least half of what they could."""
         return self.efficiency >= HALF
 
 

@@ -20,10 +20,6 @@ class PredictedLine:
     place: str  # everything else that other lines have otherwise
     cells: list[Forecast]
 
-    @property
-    def name(self) -> str:
-        return ", ".join(each for each in (self.way, self.place) if each)
-
 
 def position(cell: Forecast, axis: str) -> float | None:
     """Ranks, or bits per second: None for links without a rate."""

@@ -9,7 +9,8 @@ from statistics import mean
 import numpy as np
 
 from app.machine.parallel import on_all_cores
-from app.tools.prediction.calibration import Calibration, Passing
+from app.tools.prediction.calibration import Calibration
+from app.tools.prediction.exchange import Passing
 from app.tools.prediction.least_squares import non_negative
 from app.tools.prediction.observed import Observed
 from app.tools.prediction.setup import CellSetup

@@ -59,7 +59,7 @@ def write(title: str, found: Sequence[Forecast], limits: Sequence[str], own: Tab
     content = {
         "title": title,
         "kind": "Predicted, not run",
-        "about": f"{len(found)} cells · {model.origin}",
+        "about": f"{len(found)} cell{'s' if len(found) > 1 else ''} · {model.origin}",
         "reading": list(reading(found)),
         "warnings": [f"Outside the calibration: {each}" for each in outside(found)],
         "made_from": "a calibration, without a run",
@@ -134,7 +134,6 @@ def _across(found: Sequence[Forecast], axis: str) -> Axis:
 
 
 def phases(found: Sequence[Forecast]) -> tuple[Bars, str]:
-    """A bar for each cell, with the interval of the whole step."""
     hidden = definitions.HIDDEN_BAR if any(each.hidden for each in found[:MOST_ROWS]) else ""
     caption = f"Mean seconds. {definitions.WAIT_AND_SYNC} Lines: the 80 % interval of the step.{hidden}"
     rows = [

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.tools.prediction.calibration import Calibration, Computing
-from app.tools.prediction.exchange import MessageCosts, SimulatedMachine
+from app.tools.prediction.exchange import SimulatedMachine
 from app.tools.prediction.processor import PERIOD_SECONDS
 from app.tools.prediction.setup import CellSetup
-from app.tools.prediction.step import ComputeSamples, Costs, PhaseSamples, take, take_overlapped
+from app.tools.prediction.step import ComputeSamples, PhaseSamples, take, take_overlapped
 from app.tools.prediction.traffic import ELEMENT_BYTES, SimulatedExchange, barrier, buckets, overlaps, traffic
 from app.tools.prediction.waves import Figures
 
@@ -30,19 +30,17 @@ class Simulated:
     waves: int  # of messages that were simulated for them, one after another: what it took
 
     def mean(self, phase: str) -> float:
-        """Over steps and samples."""
         return float(self.phases[phase].mean())
 
     @property
     def means(self) -> dict[str, float]:
-        """Of all phases."""
         return {name: self.mean(name) for name in self.phases}
 
 
 def simulate(
     setup: CellSetup, calibration: Calibration, *, steps: int = 6, samples: int = 24, seed: int = 0
 ) -> Simulated:
-    """So many steps at least, after the first ones."""
+    """At least so many steps, after the first ones."""
     random = np.random.default_rng(seed)
     machine = SimulatedMachine(setup.links, replace(setup.cpus, lost=calibration.lost), samples, random)
     between = np.full((setup.ranks, samples), calibration.between)
@@ -69,28 +67,19 @@ def simulate(
     return Simulated(by_name, np.array([each.hidden.mean(axis=0) for each in taken]), machine.waves)
 
 
-def costs_of(calibration: Calibration) -> Costs:
-    """As the simulation of a step takes them."""
-    families = {
-        name: MessageCosts(each.latency, each.crowd, each.message, each.byte, each.message, each.byte, each.byte)
-        for name, each in calibration.passing.items()
-    }
-    return Costs(families, {name: each.call for name, each in calibration.passing.items()})
-
-
 Take = Callable[[Figures, ComputeSamples, bool], tuple[Figures, PhaseSamples]]
 
 
 def _step(machine: SimulatedMachine, setup: CellSetup, calibration: Calibration) -> Take:
     """What takes one step; a step after which nothing is averaged passes nothing."""
-    settings, costs = setup.settings, costs_of(calibration)
+    settings, costs = setup.settings, calibration.passing
     if overlaps(settings.averaging) and setup.ranks > 1:
         ready = calibration.computing[settings.training.model].ready
-        costs = replace(costs, hidden_rate=_hidden_rate(setup, calibration))
+        link_share = _link_share(setup, calibration)
         parts = [
             (ready[each.complete - 1], each.part) for each in buckets(settings.averaging, setup.shapes, setup.ranks)
         ]
-        return lambda now, work, due: take_overlapped(machine, now, work, parts, costs)
+        return lambda now, work, due: take_overlapped(machine, now, work, parts, costs, link_share)
     exchanges: Sequence[SimulatedExchange] = traffic(settings.averaging, setup.shapes, setup.ranks)
     if not exchanges:
         return lambda now, work, due: take(machine, now, work, [], costs)
@@ -104,14 +93,13 @@ def _step(machine: SimulatedMachine, setup: CellSetup, calibration: Calibration)
     return taken
 
 
-def _hidden_rate(setup: CellSetup, calibration: Calibration) -> float:
+def _link_share(setup: CellSetup, calibration: Calibration) -> float:
     """The part of the slowest link's rate that is left while backward has the CPU: more of a slow link's."""
     own = 2 * calibration.passing["all_reduce"].byte + 1 / float(setup.links.sends.min())
     return own / (own + calibration.hidden_byte)
 
 
 def _coding_seconds(setup: CellSetup, calibration: Calibration) -> float:
-    """CPU time of a compressor in a step."""
     if setup.settings.averaging.compression == "none" or setup.ranks == 1:
         return 0.0
     return (

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.tools.prediction.exchange import MessageCosts, SimulatedMachine
+from app.tools.prediction.exchange import Passing, SimulatedMachine
 from app.tools.prediction.processor import MOMENT
 from app.tools.prediction.traffic import SimulatedExchange
 from app.tools.prediction.waves import Figures
+
+Costs = Mapping[str, Passing]  # by family
 
 IN_FLIGHT = 2  # buckets at a time: Gloo has as many threads for them
 
@@ -22,15 +24,6 @@ class ComputeSamples:
     after: Figures  # the update
     pauses: Figures | float = 0.0  # seconds for each second of computation: of a rank that is slowed on purpose
     pauses_at: Sequence[float] = ()  # parts of backward after which it pauses; none if no rank does
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What passing messages costs."""
-
-    families: Mapping[str, MessageCosts]
-    call: Mapping[str, float]  # CPU seconds of a rank for each exchange, whatever passes
-    hidden_rate: float = 1.0  # part of the links' rate that is left while backward has the CPU
 
 
 @dataclass(frozen=True)
@@ -87,7 +80,6 @@ def _computed(machine: SimulatedMachine, begin: Figures, seconds: Figures, work:
 def _through_backward(
     machine: SimulatedMachine, begin: Figures, work: ComputeSamples, shares: Sequence[float]
 ) -> list[Figures]:
-    """When such parts of backward are done."""
     moments, so_far, now = {}, 0.0, begin
     for share in sorted({*shares, *work.pauses_at}):
         now = _computed(machine, now, (share - so_far) * work.backward, work)
@@ -96,34 +88,31 @@ def _through_backward(
 
 
 def _exchanged(machine: SimulatedMachine, part: SimulatedExchange, costs: Costs, begin: Figures) -> Figures:
-    call = np.full(begin.shape, costs.call[part.family])
+    call = np.full(begin.shape, costs[part.family].call)
     called = machine.processors.run(slice(None), begin, call, in_turn=part.in_turn)
-    return machine.exchange(part.waves, part.element_bytes, costs.families[part.family], called)
+    return machine.exchange(part.waves, part.element_bytes, costs[part.family], called)
 
 
 Buckets = Sequence[tuple[float, SimulatedExchange]]  # each with the part of backward after which it can start
 
 
 def take_overlapped(
-    machine: SimulatedMachine, begin: Figures, work: ComputeSamples, buckets: Buckets, costs: Costs
+    machine: SimulatedMachine, begin: Figures, work: ComputeSamples, buckets: Buckets, costs: Costs, link_share: float
 ) -> tuple[Figures, PhaseSamples]:
-    """The same for exchanges behind backward.
+    """The same for exchanges behind backward, which leaves them this share of the links' rate.
 
     The CPU time of what passes meanwhile comes out of the same quota, so it makes backward longer.
     """
     forward = _computed(machine, begin, work.before, work)
     *ready, alone = _through_backward(machine, forward, work, [*(share for share, _ in buckets), 1.0])
-    own = [
-        part.cpu(costs.families[part.family], machine.ranks)[:, np.newaxis] + costs.call[part.family]
-        for _, part in buckets
-    ]
+    own = [part.cpu(costs[part.family], machine.ranks)[:, np.newaxis] + costs[part.family].call for _, part in buckets]
     meanwhile = np.zeros_like(begin)  # CPU time
-    for each, (start, end) in zip(own, _behind(machine, ready, alone, buckets, costs), strict=True):
+    for each, (start, end) in zip(own, _behind(machine, ready, alone, buckets, costs, link_share), strict=True):
         meanwhile += each * np.clip((alone - start) / np.maximum(end - start, MOMENT), 0.0, 1.0)
     computed = machine.processors.compute(alone, meanwhile)
     first, longer = ready[0], (computed - ready[0]) / np.maximum(alone - ready[0], MOMENT)
     ready = [first + (each - first) * longer for each in ready]
-    ends = [end for _, end in _behind(machine, ready, computed, buckets, costs)]
+    ends = [end for _, end in _behind(machine, ready, computed, buckets, costs, link_share)]
     passed = np.max(ends, axis=0)
     worked = machine.processors.run(slice(None), computed, np.sum(own, axis=0) - meanwhile)
     done = np.maximum(worked, passed)
@@ -144,18 +133,23 @@ def _covered(begins: Sequence[Figures], ends: Sequence[Figures], until: Figures)
 
 
 def _behind(
-    machine: SimulatedMachine, ready: Sequence[Figures], computed: Figures, buckets: Buckets, costs: Costs
+    machine: SimulatedMachine,
+    ready: Sequence[Figures],
+    computed: Figures,
+    buckets: Buckets,
+    costs: Costs,
+    link_share: float,
 ) -> list[tuple[Figures, Figures]]:
     """When each bucket's exchange starts and ends on each rank.
 
     While backward has the CPU, messages pass at a part of the links' rate. So they are simulated by a clock that goes
     slower until the last rank has ended backward.
     """
-    clock = _SlowClock(ready[0].max(axis=0), computed.max(axis=0), costs.hidden_rate)
+    clock = _SlowClock(ready[0].max(axis=0), computed.max(axis=0), link_share)
     behind = machine.afresh()  # its clock is the slow one
     found: list[tuple[Figures, Figures]] = []
     for (_, part), moment in zip(buckets, ready, strict=True):
-        start = clock.at(machine.after_a_core(moment, costs.families["barrier"].crowd))  # a thread wakes up for it
+        start = clock.at(machine.after_a_core(moment, costs["barrier"].crowd))  # a thread wakes up for it
         if len(found) >= IN_FLIGHT:
             start = np.maximum(start, found[-IN_FLIGHT][1])
         found.append((start, _exchanged(behind, part, costs, start)))
@@ -170,11 +164,9 @@ class _SlowClock:
         self._begin, self._end, self._speed = begin, np.maximum(begin, end), max(speed, 1e-6)
 
     def at(self, moment: Figures) -> Figures:
-        """What it shows."""
         slow = np.clip(moment, self._begin, self._end) - self._begin
         return moment - slow * (1 - self._speed)
 
     def back(self, shown: Figures) -> Figures:
-        """When it shows that."""
         slow = np.clip(shown - self._begin, 0, (self._end - self._begin) * self._speed)
         return shown + slow * (1 / self._speed - 1)

@@ -18,7 +18,7 @@ from app.sync.modes.gather_scatter import GatherScatter
 from app.sync.modes.ring_all_reduce import ring
 from app.sync.rounds import Scheduled
 from app.sync.schedules.schedule import Message, Schedule, elements_in
-from app.tools.prediction.exchange import MessageCosts
+from app.tools.prediction.exchange import Passing
 from app.tools.prediction.waves import Figures, Wave, limit_in_flight, waves_of
 
 # Whose costs: of our own rounds of messages, of the backend's all-reduce, of its gather and scatter, of its barrier.
@@ -56,14 +56,12 @@ class SimulatedExchange:
             sizes[wave.receivers] += size * (1 + wave.adds)
         return messages, sizes
 
-    def cpu(self, costs: MessageCosts, ranks: int) -> Figures:
-        """The CPU seconds of its messages, by rank."""
+    def cpu(self, costs: Passing, ranks: int) -> Figures:
         messages, sizes = self.passed(ranks)
-        return messages * costs.send + sizes * costs.send_byte
+        return messages * costs.message + sizes * costs.byte
 
 
 def overlaps(averaging: AveragingSettings) -> bool:
-    """Whether exchanges pass behind backward."""
     return averaging.sync_mode != "none" and not issubclass(mode_class(averaging.sync_mode), Exchange)
 
 
@@ -111,7 +109,6 @@ def buckets(averaging: AveragingSettings, shapes: Sequence[torch.Size], ranks: i
 
 
 def all_reduce_of(elements: int, element_bytes: float, ranks: int) -> SimulatedExchange:
-    """The backend's own."""
     most = min(max(1, math.ceil(elements / ranks / SEGMENTS)), elements_in(SEGMENT_BYTES, element_bytes))
     return SimulatedExchange(
         "all_reduce", limit_in_flight(SEGMENTS, waves_of(ring(elements, ranks), ranks, most)), element_bytes

@@ -20,7 +20,6 @@ from app.tools.experiment.results import Results
 from app.tools.prediction.calibration import Calibration
 from app.tools.prediction.drift import Timed, anchor, timed
 from app.tools.prediction.forecast import VERIFIED_RANKS, Forecast
-from app.tools.prediction.traffic import overlaps
 
 FOLDER, PREDICTIONS = "verifications", "predictions.json"
 MOST_MEDIAN_ERROR, MOST_P90_ERROR = 0.10, 0.20  # of predictions that hold
@@ -61,41 +60,25 @@ class Measured:
 
     runs: list[dict[str, float]]
     drifts: list[float]  # by the anchors around each
-    own_drifts: list[float]  # by the CPU time of each run's own forward passes
     hidden: float = 0.0  # seconds of synchronisation behind backward
     disturbed: int = 0  # runs of which the anchors around them tell nothing
 
     @classmethod
     def of(cls, runs: Sequence[Timed]) -> "Measured":
-        """All that were made of the cell."""
         return cls(
             [each.run.seconds for each in runs],
             [each.drift for each in runs],
-            [each.own_drift for each in runs],
             median(each.run.hidden for each in runs),
             sum(each.disturbed for each in runs),
         )
 
     def seconds(self, phase: str = "step") -> float:
-        """As they were measured: the median over the runs."""
         return median(run[phase] for run in self.runs)
-
-    @property
-    def waited(self) -> float:
-        """Seconds of waiting for other ranks, as on a machine as fast as in the calibration."""
-        return median(run["wait"] / drift for run, drift in zip(self.runs, self.drifts, strict=True))
 
     def corrected(self, least_sync: float) -> float:
         """The step as on a machine as fast as in the calibration: links do not drift, processors do."""
-        return self._without(self.drifts, least_sync)
-
-    def corrected_by_itself(self, least_sync: float) -> float:
-        """The same where each run says itself how fast the machine was."""
-        return self._without(self.own_drifts, least_sync)
-
-    def _without(self, drifts: Sequence[float], least_sync: float) -> float:
         found = []
-        for run, drift in zip(self.runs, drifts, strict=True):
+        for run, drift in zip(self.runs, self.drifts, strict=True):
             on_links = min(run["sync"], least_sync)
             found.append((run["step"] - on_links) / drift + on_links)
         return median(found)
@@ -121,41 +104,16 @@ class Checked:
 
     @property
     def error(self) -> float:
-        """Of the predicted step, relative to that."""
         return self.forecast.seconds / self.corrected - 1
 
     @property
-    def own_error(self) -> float:
-        """The same with the drift that each run shows by itself: anchors miss what lasts shorter than a run."""
-        return self.forecast.seconds / self.measured.corrected_by_itself(self.forecast.least_sync) - 1
-
-    @property
     def raw_error(self) -> float:
-        """With the drift."""
         return self.forecast.seconds / self.measured.seconds() - 1
 
     @property
     def held(self) -> bool:
-        """Whether the interval holds what was measured."""
         low, high = self.forecast.interval
         return low <= self.corrected <= high
-
-    @property
-    def overlap_error(self) -> float:
-        """Of what backward hides and of what it leaves, whichever is more, by the measured step."""
-        hidden = self.forecast.hidden - self.measured.hidden
-        exposed = self.forecast.simulated.mean("sync") - self.measured.seconds("sync")
-        return max(abs(hidden), abs(exposed)) / self.measured.seconds()
-
-    @property
-    def wait_error(self) -> float:
-        """Of the wait, relative to what was measured with the drift taken out: a processor is waited for."""
-        return abs(self.forecast.simulated.mean("wait") / self.measured.waited - 1)
-
-    @property
-    def mostly_sync(self) -> bool:
-        """Whether synchronisation is over half of the step."""
-        return self.measured.seconds("sync") > self.measured.seconds() / 2
 
 
 def checked(forecasts: Sequence[Forecast], results: Results, calibration: Calibration) -> list[Checked]:
@@ -177,19 +135,13 @@ class PredictionScore:
     disturbed: int  # of them: the machine was much slower or faster during it than around it
     median_error: float
     p90_error: float
-    median_error_mostly_sync: float | None
     median_raw_error: float
-    median_own_error: float  # where each run's own forward passes say how fast the machine was
-    p90_own_error: float
     held: float  # share of the cells whose interval holds what was measured
     order_right: float | None  # of the pairs of cells that differ beyond the noise in nothing but how they synchronise
     pairs: int
-    overlap_error: float | None  # of the hidden or the exposed part, whichever is more, by the step: the median
-    slow_wait_error: float | None  # of the wait for a rank that is slowed down on purpose: the median
 
     @property
     def holds(self) -> bool:
-        """Whether predictions are as near to the runs as they are meant to be."""
         return self.median_error <= MOST_MEDIAN_ERROR and self.p90_error <= MOST_P90_ERROR
 
 
@@ -199,11 +151,9 @@ def judged(checked: Sequence[Checked]) -> list[Checked]:
 
 
 def score(checked: Sequence[Checked]) -> PredictionScore:
-    """Over all cells that are judged."""
+    """Over the judged cells."""
     checked = judged(checked)
     errors = [abs(each.error) for each in checked]
-    own_errors = [abs(each.own_error) for each in checked]
-    mostly = [abs(each.error) for each in checked if each.mostly_sync]
     pairs = [float(_in_order(*pair)) for pair in combinations(checked, 2) if _comparable(*pair)]
     return PredictionScore(
         len(checked),
@@ -211,20 +161,11 @@ def score(checked: Sequence[Checked]) -> PredictionScore:
         sum(each.measured.disturbed for each in checked),
         median(errors),
         float(np.percentile(errors, 90)),
-        median(mostly) if mostly else None,
         median(abs(each.raw_error) for each in checked),
-        median(own_errors),
-        float(np.percentile(own_errors, 90)),
         mean(float(each.held) for each in checked),
         mean(pairs) if pairs else None,
         len(pairs),
-        _middle([each.overlap_error for each in checked if overlaps(each.forecast.setup.settings.averaging)]),
-        _middle([each.wait_error for each in checked if each.forecast.setup.settings.place.slow_rank is not None]),
     )
-
-
-def _middle(errors: Sequence[float]) -> float | None:
-    return median(errors) if errors else None
 
 
 def _comparable(one: Checked, other: Checked) -> bool:
@@ -243,5 +184,4 @@ def _in_order(one: Checked, other: Checked) -> bool:
 
 
 def folder_of(name: str) -> Path:
-    """Where a verification's page and figures lie."""
     return folders.RESULTS / FOLDER / name

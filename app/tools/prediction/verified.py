@@ -51,7 +51,6 @@ def table(checked: Sequence[Checked]) -> Table:
         Column[Checked]("without drift", "seconds_corrected", SECONDS, lambda each: each.corrected),
         Column[Checked]("drift", "drift", PERCENT, lambda each: mean(each.measured.drifts) - 1),
         Column[Checked]("error", "error", PERCENT, lambda each: each.error),
-        Column[Checked]("by its forward passes", "own_error", PERCENT, lambda each: each.own_error),
         Column[Checked]("raw error", "raw_error", PERCENT, lambda each: each.raw_error),
         Column[Checked]("noise of repeats", "noise", PERCENT, lambda each: each.measured.noise),
         *(
@@ -65,8 +64,7 @@ def table(checked: Sequence[Checked]) -> Table:
     note = (
         "Means over steps and ranks. Drift: how much slower the anchors computed than in the calibration, by the "
         f"middle of up to {AROUND} before the run and {AROUND} after it. Without drift: what processors do is divided "
-        "by that, what links do is not. Error: predicted by that. By its forward passes: the error if not the anchors "
-        "but the CPU time of the run's own forward passes tells the drift."
+        "by that, what links do is not. Error: predicted by that."
     )
     return Table.of("verified", "Predicted and measured", columns, checked, note)
 
@@ -86,12 +84,7 @@ def verdict(score: PredictionScore) -> Iterator[str]:
         f"{score.median_error:.1%} off in the median and {score.p90_error:.1%} at the 90th percentile, corrected for "
         f"machine drift. The error limits are {MOST_MEDIAN_ERROR:.0%} and {MOST_P90_ERROR:.0%}."
     )
-    yield (
-        f"Without that correction: {score.median_raw_error:.1%} in the median. With drift taken from each run's own "
-        f"forward passes: {score.median_own_error:.1%} in the median, {score.p90_own_error:.1%} at the 90th "
-        "percentile. If that is much less, the machine's speed changed between consecutive runs, which reference "
-        "runs cannot show."
-    )
+    yield f"Without that correction, they are {score.median_raw_error:.1%} off in the median."
     if score.disturbed:
         yield (
             f"{score.disturbed} of {score.runs} runs count although their repetition was disturbed too: by their own "
@@ -131,14 +124,16 @@ def by_kind(checked: Sequence[Checked]) -> Table:
         Column[ErrorGroup]("median", "median_error", PERCENT, lambda group: median(group.sizes)),
         Column[ErrorGroup]("p90", "p90_error", PERCENT, lambda group: float(np.percentile(group.sizes, 90))),
         Column[ErrorGroup]("most", "most_error", PERCENT, lambda group: max(group.sizes)),
-        Column[ErrorGroup]("mostly too", "direction", TEXT, _direction),
+        Column[ErrorGroup](
+            "mean, signed", "mean_error", PERCENT, lambda group: mean(each.error for each in group.cells)
+        ),
         Column[ErrorGroup](
             "intervals that hold", "held", PERCENT, lambda group: mean(float(each.held) for each in group.cells)
         ),
     ]
     note = (
         "Sizes of errors, the machine's drift taken out. Of fewer than ten cells the 90th percentile lies between the "
-        "two that are furthest off. Mostly too long or short: as more than half of the predictions are."
+        "two that are furthest off. Signed: above 0, predictions are too long."
     )
     return Table.of("errors", "Errors by kind of cell", columns, groups, note)
 
@@ -150,13 +145,7 @@ def _by(checked: Sequence[Checked], kind: Callable[[Forecast], str]) -> dict[str
     return found
 
 
-def _direction(group: ErrorGroup) -> str | None:
-    longer = sum(each.error > 0 for each in group.cells)
-    return None if 2 * longer == len(group.cells) else "long" if 2 * longer > len(group.cells) else "short"
-
-
 def scatter(checked: Sequence[Checked]) -> tuple[Plot, str]:
-    """Predicted by measured: a panel for each model, and in it a mark for each cell in the colour of its mode."""
     panels = [
         Panel([_marks(name, cells) for name, cells in _by(of_model, KINDS["mode"]).items()], model)
         for model, of_model in _by(checked, KINDS["model"]).items()
@@ -235,9 +224,8 @@ def _warnings(checked: Sequence[Checked], results: Results, path: Path) -> Itera
         )
     if datetime.fromisoformat(_first(results)).timestamp() < int(path.stat().st_mtime):
         yield f"{PREDICTIONS} is younger than the first run: it was written again, or copied."
-    for each in results.plan.trials:
-        if not results.plan.is_finished(each):
-            yield f"{each.name} is not finished. To resume, repeat the command."
+    for name in results.plan.unfinished():
+        yield f"{name} is not finished. To resume, repeat the command."
 
 
 def _same(forecast: Forecast, sealed: dict[str, float]) -> bool:

@@ -44,22 +44,18 @@ class Wave:
 
     @cached_property
     def sending(self) -> Ranks:
-        """The senders, as the quickest index."""
         return _in_a_row(self.senders)
 
     @cached_property
     def receiving(self) -> Ranks:
-        """The receivers, as the quickest index."""
         return _in_a_row(self.receivers)
 
     @cached_property
     def elements(self) -> Figures:
-        """How many each message carries."""
         return (self.stops - self.starts).astype(float)
 
     @cached_property
     def added(self) -> Figures:
-        """How many of them its receiver adds."""
         return self.elements * self.adds
 
     @cached_property

@@ -156,6 +156,9 @@ class ExperimentPlan:
         """Those that need not be run again."""
         return [trial for trial in self.trials if self.is_finished(trial)]
 
+    def unfinished(self) -> list[str]:
+        return [trial.name for trial in self.trials if not self.is_finished(trial)]
+
     def failed(self) -> list[Trial]:
         """Those that no attempt could finish."""
         made = self.attempts_made()
