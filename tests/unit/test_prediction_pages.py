@@ -100,6 +100,7 @@ def test_a_page_is_whole_in_itself_and_has_the_figures_of_what_differs(
     for name in figures:
         Page(tmp_path / f"figures/{name}.svg")
     assert "efficiency falls under a half at 5 ranks" in page.text
+    assert f"{len(forecasts(*words))} cells, 0 with all ranks on one host" in page.text
     identifiers = re.findall(r' id="([^"]*)"', text)
     assert identifiers
     assert len(identifiers) == len(set(identifiers))

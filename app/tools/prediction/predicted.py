@@ -55,11 +55,12 @@ def table(found: Sequence[Forecast]) -> Table:
 
 
 def write(title: str, found: Sequence[Forecast], limits: Sequence[str], own: Table, folder: Path) -> Path:
-    model = found[0].calibration
+    model, one_host = found[0].calibration, sum(each.setup.cpus.shared_cores is not None for each in found)
+    cells = f"{len(found)} cell{'s' if len(found) > 1 else ''}, {one_host} with all ranks on one host"
     content = {
         "title": title,
         "kind": "Predicted, not run",
-        "about": f"{len(found)} cell{'s' if len(found) > 1 else ''} · {model.origin}",
+        "about": f"{cells} · {model.origin}",
         "reading": list(reading(found)),
         "warnings": [f"Outside the calibration: {each}" for each in outside(found)],
         "made_from": "a calibration, without a run",
