@@ -74,6 +74,8 @@ def _make_data(training: TrainingSettings, say: Say, clean_ups: CleanUps) -> Non
     for folder in (RESULTS, PREPARED):
         folders.check_writable(folder)
     began = time.monotonic()
+    if not prepared.folder_of(training.dataset_name).is_dir():
+        say(f"building the data set {training.dataset_name}")
     if prepared.make(training.dataset_name, say, clean_ups):
         say(f"built the data set {training.dataset_name} in {time.monotonic() - began:.1f} s")
     prepared.load_for(training)  # refuses a setting that requests more samples than exist

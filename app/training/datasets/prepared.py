@@ -85,7 +85,6 @@ def make_if_missing(name: DatasetName, say: Say, clean_ups: CleanUps) -> None:
 
 def _make(name: DatasetName, say: Say, clean_ups: CleanUps) -> bool:
     source, folder = source_of(name), folder_of(name)
-    say(f"building the data set {name}")
     published = source.archives() if source.archives else []
     archives = [(archive, obtain(archive, say, clean_ups)) for archive in published]
     for stale in PREPARED.glob(f"{name}-*"):
