@@ -97,7 +97,7 @@ def drawings(found: Sequence[Forecast]) -> list[Drawing]:
 def seconds(found: Sequence[Forecast], axis: str) -> tuple[Plot, str]:
     """A line for each way to synchronise, in a panel for each place, within the intervals."""
     panels: dict[str, list[PredictedLine]] = {}
-    for line in sorted(lines(found, axis), key=lambda line: line.cells[-1].seconds):
+    for line in lines(found, axis):
         panels.setdefault(line.place, []).append(line)
     domain, shaded = found[0].calibration.domain, None
     caption = "Upright lines: four of five measured steps, if they are as well predicted as the calibration's own runs."
@@ -109,11 +109,15 @@ def seconds(found: Sequence[Forecast], axis: str) -> tuple[Plot, str]:
     caption += left_out(len(panels), MOST_PANELS, "groups of cells")
     caption += left_out(max(map(len, panels.values())), MOST_LINES, "lines of a group, the fastest,")
     shown = [
-        Panel([_trace(line, axis) for line in own[:MOST_LINES]], place, shaded=shaded)
+        Panel([_trace(line, axis) for line in sorted(own, key=_at_the_end)[:MOST_LINES]], place, shaded=shaded)
         for place, own in list(panels.items())[:MOST_PANELS]
     ]
     x = _across(found, axis)
     return Plot(f"Time per step by {x.title}, predicted", x, Axis("time per step", "s", log=None), shown), caption
+
+
+def _at_the_end(line: PredictedLine) -> float:
+    return line.cells[-1].seconds
 
 
 def _trace(line: PredictedLine, axis: str) -> Trace:
