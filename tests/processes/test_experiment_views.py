@@ -1,0 +1,498 @@
+"""The four kinds of views over made-up runs: numbers against the reference, verdicts where they hold and only there."""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from app.errors import SettingError
+from app.pages.chart import as_file
+from app.pages.intervals import NO_DIFFERENCE
+from app.tools.experiment import page
+from tests.made_up import STEPS, Change, Experiment, Json
+from tests.reference import REFERENCE, Ends, Repeats, mean, over_rounds, scores
+
+
+@pytest.fixture(autouse=True)
+def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'"{name}" = {toml(each)}' for name, each in value.items())} }}"
+    return f"[{', '.join(map(toml, value))}]" if isinstance(value, list) else json.dumps(value)
+
+
+def view(kind: str, measure: str | Sequence[str], **options: Any) -> str:
+    lines = {"kind": kind, "title": "A view", "measure": measure} | options
+    return "[[view]]\n" + "".join(f"{name} = {toml(value)}\n" for name, value in lines.items())
+
+
+def block(**settings: Any) -> str:
+    return "[[grid]]\n" + "".join(f"{name} = {toml(value)}\n" for name, value in settings.items())
+
+
+ONE = block(label="one", WORKERS=0, SYNC_MODE="none")
+CELLS = ONE + block(label="{SYNC_MODE} on {ranks}", WORKERS=[1, 3], SYNC_MODE=["all_reduce", "tree"])
+SECONDS = {"one": 4.0, "all_reduce on 2": 2.5, "tree on 2": 2.6, "all_reduce on 4": 2.0, "tree on 4": 1.5}
+RANKS = {cell: int(cell[-1]) if cell != "one" else 1 for cell in SECONDS}
+LOST = ("tree on 4", 2)  # a run that is missing, so that rounds and cells weigh unevenly
+
+
+def differing(cell: str, number: int, record: Json) -> Json | None:
+    """By cell and round, as losses and accuracies do."""
+    own = {name: record[name] + number**2 / (20 + len(cell)) for name in ("loss", "accuracy") if name in record}
+    return None if (cell, number) == LOST else record | own
+
+
+def uneven(*views: str) -> Experiment:
+    made = Experiment(CELLS + "".join(views)).steady(SECONDS, differing)
+    lost = made.folder / "tree_on_4-2"
+    for path in lost.iterdir():
+        path.unlink()
+    lost.rmdir()
+    return made
+
+
+def repeats(made: Experiment, measure: str) -> Repeats:
+    """Of the cells that have it in all of their runs."""
+    share, values = measure.startswith("shares") or measure == "accuracy", {}
+    for cell in (each.name for each in made.grid.cells):
+        own = {number: REFERENCE[measure](run.parties[None]) for number, run in made.runs(cell).items()}
+        if own and all(each is not None and (share or each > 0) for each in own.values()):
+            values[cell] = [own.get(number) for number in range(1, made.rounds + 1)]
+    return Repeats(values, ratios=not share)
+
+
+def ends(row: Json, name: str) -> tuple[Any, ...]:
+    return tuple(row[f"{name}{end}"] for end in ("", "_low", "_high"))
+
+
+def close(found: Ends | None) -> Any:
+    """Quantiles are numerical in both."""
+    return tuple(None if each is None else pytest.approx(each, rel=1e-6, abs=1e-9) for each in found or (None,) * 3)
+
+
+Base = Callable[[str, Repeats], str | None]  # of a cell: the one that it is compared with
+
+
+def beside(other: str) -> Base:
+    return lambda cell, own: other
+
+
+def fastest_there(sign: int) -> Base:
+    return lambda cell, own: min(
+        (each for each in own.values if RANKS[each] == RANKS[cell]), key=lambda each: sign * own.compared(each, cell)[0]
+    )
+
+
+def same_place(cell: str, own: Repeats) -> str | None:
+    return None if cell == "one" else f"all_reduce on {RANKS[cell]}"
+
+
+def first_of_line(cell: str, own: Repeats) -> str:
+    return cell.replace("4", "2")
+
+
+LINE: Json = {"kind": "line", "by": "ranks"}
+# By view: the column that compares, and with which cell. A column may have that one divided by the cell.
+COMPARED: list[tuple[Json, str | None, Base | None]] = [
+    ({"kind": "bar", "measure": "seconds", "baseline": "one"}, "ratio", beside("one")),
+    ({"kind": "bar", "measure": "forward_seconds.mean", "baseline": "one"}, "ratio", beside("one")),
+    ({"kind": "bar", "measure": "seconds", "baseline": "one", "times_less": True}, "times_less", beside("one")),
+    ({"kind": "bar", "measure": "bytes_sent_per_second", "baseline": "tree on 2"}, "ratio", beside("tree on 2")),
+    ({"kind": "bar", "measure": "bytes_sent_per_step", "baseline": "one"}, "ratio", beside("one")),
+    ({"kind": "bar", "measure": "accuracy", "baseline": "one"}, "difference", beside("one")),
+    ({"kind": "bar", "measure": "seconds"}, None, None),
+    ({"kind": "table", "measure": "images_per_second"}, None, None),
+    (LINE | {"measure": "seconds", "series": "mode"}, "ratio", fastest_there(1)),
+    (LINE | {"measure": "images_per_second", "series": "mode"}, "ratio", fastest_there(-1)),
+    (LINE | {"measure": "seconds", "series": "mode", "against": "all_reduce"}, "ratio", same_place),
+    (LINE | {"measure": "seconds", "by": "mode", "baseline": "one"}, "ratio", beside("one")),
+    (LINE | {"measure": "seconds"}, "ratio", first_of_line),
+    (LINE | {"measure": "bytes_sent_per_step"}, None, None),
+    (LINE | {"measure": "seconds", "against": "one rank"}, "speedup", beside("one")),
+    (LINE | {"measure": "epoch_seconds", "against": "one rank"}, "speedup", beside("one")),
+    (LINE | {"measure": "images_per_second", "against": "one rank"}, "speedup", beside("one")),
+    (LINE | {"measure": "accuracy", "against": "one rank"}, "difference", beside("one")),
+]
+
+
+def test_every_kind_of_view_has_medians_and_compares_as_the_statistics_do() -> None:
+    made = uneven(*(view(**options) for options, *_ in COMPARED))
+    for number, (options, name, base_of) in enumerate(COMPARED):
+        measure, rows = options["measure"], made.rows(number)
+        own = repeats(made, measure)
+        turned = name == "times_less" or (name == "speedup" and measure != "images_per_second")
+        assert sorted(row["cell"] for row in rows) == sorted(RANKS)
+        for row in rows:
+            cell, runs = row["cell"], [*made.runs(row["cell"]).values()]
+            assert (row["rounds"], row["world_size"], row["steps"]) == (len(runs), RANKS[cell], STEPS - 1)
+            expected = close(own.own(cell) if cell in own.values else None)
+            shown = over_rounds(runs, measure)
+            assert ends(row, measure.replace(".", "_")) == (close((shown, None, None))[0], *expected[1:]), options
+            if not name or not base_of:
+                assert not {"ratio", "difference", "speedup", "times_less"} & {*row}
+                continue
+            base = base_of(cell, own) if cell in own.values else None
+            told = base in own.values and not (options["kind"] == "bar" and name == "difference" and cell == base)
+            pair = (str(base), cell) if turned else (cell, str(base))
+            assert ends(row, name) == close(own.compared(*pair) if told else None), (options, cell)
+            assert "efficiency" not in row or row["efficiency"] == pytest.approx(row["speedup"] / RANKS[cell])
+
+
+def by_cell(**values: Any) -> Json:
+    names = {"four": "tree on 4", "two": "tree on 2", "one": "one"}
+    return {names[name]: value for name, value in values.items()}
+
+
+FIGURES, TIMES = by_cell(one=6.0, four=1.5), {"measure": "seconds", "baseline": "one"}
+PUBLISHED: list[tuple[Json, Json, dict[str, Json]]] = [
+    (TIMES, {"values": FIGURES}, {"seconds": FIGURES, "ratio": by_cell(one=1, four=0.25)}),
+    (TIMES, {"values": FIGURES, "scale": 1e-3}, {"seconds": by_cell(one=0.006, four=0.0015)}),
+    (TIMES, {"values": by_cell(four=3.0), "ratio": True}, {"ratio": by_cell(four=3.0)}),
+    (TIMES | {"times_less": True}, {"values": FIGURES}, {"times_less": by_cell(one=1, four=4)}),
+    (TIMES | {"times_less": True}, {"values": by_cell(four=3.0), "ratio": True}, {"times_less": by_cell(four=3.0)}),
+    (
+        {"measure": ["seconds", "accuracy"]},
+        {"values": by_cell(two=0.5), "measure": "accuracy"},
+        {"accuracy": by_cell(two=0.5)},
+    ),
+    (LINE | {"measure": "seconds", "against": "one rank"}, {"values": FIGURES}, {"speedup": by_cell(one=1, four=4)}),
+    (
+        LINE | {"measure": "images_per_second", "against": "one rank"},
+        {"values": FIGURES},
+        {"speedup": by_cell(one=1, four=0.25)},
+    ),
+    (
+        LINE | {"measure": "seconds", "series": "mode", "against": "tree"},
+        {"values": by_cell(two=2.0)},
+        {"ratio": by_cell(two=1)},
+    ),
+]
+
+
+def test_published_figures_stand_beside_those_of_the_same_cell_with_the_same_comparison() -> None:
+    told = [
+        view(**{"kind": "bar"} | options, published={"source": "a report"} | each) for options, each, _ in PUBLISHED
+    ]
+    made = uneven(*told)
+    for number, (options, each, expected) in enumerate(PUBLISHED):
+        for name, values in expected.items():
+            found = made.column(f"published_{name}", number)
+            assert found == dict.fromkeys(RANKS) | {c: pytest.approx(v) for c, v in values.items()}, (options, each)
+
+
+def test_tables_by_rank_have_published_lists_and_their_means() -> None:
+    lists = {"source": "a report", "scale": 10, "values": {"tree on 2": [50, 60], "tree on 4": 70, "one": 1}}
+    made = uneven(view("table", ["work_seconds", "test_loss"], by="rank", published=lists))
+    found = {(row["cell"], row["rank"]): row["published_work_seconds"] for row in made.rows()}
+    expected = {("one", 0): 10, ("tree on 2", 0): 500, ("tree on 2", 1): 600, ("tree on 2", "all"): 550}
+    assert {place: value for place, value in found.items() if value} == expected | {("tree on 4", "all"): 700}
+    for row in made.rows():
+        runs, rank = [*made.runs(row["cell"]).values()], row["rank"] if row["rank"] != "all" else None
+        for name in ("work_seconds", "test_loss"):
+            assert row[name] == pytest.approx(over_rounds(runs, name, rank), rel=1e-9)
+
+
+SCORES = ("training_loss", "training_accuracy", "test_loss", "accuracy")
+PHASES = {
+    "forward": ("forward",),
+    "backward": ("backward",),
+    "communication": ("wait", "sync"),
+    "optimiser": ("optimiser",),
+}
+
+
+def test_courses_are_rank_0s_of_the_first_round_or_medians_over_rounds() -> None:
+    published = {"source": "a report", "values": {"one": [2.5, 2.25]}}
+    made = uneven(
+        view("curve", "loss", every=5, published=published),
+        view("curve", [*SCORES], by="epoch"),
+        view("curve", "phases", every=5),
+        view("curve", "loss", reference="one"),
+        view("curve", "loss", reference="tree on 4", among=["one"]),
+    )
+    slugs = {cell: cell.replace(" ", "_") for cell in RANKS}
+    runs = {cell: [*made.runs(cell).values()] for cell in RANKS}
+    assert [row["step"] for row in made.rows()] == [0, 5, 10]
+    assert [row["published_one"] for row in made.rows()] == [2.5, 2.25, None]
+    for cell, slug in slugs.items():
+        first = [step["loss"] for step in runs[cell][0].ranks[0].steps]
+        assert [row[f"loss_{slug}"] for row in made.rows()] == first[::5]
+        for place, name in enumerate(SCORES):
+            expected = [median(scores(name, run.parties[None], epoch) for run in runs[cell]) for epoch in (0, 1)]
+            rows = made.rows(1, place)
+            assert [(row["epoch"], row[f"{name}_{slug}"]) for row in rows] == [
+                (1, pytest.approx(expected[0])),
+                (2, pytest.approx(expected[1])),
+            ]
+    blocks = {(row["cell"], row["first_step"], row["last_step"]): row for row in made.rows(2)}
+    assert [*blocks] == [(cell, *place) for cell in RANKS for place in ((2, 5), (6, 10), (11, 12))]
+    for (cell, first_step, last_step), row in blocks.items():
+        for part, phases in PHASES.items():
+            means = [
+                mean(
+                    sum(s[f"{phase}_seconds"] for phase in phases)
+                    for r in run.ranks
+                    for s in r.steps[first_step - 1 : last_step]
+                )
+                for run in runs[cell]
+                if cell != "one" or part != "communication"
+            ]
+            assert row[f"{part}_seconds"] == (pytest.approx(median(filter(None, means))) if means else None)
+    for section, reference in ((3, "one"), (4, "tree on 4")):
+        rows = made.rows(section)
+        assert [row["cell"] for row in rows] == (["one"] if section == 4 else [*RANKS][1:])
+        for row in rows:
+            both = made.runs(row["cell"]), made.runs(reference)
+            apart = [
+                [abs(a - b) / b for a, b in zip(*(each[n].parties[None].losses for each in both), strict=True)]
+                for n in sorted({*both[0]} & {*both[1]})
+            ]
+            worst = [max(each[place] for each in apart) for place in (0, 5, -1)]
+            shown = [row[f"distance_{name}"] for name in ("first", "after_5", "last", "largest")]
+            assert shown == pytest.approx([*worst, max(map(max, apart))], rel=1e-9, abs=1e-15)
+            assert (row["rounds"], row["replicas_identical"]) == (len(apart), None if row["cell"] == "one" else True)
+
+
+def drawn(made: Experiment, section: int = 0) -> set[str]:
+    """The words in its drawing."""
+    chart = made.sections[section].drawings[0].chart
+    return {each.partition("<")[0] for each in as_file(chart).split(">")} if chart else set()
+
+
+# Verdicts
+
+
+MODES, SPEEDS = ["gather_scatter", "all_reduce", "ddp"], ("100mbit", "1gbit", "unshaped")
+
+
+def at_rates(lines: Mapping[str, Sequence[float | None]], rates: Sequence[str] = SPEEDS) -> dict[str, float | None]:
+    return {f"{line}, {rate}": each for line, own in lines.items() for rate, each in zip(rates, own, strict=True)}
+
+
+def test_an_order_is_told_as_far_as_it_is_beyond_the_noise_and_where_it_changes() -> None:
+    text = block(label="{SYNC_MODE}, unshaped", WORKERS=1, SYNC_MODE=MODES)
+    text += block(label="{SYNC_MODE}, {LINK_RATE}", WORKERS=1, SYNC_MODE=MODES, LINK_RATE=["1gbit", "100mbit"])
+    text += view("line", "seconds", by="rate", series="mode", watch="gather_scatter")
+    lines = {"gather_scatter": (9.0, 2.0, 1.001), "all_reduce": (4.0, 1.0, 1.0), "ddp": (3.0, 1.001, 2.0)}
+    made = Experiment(text).steady(at_rates(lines))
+    assert made.says("100mbit: gather_scatter > all_reduce > ddp", "1gbit: gather_scatter >", " = ", "unshaped: ddp > ")
+    assert made.says("100mbit", "unshaped", "all_reduce", "slower", "ddp", "faster")
+    assert made.says("1gbit", "unshaped", "gather_scatter", "slower", "ddp", "faster")
+    assert made.says("gather_scatter", "100mbit, 1gbit", "unshaped"), "where it is the slowest, and where not"
+    assert [row["x"] for row in made.rows()] == [each for each in SPEEDS for _ in MODES]
+    assert {"LINK_RATE", *SPEEDS, *MODES} <= drawn(made)
+    once = Experiment(text, rounds=1).steady(at_rates(lines))
+    assert (once.sections[0].findings[0].count(" ? "), once.says(" > ")) == (6, False)
+
+
+def test_more_of_a_setting_helps_up_to_where_nothing_is_faster() -> None:
+    numbers = (1, 2, 3, 10)
+    text = block(label="threads {THREADS_PER_RANK}", WORKERS=0, SYNC_MODE="none", THREADS_PER_RANK=[*numbers])
+    text += view("line", "seconds", by="THREADS_PER_RANK")
+    for enough, *seconds in ((2, 2, 1, 1, 1.1), (1, 1, 1, 1, 1.5), (10, 4, 3, 2, 1), (None, 2, None, None, None)):
+        made = Experiment(text).steady({f"threads {n}": each for n, each in zip(numbers, seconds, strict=True)})
+        told = [number for number in numbers if made.says(f"THREADS_PER_RANK {number}:")]
+        assert told == ([enough] if enough else [])
+        assert [row["x"] for row in made.rows()] == [str(n) for n, each in zip(numbers, seconds, strict=True) if each]
+
+
+def test_speedups_end_where_they_do_and_need_one_rank() -> None:
+    text = CELLS + view(**LINE, measure="seconds", against="one rank")
+    made = Experiment(text).steady(SECONDS | {"all_reduce on 4": 4.0})
+    assert made.says("all_reduce", "on 4", NO_DIFFERENCE, "tree", "on 4")
+    assert made.says("tree: ranks 4:")
+    assert made.says("all_reduce: ranks 2:")
+    without = Experiment(text).steady(SECONDS | {"one": 0.0})
+    assert ({*without.column("speedup").values()}, drawn(without)) == ({None}, set())
+
+
+def test_a_break_even_has_an_interval_and_is_told_only_where_there_is_one() -> None:
+    rates = ["25mbit", "100mbit", "1gbit"]
+    text = block(label="plain, {LINK_RATE}", WORKERS=1, SYNC_MODE="flat_all_reduce", LINK_RATE=rates)
+    compressors = ["random_k", "sign", "power_sgd"]
+    text += block(label="{COMPRESSION}, {LINK_RATE}", WORKERS=1, COMPRESSION=compressors, LINK_RATE=rates)
+    text += view("line", "seconds", by="rate", series="label", against="plain")
+    lines: dict[str, Sequence[float | None]] = {"plain": (16.0, 4.0, 1.0), "random_k": (2.0, 2.0, 2.0)}
+    own = lines | {"sign": (20.0, 6.0, 3.0), "power_sgd": (8.0, 2.0, 0.5)}
+    made = Experiment(text).steady(at_rates(own, rates))
+    value, low, high = ends(made.rows(table=0)[0], "break_even_bits_per_second")
+    ratios = [repeats(made, "seconds").compared(f"random_k, {rate}", f"plain, {rate}")[0] for rate in rates[1:]]
+    below, above = map(math.log, ratios)
+    assert value == pytest.approx(1e8 * 10 ** (-below / (above - below)))
+    assert low < value < high
+    broken = made.column("break_even_bits_per_second", table=0)
+    assert [line for line, rate in broken.items() if rate is None] == ["sign", "power_sgd"]
+    assert made.says("random_k", "faster", "plain", "31")
+    assert made.says("sign", "slower", "plain", "25 Mbit/s")
+    assert made.says("power_sgd", "faster", "plain", "1000 Mbit/s")
+    assert {*rates, "plain", "random_k", "power_sgd"} <= drawn(made)
+    own |= {"plain": (16.0, 4.0, None), "sign": (None, None, 1.0), "power_sgd": (20.0, None, 1.0)}
+    few = Experiment(text).steady(at_rates(own, rates))
+    assert few.says("random_k", "faster", "100 Mbit/s")
+    assert few.says("power_sgd", "slower", "25 Mbit/s")
+    assert not few.says("sign", "plain", "rates")
+    once = Experiment(text, rounds=1).steady(at_rates(lines, rates))
+    assert ends(once.rows(table=0)[0], "break_even_bits_per_second")[1:] == (None, None)
+
+
+def test_two_exchanges_are_told_apart_on_each_number_of_ranks_beside_the_least_time() -> None:
+    one, other = "halving_doubling", "ring_all_reduce"
+    text = block(label="{SYNC_MODE} on {ranks}", WORKERS=[1, 2, 3], SYNC_MODE=[one, other])
+    options = {"series": "mode", "against": other, "bound": "forward_seconds"}
+    text += view(**LINE, measure="bandwidth.sync_seconds", **options)
+    seconds = {f"{one} on 2": 1.0, f"{one} on 3": 2.0, f"{one} on 4": 0.5}
+    seconds |= {f"{other} on 2": 1.001, f"{other} on 3": 1.0, f"{other} on 4": 1.0}
+    forward = {f"{other} on 2": 4, f"{other} on 4": 0.5}
+    made = Experiment(text).steady(seconds, scaled("forward_seconds", forward))
+    assert made.says(one, other, NO_DIFFERENCE, "2 ranks", "slower", "3 ranks", "2 times", "faster", "4 ranks")
+    assert made.says(f"3 ranks: {one} > {other}", f"4 ranks: {other} > {one}")
+    assert made.says(f": {other} on 2, ", f": {other} on 4, "), "nearest to the least, and farthest from it"
+    for row in made.rows():
+        assert row["times_the_least"] == pytest.approx(row["bandwidth_sync_seconds"] / row["forward_seconds"])
+    assert {*"234", one, other, f"{one}, at least", f"{other}, at least"} <= drawn(made)
+
+
+def scaled(name: str, factors: Mapping[str, float]) -> Change:
+    def change(cell: str, number: int, record: Json) -> Json:
+        return record | {name: factors.get(cell, 1) * record[name]} if name in record else record
+
+    return change
+
+
+def test_a_view_is_about_the_cells_that_match_and_compares_among_them() -> None:
+    text = block(label="every step") + block(label="every 4", SYNC_EVERY=4) + block(label="sign", COMPRESSION="sign")
+    own = {"kind": "line", "measure": "seconds", "by": "SYNC_EVERY"}
+    text += view(**own, where={"COMPRESSION": ""}) + view(**own, where={"COMPRESSION": "*"})
+    made = Experiment(text).steady({"every step": 1.0, "every 4": 2.0, "sign": 3.0})
+    assert made.column("x") == {"every 4": "4", "every step": "not set"}
+    assert made.column("ratio", 1) == {"sign": pytest.approx(1)}
+
+
+TREE, RING = "tree on 2", "all_reduce on 2"
+
+
+def odd(cell: str, number: int, record: Json) -> Json:
+    """Rank 0 of a tree sends all, rank 1 scores otherwise, losses part in round 2; a ring of four sends half."""
+    own: Json = {}
+    if record["kind"] == "step":
+        own["bytes_sent"] = {TREE: 200 * (record["rank"] == 0), "all_reduce on 4": 50, "one": 0}.get(cell, 100)
+        own["loss"] = record["loss"] * (1.5 if (cell, number) == (TREE, 2) and record["step"] >= 3 else 1)
+        longest = {TREE: "sync", RING: "sync" if number == 2 else "backward"}.get(cell, "backward")
+        own[f"{longest}_seconds"] = record["seconds"]
+    if record["kind"] == "evaluation" and cell == TREE and record["rank"] == 1:
+        own |= {"loss": record["loss"] + 0.25, "accuracy": record["accuracy"] + 0.125}
+    return record | own
+
+
+def published(measure: str, **options: Any) -> str:
+    return view("bar", measure, published={"source": "a report", "values": options})
+
+
+def test_who_differs_is_named_and_only_who_does() -> None:
+    views = [view("table", "sent_in_gradients"), view("bar", "phases"), view("table", "accuracy", by="rank")]
+    views += [view("curve", "loss", reference=RING, **each) for each in ({}, {"rounding": 0.6})]
+    views += [view("curve", "loss"), view("bar", "seconds_to_loss(2.4)"), view("bar", "seconds_to_loss(1e-9)")]
+    made = Experiment(CELLS + "".join(views)).steady(SECONDS, odd)
+    assert made.says(f"{RING}, {TREE}", " 2 S "), "as much"
+    assert made.says("all_reduce on 4 2 S, tree on 4 4 S"), "not as much"
+    assert made.says(f"{RING} 1 S (all alike)", f"{TREE} 2 S (rank 0)")
+    assert made.says("one, all_reduce on 4 and tree on 4", section=1), "whose backward is the longest in each round"
+    differ, alike = made.sections[2].findings[:2]
+    assert [cell for cell in RANKS if cell in differ] == [TREE]
+    assert [cell for cell in RANKS if cell in alike] == [RING, "all_reduce on 4", "tree on 4"]
+    assert made.says(TREE, "0.25", "12.5", section=2)
+    assert made.says(TREE, RING, "step 3 (round 2)", section=3)
+    assert not made.says("step 3", section=4), "all of it is rounding"
+    assert made.says("round 1, at step ", section=5), "the first round that has both"
+    # A median over the lucky rounds would make it look fast.
+    assert [cell for cell, value in made.column("seconds_to_loss_2_4", 6).items() if value is None] == [TREE]
+    assert [cell for cell in RANKS if made.says(cell, "2 of 3", section=6)] == [TREE]
+    assert [cell for cell in RANKS if made.says(cell, "0 of 3", section=7)] == [*RANKS]
+    assert drawn(made, 7) == set()
+
+
+def test_differences_within_the_noise_are_called_none_and_published_orders_and_values_are_looked_for() -> None:
+    accuracies = {"one": (0.5, 0.52, 0.54), TREE: (0.51, 0.51, 0.55), RING: (0.2, 0.23, 0.24)}
+    losses = {"one": 1.0, TREE: 2.0, RING: 4.0}
+
+    def change(cell: str, number: int, record: Json) -> Json:
+        own = {"accuracy": accuracies[cell][number - 1]} if "accuracy" in record else {"loss": losses[cell]}
+        return record | {name: value for name, value in own.items() if name in record}
+
+    views = [view("bar", "accuracy", baseline="one"), published("seconds", **{"one": 9.0, RING: 5.0, TREE: 4.0})]
+    views += [published("training_loss", **{TREE: value}) for value in (1.09, 0.5, 2.1)]
+    made = Experiment(CELLS + "".join(views)).steady({"one": 4.0, TREE: 2.6, RING: 2.5}, change)
+    assert made.says(f"{RING} -29.7", NO_DIFFERENCE, TREE)
+    assert made.says("0.9 percentage points"), "repeats differ by that"
+    assert made.says(f"{RING} is the fastest", section=1)
+    assert made.says("1.04 times", TREE, section=1)
+    assert made.says(f"found here as well: {TREE} before one, {RING} before one", section=1)
+    assert made.says(f"the other way round here: {TREE} before {RING}", section=1)
+    assert made.says("10 %", f"1.09 of {TREE}", "one (", section=2)
+    assert made.says("10 %", f"0.5 of {TREE}", "nearest", "one (", section=3)
+    assert not made.says("10 %", section=4), "it is near ours"
+
+
+# What is missing
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        (["one-1"], ["1 of 2", "one."]),
+        (["all_reduce_on_2-1", "tree_on_4-2"], ["1 of 2", "all_reduce on 2; tree on 4."]),
+        (["one-1", "one-2"], ["for a reason", "one."]),
+        (None, ["Not measured", "; ".join([*RANKS][1:])]),
+    ],
+)
+def test_what_is_missing_is_said_in_every_kind_of_view_and_the_page_is_made(
+    lost: list[str] | None, said: list[str]
+) -> None:
+    views = [view("table", "sent_in_gradients"), view("table", ["accuracy", "loss"], by="rank"), view("bar", "phases")]
+    views += [view("curve", each, by=by) for each, by in (("loss", "step"), ("phases", "step"), ("accuracy", "epoch"))]
+    views += [view("curve", "loss", reference="one"), view("curve", "cpu_user_percent", by="time")]
+    views += [view("bar", ["seconds", "sync_seconds"], stacked=True, baseline="one")]
+    views += [view(**options) for options, *_ in COMPARED]
+    text = CELLS.replace('label = "one"', 'label = "one"\nmay_fail = "for a reason"') + "".join(views)
+    made = Experiment(text, rounds=2)
+    made.steady({} if lost is None else SECONDS, lambda _, __, each: None if "accuracy" in each else each)
+    for name in lost or ():
+        (made.folder / name / "summary.json").unlink()
+    assert page.write(made.grid, made.plan).is_file()
+    never = {(row["accuracy"], row["loss"] is None) for row in made.rows(1)}, drawn(made, 5)
+    assert never == ({(None, False)} if lost else set(), set()), "nothing was evaluated"
+    for number, section in enumerate(made.sections):
+        assert made.says(*said, section=number), section.title
+        if lost is None:
+            assert section.findings or section.remarks
+            assert not any(table.rows for table in section.tables)
+            assert not any(drawing.chart for drawing in section.drawings)
+
+
+REFUSED = [
+    *({"measure": each} for each in ("sync_second", "straggler.rank_", "seconds_to_loss", "shares.sync(1)")),
+    *({"measure": f"seconds_to_loss({each})"} for each in ("0", "-1", "1e999")),
+    *({"series": "SYNC_MODE"}, {"series": "SYNC_MOD"}, {"against": "ddp"}, {"bound": "second"}),
+]
+
+
+@pytest.mark.parametrize("options", REFUSED, ids=str)
+def test_what_there_is_not_is_refused(options: Json) -> None:
+    with pytest.raises(SettingError) as caught:
+        page.views_of(Experiment(CELLS + view(**{"kind": "line", "by": "mode", "measure": "seconds"} | options)).grid)
+    assert (caught.value.exit_code, caught.value.name in ("invalid-grid", "unknown-name")) == (2, True)
+
+
+def test_more_cells_than_a_figure_can_keep_apart_are_said_to_be_left_out() -> None:
+    cells = "".join(block(label=f"cell {number}", WORKERS=0, SYNC_MODE="none") for number in range(12))
+    made = Experiment(cells + view("curve", "loss") + view("curve", "accuracy", by="epoch"), rounds=1)
+    made.steady({f"cell {number}": 1.0 for number in range(12)})
+    assert all("10 of 12" in section.drawings[0].caption for section in made.sections)
