@@ -83,11 +83,11 @@ class Experiment:
         self.plan, self.folder = ExperimentPlan.read("made", quick=False), plan.folder
 
     def steady(
-        self, seconds: Mapping[str, float | None], change: Change = lambda cell, number, record: record
+        self, seconds: Mapping[str, float | None], change: Change = lambda cell, number, record: record, *lost: str
     ) -> "Experiment":
         """Cells whose steps take so many seconds in the median; None, or no entry: no run."""
         for place, cell in enumerate(self.grid.cells):
-            for trial in (each for each in self.plan.trials if each.cell == cell.name):
+            for trial in (each for each in self.plan.trials if each.cell == cell.name and each.name not in lost):
                 if asked := seconds.get(cell.name):
                     asked *= SHIFT[trial.round - 1] * (1 + NOISE * ((place + trial.round) % 3 - 1))
                     records = [

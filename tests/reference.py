@@ -16,6 +16,7 @@ import numpy as np
 Json = dict[str, Any]
 Span = tuple[float, float]
 PHASES = ("data", "forward", "backward", "wait", "sync", "optimiser")
+COMPUTING = ("data", "forward", "backward", "optimiser")
 TIMES = ("seconds", *(f"{each}_seconds" for each in (*PHASES, "hidden_sync", "exposed_sync", "communication")))
 STATISTICS: dict[str, Callable[[list[float]], Any]] = {
     "mean": np.mean,
@@ -52,8 +53,7 @@ def score(steps: Iterable[Json]) -> Json:
 
 
 def own_work(step: Json) -> float:
-    computing = sum(step[f"{phase}_seconds"] for phase in ("data", "forward", "backward", "optimiser"))
-    return float(computing - (step["batch_norm_seconds"] or 0.0))
+    return float(sum(step[f"{phase}_seconds"] for phase in COMPUTING) - (step["batch_norm_seconds"] or 0.0))
 
 
 class Rank:
@@ -161,10 +161,8 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder, self.manifest = folder, json.loads((folder / "manifest.json").read_text())
         self.size, self.gradients = self.manifest["world_size"], self.manifest["gradient_bytes"]
-        self.every, self.least = (
-            self.manifest["settings"].get("sync_every") or 1,
-            self.manifest["sync_seconds_at_least"],
-        )
+        self.every = self.manifest["settings"].get("sync_every") or 1
+        self.least = self.manifest["sync_seconds_at_least"]
         self.ring = 2 * (self.size - 1) / self.size * self.gradients  # bytes that a rank sends
         self.tree = math.log2(self.size) * self.gradients
         links = [each["link"][way] for each in self.manifest["ranks"] if each["link"] for way in ("sent", "received")]
@@ -216,9 +214,8 @@ def account(name: str, phase: str, p: Party) -> float | None:
 
 def account_share(name: str, p: Party) -> float | None:
     steps = [step for step in p.warm if step.get("cpu_seconds") and step[name]]
-    return (
-        divided(sum(sum(known(s[name].values())) for s in steps), sum(s["seconds"] for s in steps)) if steps else None
-    )
+    delayed = sum(sum(known(step[name].values())) for step in steps)
+    return delayed / sum(step["seconds"] for step in steps) if steps else None
 
 
 def images_per_second(p: Party) -> float | None:
@@ -292,9 +289,8 @@ def passed(way: str, rank: Rank) -> float | None:
 def busiest_rank(p: Party) -> str | None:
     own = p.sent
     most = [str(rank) for rank, each in enumerate(own) if each >= max(own) - 1]
-    return (
-        None if len(own) == 1 or not max(own) else "all alike" if len(most) == len(own) else f"rank {', '.join(most)}"
-    )
+    named = "all alike" if len(most) == len(own) else f"rank {', '.join(most)}"
+    return named if len(own) > 1 and max(own) > 0 else None
 
 
 def formula_bytes(p: Party) -> float:
@@ -386,7 +382,7 @@ REFERENCE: dict[str, Reference] = {
     "computing_share": lambda p: divided(p.computing, p.long_run),
     "steps_per_epoch": partial(of_epoch, lambda p: 1),
     "epoch_seconds": partial(of_epoch, partial(of_time, "seconds", np.median)),
-    "epoch_computing_seconds": partial(of_epoch, lambda p: p.seconds("data", "forward", "backward", "optimiser")),
+    "epoch_computing_seconds": partial(of_epoch, lambda p: p.seconds(*COMPUTING)),
     "epoch_communication_seconds": partial(of_epoch, lambda p: p.seconds("wait", "sync")),
     "epoch_hidden_seconds": partial(of_epoch, lambda p: p.seconds("hidden_sync")),
     "epoch_bytes_per_second": lambda p: divided(p.run.gradients, of_epoch(lambda p: p.seconds("wait", "sync"), p)),

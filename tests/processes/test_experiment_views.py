@@ -2,19 +2,22 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import pytest
 
 from app.errors import SettingError
 from app.pages.chart import as_file
+from app.pages.drawing import Drawing
 from app.pages.intervals import NO_DIFFERENCE
+from app.pages.plot import Plot
+from app.pages.rows import Bars
 from app.tools.experiment import page
 from tests.made_up import STEPS, Change, Experiment, Json
-from tests.reference import REFERENCE, Ends, Repeats, mean, over_rounds, scores
+from tests.reference import REFERENCE, Repeats, over_rounds, scores
 
 
 @pytest.fixture(autouse=True)
@@ -41,22 +44,17 @@ ONE = block(label="one", WORKERS=0, SYNC_MODE="none")
 CELLS = ONE + block(label="{SYNC_MODE} on {ranks}", WORKERS=[1, 3], SYNC_MODE=["all_reduce", "tree"])
 SECONDS = {"one": 4.0, "all_reduce on 2": 2.5, "tree on 2": 2.6, "all_reduce on 4": 2.0, "tree on 4": 1.5}
 RANKS = {cell: int(cell[-1]) if cell != "one" else 1 for cell in SECONDS}
-LOST = ("tree on 4", 2)  # a run that is missing, so that rounds and cells weigh unevenly
 
 
 def differing(cell: str, number: int, record: Json) -> Json | None:
     """By cell and round, as losses and accuracies do."""
     own = {name: record[name] + number**2 / (20 + len(cell)) for name in ("loss", "accuracy") if name in record}
-    return None if (cell, number) == LOST else record | own
+    return record | own
 
 
 def uneven(*views: str) -> Experiment:
-    made = Experiment(CELLS + "".join(views)).steady(SECONDS, differing)
-    lost = made.folder / "tree_on_4-2"
-    for path in lost.iterdir():
-        path.unlink()
-    lost.rmdir()
-    return made
+    """With a run that is missing, so that cells and rounds are of unequal weight."""
+    return Experiment(CELLS + "".join(views)).steady(SECONDS, differing, "tree_on_4-2")
 
 
 def repeats(made: Experiment, measure: str) -> Repeats:
@@ -73,7 +71,7 @@ def ends(row: Json, name: str) -> tuple[Any, ...]:
     return tuple(row[f"{name}{end}"] for end in ("", "_low", "_high"))
 
 
-def close(found: Ends | None) -> Any:
+def close(found: tuple[float | None, ...] | None) -> Any:
     """Quantiles are numerical in both."""
     return tuple(None if each is None else pytest.approx(each, rel=1e-6, abs=1e-9) for each in found or (None,) * 3)
 
@@ -100,6 +98,7 @@ def first_of_line(cell: str, own: Repeats) -> str:
 
 
 LINE: Json = {"kind": "line", "by": "ranks"}
+SPEEDUP, LINES = LINE | {"against": "one rank"}, LINE | {"measure": "seconds", "series": "mode"}
 # By view: the column that compares, and with which cell. A column may have that one divided by the cell.
 COMPARED: list[tuple[Json, str | None, Base | None]] = [
     ({"kind": "bar", "measure": "seconds", "baseline": "one"}, "ratio", beside("one")),
@@ -110,16 +109,16 @@ COMPARED: list[tuple[Json, str | None, Base | None]] = [
     ({"kind": "bar", "measure": "accuracy", "baseline": "one"}, "difference", beside("one")),
     ({"kind": "bar", "measure": "seconds"}, None, None),
     ({"kind": "table", "measure": "images_per_second"}, None, None),
-    (LINE | {"measure": "seconds", "series": "mode"}, "ratio", fastest_there(1)),
+    (LINES, "ratio", fastest_there(1)),
     (LINE | {"measure": "images_per_second", "series": "mode"}, "ratio", fastest_there(-1)),
-    (LINE | {"measure": "seconds", "series": "mode", "against": "all_reduce"}, "ratio", same_place),
+    (LINES | {"against": "all_reduce"}, "ratio", same_place),
     (LINE | {"measure": "seconds", "by": "mode", "baseline": "one"}, "ratio", beside("one")),
     (LINE | {"measure": "seconds"}, "ratio", first_of_line),
     (LINE | {"measure": "bytes_sent_per_step"}, None, None),
-    (LINE | {"measure": "seconds", "against": "one rank"}, "speedup", beside("one")),
-    (LINE | {"measure": "epoch_seconds", "against": "one rank"}, "speedup", beside("one")),
-    (LINE | {"measure": "images_per_second", "against": "one rank"}, "speedup", beside("one")),
-    (LINE | {"measure": "accuracy", "against": "one rank"}, "difference", beside("one")),
+    (SPEEDUP | {"measure": "seconds"}, "speedup", beside("one")),
+    (SPEEDUP | {"measure": "epoch_seconds"}, "speedup", beside("one")),
+    (SPEEDUP | {"measure": "images_per_second"}, "speedup", beside("one")),
+    (SPEEDUP | {"measure": "accuracy"}, "difference", beside("one")),
 ]
 
 
@@ -130,20 +129,36 @@ def test_every_kind_of_view_has_medians_and_compares_as_the_statistics_do() -> N
         own = repeats(made, measure)
         turned = name == "times_less" or (name == "speedup" and measure != "images_per_second")
         assert sorted(row["cell"] for row in rows) == sorted(RANKS)
+        drawn: dict[bool, list[Any]] = {True: [], False: []}  # by whether it is a comparison
         for row in rows:
             cell, runs = row["cell"], [*made.runs(row["cell"]).values()]
             assert (row["rounds"], row["world_size"], row["steps"]) == (len(runs), RANKS[cell], STEPS - 1)
-            expected = close(own.own(cell) if cell in own.values else None)
-            shown = over_rounds(runs, measure)
-            assert ends(row, measure.replace(".", "_")) == (close((shown, None, None))[0], *expected[1:]), options
+            _, low, high = own.own(cell) if cell in own.values else (None,) * 3
+            drawn[False].append(close((over_rounds(runs, measure), low, high)))
+            assert ends(row, measure.replace(".", "_")) == drawn[False][-1], options
             if not name or not base_of:
                 assert not {"ratio", "difference", "speedup", "times_less"} & {*row}
                 continue
             base = base_of(cell, own) if cell in own.values else None
             told = base in own.values and not (options["kind"] == "bar" and name == "difference" and cell == base)
             pair = (str(base), cell) if turned else (cell, str(base))
-            assert ends(row, name) == close(own.compared(*pair) if told else None), (options, cell)
+            drawn[True].append(close(own.compared(*pair) if told else None))
+            assert ends(row, name) == drawn[True][-1], (options, cell)
             assert "efficiency" not in row or row["efficiency"] == pytest.approx(row["speedup"] / RANKS[cell])
+
+        compares = "against" in options or "times_less" in options
+        assert all(each in drawn[compares] for each in of_chart(made.sections[number].drawings)), options
+
+
+def of_chart(drawings: Sequence[Drawing]) -> Iterator[tuple[Any, ...]]:
+    """Values and intervals as they are drawn."""
+    for chart in (each.chart for each in drawings):
+        if isinstance(chart, Bars):
+            yield from ((row.value, row.low, row.high) for row in chart.rows)
+        elif isinstance(chart, Plot):
+            traces = [trace for trace in chart.panels[0].traces if len(trace.low)]
+            points = (each for trace in traces for each in zip(trace.y, trace.low, trace.high, strict=True))
+            yield from (tuple(None if math.isnan(each) else each for each in point) for point in points)
 
 
 def by_cell(**values: Any) -> Json:
@@ -152,36 +167,23 @@ def by_cell(**values: Any) -> Json:
 
 
 FIGURES, TIMES = by_cell(one=6.0, four=1.5), {"measure": "seconds", "baseline": "one"}
+BOTH: Json = {"measure": ["seconds", "accuracy"]}
 PUBLISHED: list[tuple[Json, Json, dict[str, Json]]] = [
     (TIMES, {"values": FIGURES}, {"seconds": FIGURES, "ratio": by_cell(one=1, four=0.25)}),
     (TIMES, {"values": FIGURES, "scale": 1e-3}, {"seconds": by_cell(one=0.006, four=0.0015)}),
     (TIMES, {"values": by_cell(four=3.0), "ratio": True}, {"ratio": by_cell(four=3.0)}),
     (TIMES | {"times_less": True}, {"values": FIGURES}, {"times_less": by_cell(one=1, four=4)}),
     (TIMES | {"times_less": True}, {"values": by_cell(four=3.0), "ratio": True}, {"times_less": by_cell(four=3.0)}),
-    (
-        {"measure": ["seconds", "accuracy"]},
-        {"values": by_cell(two=0.5), "measure": "accuracy"},
-        {"accuracy": by_cell(two=0.5)},
-    ),
-    (LINE | {"measure": "seconds", "against": "one rank"}, {"values": FIGURES}, {"speedup": by_cell(one=1, four=4)}),
-    (
-        LINE | {"measure": "images_per_second", "against": "one rank"},
-        {"values": FIGURES},
-        {"speedup": by_cell(one=1, four=0.25)},
-    ),
-    (
-        LINE | {"measure": "seconds", "series": "mode", "against": "tree"},
-        {"values": by_cell(two=2.0)},
-        {"ratio": by_cell(two=1)},
-    ),
+    (BOTH, {"values": by_cell(two=0.5), "measure": "accuracy"}, {"accuracy": by_cell(two=0.5)}),
+    (SPEEDUP | {"measure": "seconds"}, {"values": FIGURES}, {"speedup": by_cell(one=1, four=4)}),
+    (SPEEDUP | {"measure": "images_per_second"}, {"values": FIGURES}, {"speedup": by_cell(one=1, four=0.25)}),
+    (LINES | {"against": "tree"}, {"values": by_cell(two=2.0)}, {"ratio": by_cell(two=1)}),
 ]
 
 
 def test_published_figures_stand_beside_those_of_the_same_cell_with_the_same_comparison() -> None:
-    told = [
-        view(**{"kind": "bar"} | options, published={"source": "a report"} | each) for options, each, _ in PUBLISHED
-    ]
-    made = uneven(*told)
+    source = {"source": "a report"}
+    made = uneven(*(view(**{"kind": "bar"} | options, published=source | each) for options, each, _ in PUBLISHED))
     for number, (options, each, expected) in enumerate(PUBLISHED):
         for name, values in expected.items():
             found = made.column(f"published_{name}", number)
@@ -201,12 +203,7 @@ def test_tables_by_rank_have_published_lists_and_their_means() -> None:
 
 
 SCORES = ("training_loss", "training_accuracy", "test_loss", "accuracy")
-PHASES = {
-    "forward": ("forward",),
-    "backward": ("backward",),
-    "communication": ("wait", "sync"),
-    "optimiser": ("optimiser",),
-}
+PARTS = {part: (part,) for part in ("forward", "backward", "optimiser")} | {"communication": ("wait", "sync")}
 
 
 def test_courses_are_rank_0s_of_the_first_round_or_medians_over_rounds() -> None:
@@ -228,24 +225,18 @@ def test_courses_are_rank_0s_of_the_first_round_or_medians_over_rounds() -> None
         for place, name in enumerate(SCORES):
             expected = [median(scores(name, run.parties[None], epoch) for run in runs[cell]) for epoch in (0, 1)]
             rows = made.rows(1, place)
-            assert [(row["epoch"], row[f"{name}_{slug}"]) for row in rows] == [
-                (1, pytest.approx(expected[0])),
-                (2, pytest.approx(expected[1])),
-            ]
+            assert [row["epoch"] for row in rows] == [1, 2]
+            assert [row[f"{name}_{slug}"] for row in rows] == pytest.approx(expected)
     blocks = {(row["cell"], row["first_step"], row["last_step"]): row for row in made.rows(2)}
     assert [*blocks] == [(cell, *place) for cell in RANKS for place in ((2, 5), (6, 10), (11, 12))]
     for (cell, first_step, last_step), row in blocks.items():
-        for part, phases in PHASES.items():
-            means = [
-                mean(
-                    sum(s[f"{phase}_seconds"] for phase in phases)
-                    for r in run.ranks
-                    for s in r.steps[first_step - 1 : last_step]
-                )
-                for run in runs[cell]
-                if cell != "one" or part != "communication"
-            ]
-            assert row[f"{part}_seconds"] == (pytest.approx(median(filter(None, means))) if means else None)
+        steps = [[s for rank in run.ranks for s in rank.steps[first_step - 1 : last_step]] for run in runs[cell]]
+        for part, phases in PARTS.items():
+            if cell == "one" and part == "communication":
+                assert row["communication_seconds"] is None
+                continue
+            means = (fmean(sum(each[f"{phase}_seconds"] for phase in phases) for each in own) for own in steps)
+            assert row[f"{part}_seconds"] == pytest.approx(median(means))
     for section, reference in ((3, "one"), (4, "tree on 4")):
         rows = made.rows(section)
         assert [row["cell"] for row in rows] == (["one"] if section == 4 else [*RANKS][1:])
@@ -305,7 +296,7 @@ def test_more_of_a_setting_helps_up_to_where_nothing_is_faster() -> None:
 
 
 def test_speedups_end_where_they_do_and_need_one_rank() -> None:
-    text = CELLS + view(**LINE, measure="seconds", against="one rank")
+    text = CELLS + view(**SPEEDUP, measure="seconds")
     made = Experiment(text).steady(SECONDS | {"all_reduce on 4": 4.0})
     assert made.says("all_reduce", "on 4", NO_DIFFERENCE, "tree", "on 4")
     assert made.says("tree: ranks 4:")
@@ -450,12 +441,10 @@ def test_differences_within_the_noise_are_called_none_and_published_orders_and_v
         (["one-1"], ["1 of 2", "one."]),
         (["all_reduce_on_2-1", "tree_on_4-2"], ["1 of 2", "all_reduce on 2; tree on 4."]),
         (["one-1", "one-2"], ["for a reason", "one."]),
-        (None, ["Not measured", "; ".join([*RANKS][1:])]),
+        ([], ["Not measured", "; ".join([*RANKS][1:])]),
     ],
 )
-def test_what_is_missing_is_said_in_every_kind_of_view_and_the_page_is_made(
-    lost: list[str] | None, said: list[str]
-) -> None:
+def test_what_is_missing_is_said_in_every_kind_of_view_and_the_page_is_made(lost: list[str], said: list[str]) -> None:
     views = [view("table", "sent_in_gradients"), view("table", ["accuracy", "loss"], by="rank"), view("bar", "phases")]
     views += [view("curve", each, by=by) for each, by in (("loss", "step"), ("phases", "step"), ("accuracy", "epoch"))]
     views += [view("curve", "loss", reference="one"), view("curve", "cpu_user_percent", by="time")]
@@ -463,15 +452,13 @@ def test_what_is_missing_is_said_in_every_kind_of_view_and_the_page_is_made(
     views += [view(**options) for options, *_ in COMPARED]
     text = CELLS.replace('label = "one"', 'label = "one"\nmay_fail = "for a reason"') + "".join(views)
     made = Experiment(text, rounds=2)
-    made.steady({} if lost is None else SECONDS, lambda _, __, each: None if "accuracy" in each else each)
-    for name in lost or ():
-        (made.folder / name / "summary.json").unlink()
+    made.steady(SECONDS if lost else {}, lambda _, __, each: None if "accuracy" in each else each, *lost)
     assert page.write(made.grid, made.plan).is_file()
     never = {(row["accuracy"], row["loss"] is None) for row in made.rows(1)}, drawn(made, 5)
     assert never == ({(None, False)} if lost else set(), set()), "nothing was evaluated"
     for number, section in enumerate(made.sections):
         assert made.says(*said, section=number), section.title
-        if lost is None:
+        if not lost:
             assert section.findings or section.remarks
             assert not any(table.rows for table in section.tables)
             assert not any(drawing.chart for drawing in section.drawings)
