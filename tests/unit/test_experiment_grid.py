@@ -338,6 +338,7 @@ def test_a_view_of_some_cells_needs_at_least_one() -> None:
         ('kind = "curve"\nmeasure = ["loss", "seconds"]\nreference = "one node"', "reference"),
         ('kind = "curve"\nmeasure = "loss"\npublished = { source = "a", values = { "one node" = 2.5 } }', "lists"),
         ('kind = "table"\nmeasure = "seconds"\nby = "step"', "by: "),
+        ('kind = "table"\nmeasure = ["first_step.seconds", "first_step_seconds"]', "'first_step"),
     ],
 )
 def test_options_that_no_page_could_follow_are_refused(view: str, told: str) -> None:

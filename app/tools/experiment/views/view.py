@@ -166,6 +166,9 @@ class OfMeasures(View):
             found = find(each.measure) if each.measure else self.first
             if found is None or found.name not in names:
                 raise UnknownName(f"published: '{shown(each.measure or '')}' is not among the measures of this view")
+        columns = [column(each) for each in self.measures]
+        if twice := next((each for each in columns if columns.count(each) > 1), None):
+            raise ValueError(f"two measures would be the column '{twice}' of the table")
         if not self.first.unit.is_number:
             raise ValueError(f"the first measure must be a number, which '{self.measure[0]}' is not")
         if any(each.ratio for each in self.published) and not any(getattr(self, each, None) for each in COMPARED_WITH):
