@@ -10,6 +10,7 @@ from itertools import islice
 from operator import attrgetter, lt
 from pathlib import Path
 
+from app.machine.say import counted
 from app.records import journal
 from app.records.lines import Checkpoint, Clock, Evaluation, Finished, OverlappedMessage, Step, Usage
 from app.records.manifest import Manifest
@@ -166,7 +167,7 @@ def _read_rank(run_folder: Path, number: int, planned: int) -> RankRecords:
 def _faults(rank: RankRecords, planned: int, written: Counter[tuple[int, int]], foreign: Counter[int]) -> Iterator[str]:
     """What is wrong with a rank's records, however it ended: each must be its own, and each step there once."""
     for other, number in sorted(foreign.items()):
-        yield f"its file has {number} record{'s' if number > 1 else ''} of rank {other}, which do not count"
+        yield f"its file has {counted(number, 'record')} of rank {other}, which do not count"
     recorded = [step.step for step in rank.steps]
     # A rank that broke off has its steps up to some point. One that finished has all.
     until = planned if rank.finished else max(recorded, default=-1) + 1

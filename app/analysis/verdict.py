@@ -36,6 +36,7 @@ from app.analysis.measures import (
 from app.analysis.summary import Summary, Verdict
 from app.analysis.units import digits
 from app.analysis.words import WORTH_LISTING, duration, percent
+from app.machine.say import numbered
 from app.records.manifest import WAYS, Manifest
 
 WORTH_A_WORD = 0.05  # of the step
@@ -251,7 +252,7 @@ def _about_bytes(summary: Summary) -> Iterator[str]:
 
 
 def _ranks(numbers: Sequence[int]) -> str:
-    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+    return numbered("rank", numbers)
 
 
 def _about_rounding(summary: Summary, manifest: Manifest) -> Iterator[str]:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from app.cluster.members import Member
+from app.machine.say import counted, numbered
 
 
 def members_table(members: Sequence[Member]) -> str:
@@ -14,9 +15,10 @@ def members_table(members: Sequence[Member]) -> str:
         sharing = sum(other.machine.boot_id == member.machine.boot_id for other in members) - 1
         cores = len(member.machine.cores)
         quota = "" if member.machine.quota_cpus is None else f", quota {member.machine.quota_cpus:g} CPUs"
+        threads, shared = counted(member.threads, "thread"), counted(sharing, "other rank")
         lines.append(
-            f"  rank {member.rank:<3} {member.name:<{width}}  {member.address:<15}  {member.threads} thread(s) on "
-            f"{cores} cores shared with {sharing} other ranks{quota}"
+            f"  rank {member.rank:<3} {member.name:<{width}}  {member.address:<15}  {threads} on "
+            f"{counted(cores, 'core')} shared with {shared}{quota}"
         )
     if warning := oversubscription(members):
         lines.append(f"warning: {warning}")
@@ -31,8 +33,8 @@ def oversubscription(members: Sequence[Member]) -> str | None:
         wanted = sum(min(member.threads, member.machine.quota_cpus or member.threads) for member in here)
         if wanted > cores and len(here) == 1:
             return (
-                f"{here[0].title} uses {wanted:g} CPUs but has {cores} core(s), so its threads slow each other down. "
-                f"Set THREADS_PER_RANK={cores}."
+                f"{here[0].title} uses {wanted:g} CPUs but has {counted(cores, 'core')}, so its threads slow each "
+                f"other down. Set THREADS_PER_RANK={cores}."
             )
         if wanted > cores:
             return (
@@ -50,8 +52,5 @@ def unlike(members: Sequence[Member]) -> str | None:
         models.setdefault(member.machine.cpu_model, []).append(str(member.rank))
     if len(models) < 2:
         return None
-    each = "; ".join(
-        f"{model or 'unnamed'}: rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}"
-        for model, ranks in models.items()
-    )
+    each = "; ".join(f"{model or 'unnamed'}: {numbered('rank', ranks)}" for model, ranks in models.items())
     return f"the ranks run on different CPU models, so the slower ones delay the others ({each})"

@@ -20,6 +20,16 @@ def for_terminal(text: str) -> str:
     return "\n".join(map(escaped, text.split("\n")))
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things: 1 rank, 4 ranks."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def numbered(noun: str, numbers: Sequence[object]) -> str:
+    """Things by their numbers: rank 1, ranks 1, 2."""
+    return f"{noun}{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
+
+
 def shown(text: str) -> str:
     """A user's text for a message: shortened, with unprintable characters escaped."""
     first = escaped(text[: LONGEST_SHOWN + 1])

@@ -7,6 +7,7 @@ from app.analysis import measures
 from app.analysis.run import Run
 from app.analysis.units import digits
 from app.analysis.words import duration, percent
+from app.machine.say import counted
 from app.records.lines import PHASES
 
 MODELS = {"vgg11": "VGG-11", "lenet5": "LeNet-5", "resnet18": "ResNet-18"}
@@ -16,7 +17,7 @@ NAMED = 0.075  # of the step: a narrower part has no room for its name
 def title(run: Run) -> str:
     """What was trained and how."""
     model = run.summary.model
-    ranks = f"{run.summary.world_size} rank{'s' if run.summary.world_size > 1 else ''}"
+    ranks = counted(run.summary.world_size, "rank")
     return f"{MODELS.get(model, model)}, {run.averaging}, {ranks}"
 
 

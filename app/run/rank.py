@@ -14,7 +14,7 @@ from app.errors import JoinError, LockstepError, StoppedError, WriteError
 from app.extensions.loading import blamed
 from app.machine import folders
 from app.machine.interrupt import CleanUps, ignore_further_signals
-from app.machine.say import Say
+from app.machine.say import Say, counted
 from app.pages.conclusion import conclude
 from app.records.lines import Finished
 from app.records.manifest import Manifest
@@ -159,7 +159,7 @@ def _print_outcome(run_folder: Path, summary: Summary, say: Say, took: str = "")
     say(summary.verdict.sentences[0])
     if (advice := summary.verdict.advice) and advice.command:
         say(f"To try next: {advice.command}")
-    steps = f"{summary.steps} steps on {summary.world_size} rank{'s' if summary.world_size > 1 else ''}"
+    steps = f"{summary.steps} steps on {counted(summary.world_size, 'rank')}"
     say(f"{steps}{f' {took}' if took else ''}. Results: {run_folder}")
     say(f"Report: {run_folder / folders.REPORT}")
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from app import sync
 from app.cluster.wire.bandwidth import LinkSpeed
 from app.errors import SettingError
-from app.machine.say import Say
+from app.machine.say import Say, counted
 from app.settings.settings import Settings
 from app.sync.contract import size_of
 from app.sync.exchange import Exchange
@@ -34,7 +34,7 @@ def _lines(settings: Settings) -> Iterator[str]:
     averaging = settings.averaging
     mode = mode_class(averaging.sync_mode)
     schedule = mode.schedule(DRAWN_ELEMENTS, ranks, averaging) if issubclass(mode, Exchange) else None
-    yield f"{averaging.sync_mode} on {ranks} rank{'s' if ranks > 1 else ''}"
+    yield f"{averaging.sync_mode} on {counted(ranks, 'rank')}"
     if schedule is None:
         yield (
             "No drawing: the backend chooses this mode's messages." if averaging.sync_mode != "none" else "No messages."

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from app.errors import ConflictError, SettingError
-from app.machine.say import shown
+from app.machine.say import counted, shown
 from app.settings.concern import MOST_RANKS, Concern, Mark, Needs
 from app.settings.kinds import Form, Memory, Pattern
 from app.settings.links import no_such_rank
@@ -151,7 +151,7 @@ class PlaceSettings(Concern):
         if self.threads_per_rank is not None and self.threads_per_rank > most:
             raise SettingError(
                 f"invalid THREADS_PER_RANK '{self.threads_per_rank}'. "
-                f"Give at most {most} on this machine, which has {cpus} CPU(s)."
+                f"Give at most {most} on this machine, which has {counted(cpus, 'CPU')}."
             )
 
     @property

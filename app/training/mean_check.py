@@ -11,6 +11,7 @@ from app.cluster.members import Cluster
 from app.cluster.wire.communicator import Communicator
 from app.errors import ExtensionError
 from app.extensions.files import path_of
+from app.machine.say import numbered
 from app.modes import MODES
 from app.settings.averaging import AveragingSettings
 from app.sync.contract import GradientSync, tolerance_for
@@ -120,7 +121,7 @@ class MeanCheck:
         if not diagnosis and any(digest != results[0][2] for _, _, digest in results):
             diagnosis = " The ranks hold different results."
         mode = self._averaging.sync_mode
-        ranks = f"rank{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))}"
+        ranks = numbered("rank", wrong)
         raise ExtensionError(
             f"rank {self._cluster.rank}: {path_of(mode)} does not compute the mean of the gradients on "
             f"{ranks}. On rank {example}, {described}.{diagnosis} Run `scripts/conformance {mode}` for a smallest "

@@ -15,7 +15,7 @@ ready_settings() {
     [[ ${WORKERS:-} ]] || export WORKERS=$((${#HOSTS[@]} - 1))
     check_compose_settings
     ((10#$WORKERS == ${#HOSTS[@]} - 1)) ||
-        refuse conflicting-settings "WORKERS=$WORKERS contradicts ${#HOSTS[@]} node(s): each node runs one rank. Unset WORKERS."
+        refuse conflicting-settings "WORKERS=$WORKERS contradicts the number of nodes given, ${#HOSTS[@]}: each node runs one rank. Unset WORKERS."
     [[ ! -e .env ]] || command docker compose version >/dev/null 2>&1 ||
         refuse docker-missing "cannot read .env: Docker Compose is not installed here. Give the settings as arguments, and move .env away."
     read_dotenv

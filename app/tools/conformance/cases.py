@@ -7,6 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from app.machine.say import counted
 from app.settings.averaging import WirePrecision
 
 Gradients = list[npt.NDArray[np.float64]]
@@ -60,7 +61,7 @@ class Case:
     model: Model
 
     def __str__(self) -> str:
-        return f"{self.world_size} rank{'s' if self.world_size > 1 else ''}, {self.model}"
+        return f"{counted(self.world_size, 'rank')}, {self.model}"
 
 
 MODELS = {

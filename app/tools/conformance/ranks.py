@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from app.machine.say import escaped
+from app.machine.say import counted, escaped, numbered
 from app.tools.conformance.cases import Model
 from app.tools.conformance.forked import (
     ANSWER,
@@ -104,12 +104,12 @@ class Ranks:
         for each in waiting:
             each.ask_where()
         lines = {each.number: line for each in waiting if (line := each.line_of_code())}
-        who = f"rank{'s' if len(waiting) > 1 else ''} {', '.join(str(each.number) for each in waiting)}"
+        who = numbered("rank", [each.number for each in waiting])
         behind = min(
             waiting, key=lambda each: (each.notes, each.number)
         )  # the others may merely be waiting for this one
         at = f", rank {behind.number} at line {lines[behind.number]}" if behind.number in lines else ""
-        ranks = f"{self.world_size} rank{'s' if self.world_size > 1 else ''}"
+        ranks = counted(self.world_size, "rank")
         place = behind.place or where
         return f"hung for {seconds:g} s {place} on {ranks}: no answer from {who}{at}{behind.printed()}"
 

@@ -7,6 +7,7 @@ from typing import Literal
 from app.cluster.members import Member
 from app.cluster.sharing import oversubscription
 from app.cluster.wire.clock import ClockOffset
+from app.machine.say import counted, numbered
 from app.tools.doctor.facts import Facts
 from app.tools.doctor.pairs import PairFigures
 from app.tools.doctor.programs import ProgramOutcome
@@ -64,7 +65,7 @@ def verdict(findings: Sequence[Finding]) -> str:
     counts = {
         severity: sum(finding.severity == severity for finding in findings) for severity in ("problem", "warning")
     }
-    parts = [f"{count} {severity}{'' if count == 1 else 's'}" for severity, count in counts.items() if count]
+    parts = [counted(count, severity) for severity, count in counts.items() if count]
     return ", ".join(parts) or "all well"
 
 
@@ -257,4 +258,4 @@ def _groups[Value](ranks_and_values: Iterable[tuple[int, Value]]) -> dict[Value,
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'' if len(ranks) == 1 else 's'} {', '.join(map(str, ranks))}"
+    return numbered("rank", ranks)

@@ -7,7 +7,7 @@ from pathlib import Path
 from app.errors import ExtensionError, SettingError
 from app.machine import folders
 from app.machine.command_line import by_name
-from app.machine.say import Say, escaped
+from app.machine.say import Say, counted, escaped
 from app.records import series
 from app.records.series import PlannedRun
 from app.tools.experiment.plan import grid
@@ -36,8 +36,8 @@ def plan(names: Sequence[str], given: Sequence[str], say: Say, *, quick: bool, f
         left = sum(trial.expected_seconds for trial in made.trials) if fresh else made.seconds_left()
         all_left += left
         say(
-            f"{read.name}{' (quick)' if quick else ''}: {read.title}. {_number(len(read.cells), 'cell')} x "
-            f"{_number(read.repeats, 'round')}, {len(done)} of {_number(len(made.trials), 'run')} finished, "
+            f"{read.name}{' (quick)' if quick else ''}: {read.title}. {counted(len(read.cells), 'cell')} x "
+            f"{counted(read.repeats, 'round')}, {len(done)} of {counted(len(made.trials), 'run')} finished, "
             f"{f'{_duration(left)} to go' if left else 'nothing to do'}."
         )
         if dry_run:
@@ -48,10 +48,6 @@ def plan(names: Sequence[str], given: Sequence[str], say: Say, *, quick: bool, f
             made.write(fresh=fresh)
     if len(plans) > 1:
         say(f"Total: {_duration(all_left)} to go.")
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def next_series(name: str, ended: Sequence[str], shown_as: str, say: Say, *, quick: bool) -> None:

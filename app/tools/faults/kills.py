@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 
 from app.errors import SettingError
+from app.machine.say import numbered
 from app.records.journal import path_of
 from app.records.places import ATTEMPTS, COMMIT, FINISHED, STATE, STATES
 from app.settings import environment
@@ -78,8 +79,7 @@ class Kill:
 
     @property
     def words(self) -> str:
-        ranks = ", ".join(map(str, self.victims))
-        return f"rank{'s' if len(self.victims) > 1 else ''} {ranks} {WORDS[self.moment.name]}" if ranks else "none"
+        return f"{numbered('rank', self.victims)} {WORDS[self.moment.name]}" if self.victims else "none"
 
 
 def undisturbed(mode: str) -> str:

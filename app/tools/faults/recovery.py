@@ -9,6 +9,7 @@ from pathlib import Path
 
 from app.analysis import run_records
 from app.analysis.run_records import RankRecords
+from app.machine.say import counted
 from app.records import journal
 from app.records.lines import Step
 from app.tools.faults import sayings
@@ -114,8 +115,8 @@ def progress(row: RecoveryRow, number: int, runs: int) -> str:
 def tally(rows: Sequence[RecoveryRow]) -> str:
     """The number of kills by verdict, and the cost of recovery in seconds and repeated steps."""
     kills = [row for row in rows if row.killed != "none"]
-    counted = Counter(row.verdict for row in kills)
-    verdicts = ", ".join(f"{counted[word]} {word}" for word in (OK, NO_EFFECT, WRONG) if counted[word])
+    given = Counter(row.verdict for row in kills)
+    verdicts = ", ".join(f"{given[word]} {word}" for word in (OK, NO_EFFECT, WRONG) if given[word])
     waits = [row.recovery_seconds for row in kills if row.recovery_seconds is not None]
     cost = ""
     if waits:
@@ -124,4 +125,4 @@ def tally(rows: Sequence[RecoveryRow]) -> str:
             f"steps repeated: p50 {statistics.median(row.steps_repeated for row in kills):g}, "
             f"max {max(row.steps_repeated for row in kills)}"
         )
-    return f"{len(kills)} kill{'s' if len(kills) != 1 else ''}: {verdicts}{cost}"
+    return f"{counted(len(kills), 'kill')}: {verdicts}{cost}"

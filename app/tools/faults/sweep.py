@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from app.errors import LockstepError
 from app.machine import folders
 from app.machine.command_line import by_name
-from app.machine.say import Say
+from app.machine.say import Say, counted
 from app.records.manifest import Manifest
 from app.tools.faults import kills, plan, recovery, seen, table
 from app.tools.faults.judge import NO_EFFECT, WRONG, judge
@@ -38,7 +38,7 @@ def make_plan(
     """Plan the trials, and write the plan, or only print it in a dry run."""
     chosen = SystemRandom().randint(1, MOST_SEED) if seed is None else seed
     made = plan.make(chosen, trials, _listed(kinds), _listed(modes), by_name(given))
-    say(f"Seed {chosen}: {trials} trial{'s' if trials != 1 else ''}, each a run with its own settings.")
+    say(f"Seed {chosen}: {counted(trials, 'trial')}, each a run with its own settings.")
     if dry_run:
         for trial in made:
             mode, timeout = trial.settings["SYNC_MODE"], trial.settings["PEER_TIMEOUT"]
@@ -53,7 +53,7 @@ def make_plan_of_kills(
     """Plan kills from which runs must recover, and write the plan, or only print it in a dry run."""
     chosen = SystemRandom().randint(1, MOST_SEED) if seed is None else seed
     made = kills.make(chosen, number, _listed(modes), by_name(given))
-    say(f"Seed {chosen}: {number} kill{'s' if number != 1 else ''}, each in its own run, and a reference run per mode")
+    say(f"Seed {chosen}: {counted(number, 'kill')}, each in its own run, and a reference run per mode")
     if dry_run:
         for kill in made:
             say(f"  {kill.name}: {kill.settings['SYNC_MODE']}, killed: {kill.words}")

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from app.analysis.units import COUNT, EXACT, PERCENT, SECONDS, TEXT, digits
+from app.machine.say import counted
 from app.pages import definitions
 from app.pages.drawing import Drawing, draw
 from app.pages.plot import Plot
@@ -56,7 +57,7 @@ def table(found: Sequence[Forecast]) -> Table:
 
 def write(title: str, found: Sequence[Forecast], limits: Sequence[str], own: Table, folder: Path) -> Path:
     model, one_host = found[0].calibration, sum(each.setup.cpus.shared_cores is not None for each in found)
-    cells = f"{len(found)} cell{'s' if len(found) > 1 else ''}, {one_host} with all ranks on one host"
+    cells = f"{counted(len(found), 'cell')}, {one_host} with all ranks on one host"
     content = {
         "title": title,
         "kind": "Predicted, not run",

@@ -14,6 +14,7 @@ import numpy as np
 
 from app.analysis.units import COUNT, PERCENT, SECONDS, TEXT
 from app.analysis.words import duration
+from app.machine.say import counted
 from app.pages.drawing import draw
 from app.pages.plot import Plot
 from app.pages.scale import Axis
@@ -36,7 +37,7 @@ SAME = 1e-9  # seconds of a prediction, in parts of themselves
 KINDS: Mapping[str, Callable[[Forecast], str]] = {
     "model": lambda each: each.setup.settings.training.model,
     "mode": lambda each: each.setup.settings.averaging.sync_mode,
-    "ranks": lambda each: f"{each.setup.ranks} rank{'s' if each.setup.ranks > 1 else ''}",
+    "ranks": lambda each: counted(each.setup.ranks, "rank"),
 }
 
 

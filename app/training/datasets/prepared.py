@@ -18,7 +18,7 @@ from app.machine import folders
 from app.machine.durable import sha256
 from app.machine.folders import PREPARED, scratch_in
 from app.machine.interrupt import CleanUps
-from app.machine.say import Say, shown
+from app.machine.say import Say, counted, shown
 from app.settings.training import DatasetName, ModelName, TrainingSettings
 from app.training.datasets import CLASSES, SIDE, SOURCES, Images, Labels, Parts, Source, source_of
 from app.training.datasets.archives import obtain, unpack
@@ -59,7 +59,7 @@ def check_fit(model: ModelName, name: DatasetName) -> None:
     if channels_of(model) != source_of(name).channels:
         fitting = [other for other, source in SOURCES.items() if source.channels == channels_of(model)]
         raise SettingError(
-            f"MODEL={model} with DATASET={name}: the model takes images of {channels_of(model)} channel(s), "
+            f"MODEL={model} with DATASET={name}: the model takes images of {counted(channels_of(model), 'channel')}, "
             f"the data set has {source_of(name).channels}. Choose DATASET from: {', '.join(fitting)}.",
             "conflicting-settings",
         )
