@@ -21,7 +21,7 @@ Json = dict[str, Any]
 Change = Callable[[str, int, Json], Json | None]  # by cell and round, of a record; None takes it away
 
 STEPS, EPOCH = 12, 6
-SLOW = {0: 10.0, 3: 1.5, 7: 1.4, 10: 2.0}  # steps that take longer, so that a mean is no median
+SLOW = {0: 10.0, 3: 1.5, 7: 1.4, 10: 2.0}  # by how much some steps are longer, so that mean and median differ
 SHIFT = (1.0, 1.3, 0.9)  # what a machine does to whole rounds
 NOISE = 0.01  # of single runs; over three rounds it leaves every cell where it is
 PARTS = {"data": 0.05, "forward": 0.3, "backward": 0.35, "wait": 0.05, "sync": 0.15, "optimiser": 0.1}
@@ -46,8 +46,8 @@ def steady(ranks: int, seconds: float) -> list[list[Json]]:
         own, at = [], 0.0
         for number in range(STEPS):
             taken = seconds * SLOW.get(number, 1.0)
-            parts = {f"{phase}_seconds": share * taken if ranks > 1 else None for phase, share in PARTS.items()}
-            parts |= {} if ranks > 1 else {f"{p}_seconds": PARTS[p] * taken for p in PARTS if p not in ("wait", "sync")}
+            lacking = () if ranks > 1 else ("wait", "sync")
+            parts = {f"{each}_seconds": None if each in lacking else part * taken for each, part in PARTS.items()}
             parts |= {"at_seconds": at, "seconds": taken, "loss": 3.0 - number / 10 + rank / 100}
             parts |= {} if ranks > 1 else {"bytes_sent": 0, "bytes_received": 0}
             own.append(a_step(rank, number, **parts, samples=8 + rank, correct=number % 5))
@@ -85,7 +85,7 @@ class Experiment:
     def steady(
         self, seconds: Mapping[str, float | None], change: Change = lambda cell, number, record: record, *lost: str
     ) -> "Experiment":
-        """Cells whose steps take so many seconds in the median; None, or no entry: no run."""
+        """Write runs of cells by their median step time. A cell without one has no run."""
         for place, cell in enumerate(self.grid.cells):
             for trial in (each for each in self.plan.trials if each.cell == cell.name and each.name not in lost):
                 if asked := seconds.get(cell.name):

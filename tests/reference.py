@@ -219,7 +219,7 @@ def account_share(name: str, p: Party) -> float | None:
 
 
 def images_per_second(p: Party) -> float | None:
-    """By wall clock, without what is no training on all ranks at once."""
+    """By wall clock, without the time in which no rank trained, because all evaluated, saved or restarted."""
     steps = p.together("warm")
     ends = [(min(begin for begin, _ in s), max(end for _, end in s)) for s in map(p.spans, steps)]
     apart = []
@@ -409,7 +409,7 @@ for name in ("training_samples", "training_loss", "training_accuracy", "test_los
 
 
 def over_rounds(runs: Sequence[Run], name: str, rank: int | None = None) -> Any:
-    """The median, None where a run lacks it; of what is no number, the first run's."""
+    """The median over runs; None if one of them lacks it. Of a text or a flag, the first run's."""
     values = [REFERENCE[name](run.parties[rank]) for run in runs]
     if isinstance(values[0], str | bool):
         return values[0]

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter
 
 from app.analysis import bound, measures, summary, wall_clock
-from app.analysis.figures import ALWAYS_AN_OBJECT, Measure
+from app.analysis.figures import ALWAYS_AN_OBJECT, Figures, Measure
 from app.analysis.units import COUNT, MEGABYTES, MEGABYTES_PER_SECOND
 from app.machine import interfaces
 from app.records import lines, manifest
@@ -21,7 +21,7 @@ TYPES = {
     each.__name__: each
     for module in (lines, manifest, interfaces, summary)
     for each in vars(module).values()
-    if isinstance(each, type) and is_dataclass(each)
+    if isinstance(each, type) and is_dataclass(each) and each is not lines.Score  # which no file has
 }
 NAMES = {each.__name__: kind for kind, each in lines.KINDS.items()} | {"Manifest": "manifest", "Summary": "summary"}
 COMMENT = re.compile(r"^    (\w+): .*?  # (.+)$", re.MULTILINE)
@@ -74,13 +74,7 @@ def _closed(properties: Schema) -> Schema:
 
 def _figures(of: Iterable[Measure[Any]], **others: Schema) -> Schema:
     """Measures as they are nested in summary.json, where a level without any value is null."""
-    tree: Schema = {}
-    for measure in of:
-        *levels, leaf = measure.name.split(".")
-        place = tree
-        for level in levels:
-            place = place.setdefault(level, {})
-        place[leaf] = measure
+    tree = Figures({measure.name: measure for measure in of}).nested()
     return _closed({name: _level(name, inside) for name, inside in tree.items()} | others)
 
 

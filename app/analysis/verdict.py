@@ -1,6 +1,6 @@
 """What a run's figures mean, in plain words: each sentence follows from the summary and the manifest alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from app.analysis import busiest
 from app.analysis.advice import advise, faster_mode
@@ -238,7 +238,7 @@ def _about_bytes(summary: Summary) -> Iterator[str]:
     if not any(formula for _, formula in counted):
         return
     if wrong := [rank for rank, (sent, formula) in enumerate(counted) if sent is not None and abs(sent - formula) > 1]:
-        yield f"The bytes sent differ from the formula on {_ranks(wrong)}."
+        yield f"The bytes sent differ from the formula on {numbered('rank', wrong)}."
         return
     matching = [rank for rank, (sent, _) in enumerate(counted) if sent is not None]
     if not matching:
@@ -247,12 +247,8 @@ def _about_bytes(summary: Summary) -> Iterator[str]:
     amounts = sorted(formula for _, formula in counted)
     size = " to ".join(dict.fromkeys(digits(end / 1e6) for end in (amounts[0], amounts[-1])))
     kernel = f" The kernel counted at most {percent(max(excess), 1)} more." if excess else ""
-    where = "every rank" if len(matching) == len(counted) else _ranks(matching)
+    where = "every rank" if len(matching) == len(counted) else numbered("rank", matching)
     yield f"The bytes sent match the formula on {where}: {size} MB per step.{kernel}"
-
-
-def _ranks(numbers: Sequence[int]) -> str:
-    return numbered("rank", numbers)
 
 
 def _about_rounding(summary: Summary, manifest: Manifest) -> Iterator[str]:

@@ -41,13 +41,13 @@ def log_of(folder: Path, run: str) -> Path:
 
 
 def plan(folder: Path, runs: Sequence[PlannedRun]) -> None:
-    """Write the series down, of which no run has ended."""
+    """Start a new series: write its runs, and forget how those of the previous series ended."""
     (folder / ENDED).unlink(missing_ok=True)
     replace_file(folder / PLANNED, json.dumps([asdict(each) for each in runs]) + "\n")
 
 
 def planned(folder: Path) -> list[PlannedRun]:
-    """All runs of the series; none if there is no series, or if its file is damaged."""
+    """The runs of the series, in order. A missing or damaged file counts as an empty series."""
     try:
         return _PLANNED.validate_json((folder / PLANNED).read_bytes())
     except (FileNotFoundError, ValidationError):

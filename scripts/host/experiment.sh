@@ -48,16 +48,18 @@ make_runs() {
     local name=$1 folder began code settings ended=()
     folder=$RESULTS_ROOT/experiments/$name/full
     ((${#QUICK[@]} == 0)) || folder=$RESULTS_ROOT/experiments/$name/quick
+    : >"$folder/$CLUSTER_LOG"
     while true; do
         settings=$(of_experiment next "$name" "${QUICK[@]}" --folder "$folder" "${ended[@]}")
         [[ $settings ]] || break
         began=$SECONDS code=0
-        begin run_series "$folder" "$settings" 2>"$folder/$CLUSTER_LOG"
+        begin run_series "$folder" "$settings" 2>>"$folder/$CLUSTER_LOG"
         wait "$ATTENDED" || code=$?
         ATTENDED=''
         if ((code != 0)); then
             docker compose logs --no-color >>"$folder/$CLUSTER_LOG" 2>&1 || true
             remove_containers
+            say "    Output of the containers: $folder/$CLUSTER_LOG"
         fi
         ended=(--ended "$code" $((SECONDS - began + 1)))
     done

@@ -10,7 +10,7 @@ from app.records import series
 from app.records.series import PlannedRun
 from app.records.summary import is_complete
 from tests.processes import group
-from tests.processes.group import Ranks
+from tests.processes.group import Ranks, Value, free_port
 from tests.processes.program import start, wait
 from tests.processes.test_faults import run_until
 
@@ -51,6 +51,22 @@ def test_the_runs_after_a_failure_wait_for_another_start(folder: Path) -> None:
     again.start()
     assert {code for code, _ in again.wait().values()} == {0}
     assert ended(folder)[2:] == [("last", 0)]
+
+
+def test_no_rank_starts_the_next_run_before_rank_0_has_ended_this_one(folder: Path) -> None:
+    """Rank 0 writes the report while the others are done. This one never says that it has ended the run."""
+    plan(folder, first=SOUND, second=SOUND)
+    settings: dict[str, Value] = {"MASTER_PORT": free_port(), "PEER_TIMEOUT": 10, "JOIN_TIMEOUT": 30}
+    other = Ranks(folder, 2, "train --series", **settings)
+    other.start(1)
+    leader = Ranks(folder, 2, "train", **settings, RUN_NAME="first", MAX_STEPS=3)
+    leader.start(0)
+    assert {code for code, _ in leader.wait().values()} == {0}
+    ((code, output),) = other.wait().values()
+    assert code == 1
+    assert "[join-incomplete] rank 1" in output
+    assert "first" in output
+    assert not series.log_of(folder / "results", "second").exists()
 
 
 def test_a_run_that_cannot_start_is_noted_before_any_rank_starts(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from app.cluster.members import Member
@@ -58,6 +59,9 @@ def find(examination: Examination) -> list[Finding]:
     ]
     order = ("problem", "warning", "ok")
     return sorted(found, key=lambda finding: order.index(finding.severity))
+
+
+_ranks = partial(numbered, "rank")
 
 
 def verdict(findings: Sequence[Finding]) -> str:
@@ -255,7 +259,3 @@ def _groups[Value](ranks_and_values: Iterable[tuple[int, Value]]) -> dict[Value,
     for rank, value in ranks_and_values:
         groups.setdefault(value, []).append(rank)
     return groups
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return numbered("rank", ranks)

@@ -65,7 +65,7 @@ def _ranks(workers: str | None) -> int:
 
 
 def settings_of(cell: Cell) -> Settings:
-    """But for WORKERS, of which Compose cannot start as many as can be predicted."""
+    """Without WORKERS: more ranks can be predicted than Compose can start."""
     return environment.of({name: value for name, value in cell.settings.items() if name != "WORKERS"})
 
 

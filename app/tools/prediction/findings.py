@@ -79,7 +79,7 @@ def _extremes(found: Sequence[Forecast]) -> str:
 
 
 def limits_of(found: Sequence[Forecast]) -> Iterator[str]:
-    """Where more ranks stop paying, and compression begins to. Lines of which the same is true share a sentence."""
+    """Where more ranks stop paying off, and where compression starts to. Lines with the same limit share a sentence."""
     first: dict[str, Forecast] = {}
     for each in found:
         settings = each.setup.settings

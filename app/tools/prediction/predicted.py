@@ -24,7 +24,7 @@ from app.tools.prediction.simulation import PHASES
 MOST_LINES = 8  # of a panel
 MOST_PANELS = 6
 MOST_ROWS = 24
-# Computing has data, forward and backward in it, of which backward is the longest.
+# Computing consists of data, forward and backward. It has the colour of backward, the longest of them.
 ROLES = {"computing": "backward", "wait": "wait", "sync": "sync", "optimiser": "optimiser"}
 
 

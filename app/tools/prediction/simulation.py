@@ -40,7 +40,7 @@ class Simulated:
 def simulate(
     setup: CellSetup, calibration: Calibration, *, steps: int = 6, samples: int = 24, seed: int = 0
 ) -> Simulated:
-    """At least so many steps, after the first ones."""
+    """At least this many steps, once the first ones are over."""
     random = np.random.default_rng(seed)
     machine = SimulatedMachine(setup.links, replace(setup.cpus, lost=calibration.lost), samples, random)
     between = np.full((setup.ranks, samples), calibration.between)
