@@ -45,21 +45,21 @@ ready_runs() {
 
 # Makes all unfinished runs of one experiment. To be called where errors end the script (set -e).
 make_runs() {
-    local name=$1 folder began code settings ended=()
+    local name=$1 folder began code lines settings ended=()
     folder=$RESULTS_ROOT/experiments/$name/full
     ((${#QUICK[@]} == 0)) || folder=$RESULTS_ROOT/experiments/$name/quick
     : >"$folder/$CLUSTER_LOG"
     while true; do
         settings=$(of_experiment next "$name" "${QUICK[@]}" --folder "$folder" "${ended[@]}")
         [[ $settings ]] || break
-        began=$SECONDS code=0
+        began=$SECONDS code=0 lines=$(wc -l <"$folder/$CLUSTER_LOG")
         begin run_series "$folder" "$settings" 2>>"$folder/$CLUSTER_LOG"
         wait "$ATTENDED" || code=$?
         ATTENDED=''
         if ((code != 0)); then
             docker compose logs --no-color >>"$folder/$CLUSTER_LOG" 2>&1 || true
             remove_containers
-            say "    Output of the containers: $folder/$CLUSTER_LOG"
+            tail -n "+$((lines + 1))" "$folder/$CLUSTER_LOG" | sed -n '/ran out of memory/s/^/    /p' >&2
         fi
         ended=(--ended "$code" $((SECONDS - began + 1)))
     done
