@@ -169,12 +169,12 @@ def _last_loss(rows: Rows) -> float | None:
     """The loss of the last global batch; for a single rank, of its own part."""
     if len(rows.ranks) == 1 and len(rows.table.ranks) > 1:
         return rows.rank.steps[-1].loss if rows.rank.steps else None
-    losses = rows.once("losses", lambda: scores.losses(rows.ranks))
+    losses = scores.losses(rows)
     return losses[-1] if losses else None
 
 
 def _score(name: str, rows: Rows) -> Any:
-    return rows.once("scores", lambda: scores.last(rows.ranks))[name]
+    return rows.once("scores", lambda: scores.last(rows))[name]
 
 
 LOSS = Measure("loss", DIGITS, "loss of the last step, of the global batch or of a rank's part of it", _last_loss)
@@ -300,7 +300,7 @@ LAST_BATCH = Measure(
     "last_batch_samples",
     COUNT,
     "samples of the last step on all ranks",
-    lambda rows: rows.once("last batch", lambda: scores.last_batch(rows.ranks)),
+    scores.last_batch,
 )
 BUCKETS = Measure(
     "buckets_per_step",
@@ -330,21 +330,21 @@ FIRST_STEP = {
 
 
 def _usage(name: str, rows: Rows) -> float | None:
-    samples = rows.rank.usage
-    seconds = sum(sample.seconds for sample in samples)
+    samples = rows.rank.sampled
+    seconds = float(samples["seconds"].sum())
     if not seconds:
         return None
     match name:
         case "seconds":
             return seconds
         case "throttled_seconds":
-            return statistics.total([sample.throttled_seconds for sample in samples])
+            return statistics.total(samples[name])
         case "most_memory_bytes":
-            return max(sample.memory_bytes for sample in samples)
+            return int(samples["memory_bytes"].max())
         case "cpu_user_percent" | "cpu_system_percent":
-            return float(sum(getattr(sample, name) * sample.seconds for sample in samples)) / seconds
+            return float(samples[name] @ samples["seconds"]) / seconds
         case _:  # network_sent_bytes_per_second
-            amount = statistics.total([getattr(sample, name.removesuffix("_per_second")) for sample in samples])
+            amount = statistics.total(samples[name.removesuffix("_per_second")])
             return None if amount is None else amount / seconds
 
 
@@ -426,6 +426,6 @@ OF_ONE_RANK: tuple[Measure[Any], ...] = (
 
 def of_run(table: RunTable) -> tuple[Figures, list[Figures]]:
     """The figures of all ranks together, and of each rank."""
-    every = Figures.of(table.all, OF_RUN, scores.epochs(table.all.ranks))
-    each = [Figures.of(rows, (*OF_ONE_RANK, *OF_ANY_RANKS), scores.epochs(rows.ranks)) for rows in table.ranks]
+    every = Figures.of(table.all, OF_RUN, scores.epochs(table.all))
+    each = [Figures.of(rows, (*OF_ONE_RANK, *OF_ANY_RANKS), scores.epochs(rows)) for rows in table.ranks]
     return every, each

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from app.analysis.run_records import RankRecords, RunRecords
 
 WORTH_A_WORD = 25.0  # percent of one CPU: less is what Docker and the system need themselves
@@ -26,14 +28,15 @@ def others_percent(ranks: list[RankRecords]) -> float | None:
     """CPU time of all but these ranks of one host, in percent of one CPU; None where it was not watched for long."""
     own = 0.0
     for rank in ranks:
-        seconds = sum(sample.seconds for sample in rank.usage)
-        if not seconds:
+        seconds = rank.sampled["seconds"]
+        if not seconds.sum():
             return None
-        used = sum((each.cpu_user_percent + each.cpu_system_percent) * each.seconds for each in rank.usage)
-        own += used / seconds
-    busy = [(each.machine_busy_percent, each.seconds) for each in ranks[0].usage]
-    known = [(percent, seconds) for percent, seconds in busy if percent is not None]
-    watched = sum(seconds for _, seconds in known)
+        used = rank.sampled["cpu_user_percent"] + rank.sampled["cpu_system_percent"]
+        own += float(used @ seconds) / float(seconds.sum())
+    busy = ranks[0].sampled["machine_busy_percent"]
+    known = ~np.isnan(busy)
+    seconds = ranks[0].sampled["seconds"][known]
+    watched = float(seconds.sum())
     if watched < LEAST_SECONDS:
         return None
-    return max(0.0, sum(percent * seconds for percent, seconds in known) / watched - own)
+    return max(0.0, float(busy[known] @ seconds) / watched - own)

@@ -46,16 +46,11 @@ def ratio(value: Value, other: Value) -> Value:
     return of
 
 
-def _each(rows: Rows) -> list[Rows]:
-    """Those of each rank."""
-    return [rows.table.ranks[rank.rank] for rank in rows.ranks]
-
-
 def mean_of_ranks(value: Value) -> Value:
     """None where a rank lacks it."""
 
     def of(rows: Rows) -> float | None:
-        amount = statistics.total([value(each) for each in _each(rows)])
+        amount = statistics.total([value(each) for each in rows.each])
         return None if amount is None else amount / len(rows.ranks)
 
     return of
@@ -74,7 +69,7 @@ def _mean_seconds_to(count: float, rows: Rows) -> float | None:
 def _seconds_to_loss(loss: float, rows: Rows) -> float | None:
     """By wall clock, with all that lies between steps. None if the run does not come to it."""
     paired = together([rank.steps for rank in rows.ranks])
-    reached = losses(rows.ranks)[: len(paired)]
+    reached = losses(rows)[: len(paired)]
     for count in range(SMOOTHED, len(reached) + 1):
         if float(np.mean(reached[count - SMOOTHED : count])) <= loss:
             began, ended = (
@@ -91,7 +86,7 @@ def _training_seconds(rows: Rows) -> float | None:
 
 
 def _first_step(rows: Rows) -> float | None:
-    return max((first for each in _each(rows) if (first := measures.FIRST_STEP["seconds"].of(each))), default=None)
+    return max((first for each in rows.each if (first := measures.FIRST_STEP["seconds"].of(each))), default=None)
 
 
 # Bytes and speeds
@@ -99,7 +94,7 @@ def _first_step(rows: Rows) -> float | None:
 
 def _sent_by_each(rows: Rows) -> list[float]:
     """Empty where a rank did not count."""
-    counted = [measures.BYTES_SENT.of(each) for each in _each(rows)]
+    counted = [measures.BYTES_SENT.of(each) for each in rows.each]
     known = [each for each in counted if each is not None]
     return known if len(known) == len(counted) else []
 
@@ -159,14 +154,10 @@ def _while_training(field: str, rows: Rows) -> float | None:
         return None
     moments = np.array([moment for step in rank.warm for moment in (step.at_seconds, step.at_seconds + step.seconds)])
     trained = np.array([part for step in rank.warm for part in (0.0, step.seconds)]).cumsum()  # until each moment
-    weights = [
-        float(np.interp(sample.at_seconds, moments, trained))
-        - float(np.interp(sample.at_seconds - sample.seconds, moments, trained))
-        for sample in rank.usage
-    ]
-    total = sum(weights)
-    values = [getattr(sample, field) for sample in rank.usage]
-    return sum(weight * value for weight, value in zip(weights, values, strict=True)) / total if total > 0 else None
+    ends, seconds = rank.sampled["at_seconds"], rank.sampled["seconds"]
+    weights = np.interp(ends, moments, trained) - np.interp(ends - seconds, moments, trained)
+    total = float(weights.sum())
+    return float(weights @ rank.sampled[field]) / total if total > 0 else None
 
 
 def _cpus(rows: Rows) -> float:

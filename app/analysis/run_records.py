@@ -5,11 +5,15 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from itertools import islice
 from operator import attrgetter, lt
 from pathlib import Path
 
+import numpy as np
+
+from app.analysis.statistics import Numbers
 from app.machine.say import counted
 from app.records import journal
 from app.records.lines import Checkpoint, Clock, Evaluation, Finished, OverlappedMessage, Step, Usage
@@ -17,6 +21,11 @@ from app.records.manifest import Manifest
 from app.records.spans import covered
 
 NAMED_STEPS = 5
+
+
+def column(records: Sequence[object], name: str) -> Numbers:
+    """A field of all records, NaN where it is null."""
+    return np.array(list(map(attrgetter(name), records)), dtype=float)
 
 
 @dataclass
@@ -34,7 +43,7 @@ class RankRecords:
     repeated_steps: int = 0  # what an attempt recorded and a later one took again
     faults: list[str] = field(default_factory=list)  # what is wrong with its file, in words
 
-    @property
+    @cached_property
     def warm_mask(self) -> list[bool]:
         """Whether each step counts for times: all but the first of each attempt, which includes setup."""
         return [
@@ -42,16 +51,30 @@ class RankRecords:
             for number, step in enumerate(self.steps)
         ]
 
-    @property
+    @cached_property
     def warm(self) -> list[Step]:
         """The steps that count for times."""
         return [step for step, counts in zip(self.steps, self.warm_mask, strict=True) if counts]
+
+    @cached_property
+    def sampled(self) -> dict[str, Numbers]:
+        """Every figure of all samples of usage, and `ends`: when they ended on the common clock."""
+        samples = {each.name: column(self.usage, each.name) for each in fields(Usage)}
+        return samples | {"ends": self.all_on_common_clock(samples["at_seconds"])}
+
+    def all_on_common_clock(self, at_seconds: Numbers) -> Numbers:
+        """The same as `on_common_clock` of each moment."""
+        if not self.clocks:
+            return at_seconds
+        return at_seconds - np.interp(
+            at_seconds, column(self.clocks, "at_seconds"), column(self.clocks, "ahead_seconds")
+        )
 
     def on_common_clock(self, at_seconds: float) -> float:
         """Convert a moment of this rank's clock to rank 0's, as if it had drifted evenly between comparisons."""
         if not self.clocks:
             return at_seconds
-        # In plain Python, because a page asks for hundreds of thousands of moments one by one.
+        # In plain Python, because a page asks for tens of thousands of moments one by one.
         later = bisect_right(self.clocks, at_seconds, key=attrgetter("at_seconds"))
         before, after = self.clocks[max(later - 1, 0)], self.clocks[min(later, len(self.clocks) - 1)]
         if before is after:

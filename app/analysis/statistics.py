@@ -67,10 +67,10 @@ def median(values: Iterable[float | None] | Numbers) -> float | None:
     return float(np.median(found)) if len(found) else None
 
 
-def total(amounts: Sequence[float | None]) -> float | None:
+def total(amounts: Sequence[float | None] | Numbers) -> float | None:
     """The sum, or None if one of the amounts was not measured."""
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known) if len(known) == len(amounts) else None
+    found = float(np.array(amounts, dtype=float).sum())
+    return None if math.isnan(found) else found
 
 
 @cache

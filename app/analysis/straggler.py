@@ -5,17 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from app.analysis.run_records import RankRecords, together
-from app.analysis.statistics import mean, student
+from app.analysis.statistics import Numbers, mean, student
 from app.records.lines import Step
 
 WORTH_NAMING = 1.1  # times as much own work as the others
 FALSE_ALARMS = 0.005  # how often equal ranks have one of them named; noise that is not normal may double it
 BATCHES = 10  # neighbouring steps share what disturbs them, so that their means, and not they, count as independent
-
-Numbers = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

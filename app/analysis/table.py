@@ -4,14 +4,15 @@ By hand on numpy, because pandas would add 46 MB to the image for what the colum
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import accumulate, pairwise
+from operator import attrgetter
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from app.analysis.run_records import RankRecords, RunRecords
+from app.analysis.run_records import RankRecords, RunRecords, column
 from app.analysis.statistics import Numbers
 from app.records.lines import Step
 from app.records.manifest import Manifest
@@ -37,6 +38,11 @@ class Rows:
         return rank
 
     @property
+    def each(self) -> list["Rows"]:
+        """Those of each rank."""
+        return [self.table.ranks[rank.rank] for rank in self.ranks]
+
+    @property
     def steps(self) -> list[Step]:
         return self.table.steps[self._place]
 
@@ -47,6 +53,11 @@ class Rows:
     def warm(self, name: str) -> Numbers:
         """A number of every step but the first one of each attempt, which includes setup."""
         return self.column(name)[self.table.warm[self._place]]
+
+    def by_rank(self, name: str) -> Numbers:
+        """A number of every step that all of these ranks recorded: a row per rank."""
+        paired = self.once("paired", lambda: _paired([rank.column("step") for rank in self.each]))
+        return np.array([rank.column(name)[kept] for rank, kept in zip(self.each, paired, strict=True)])
 
     def once[Result](self, key: Hashable, make: Callable[[], Result]) -> Result:
         """A result on which several measures depend, computed on first use."""
@@ -62,6 +73,7 @@ class RunTable:
         self.records = records
         self.steps = [step for rank in records.ranks for step in rank.steps]
         self._columns: dict[str, Numbers] = {}
+        self._wholes: dict[str, tuple[Mask, list[object]]] = {}  # what columns with a dot are parts of
         self.all = Rows(self, records.ranks, slice(None))
         edges = [0, *accumulate(len(rank.steps) for rank in records.ranks)]
         self.ranks = [
@@ -75,9 +87,22 @@ class RunTable:
     def column(self, name: str) -> Numbers:
         """A number of every step of every rank."""
         if name not in self._columns:
-            field, *inside = name.split(".")
-            values = [getattr(step, field) for step in self.steps]
-            for key in inside:
-                values = [None if value is None else getattr(value, key) for value in values]
-            self._columns[name] = np.array(values, dtype=float)
+            self._columns[name] = self._part(*name.split(".")) if "." in name else column(self.steps, name)
         return self._columns[name]
+
+    def _part(self, whole: str, part: str) -> Numbers:
+        """A field of a field, NaN where that is null."""
+        if whole not in self._wholes:
+            wholes = list(map(attrgetter(whole), self.steps))
+            known = np.array([each is not None for each in wholes], dtype=bool)
+            self._wholes[whole] = known, [each for each in wholes if each]
+        known, wholes = self._wholes[whole]
+        values = np.full(len(known), np.nan)
+        values[known] = column(wholes, part)
+        return values
+
+
+def _paired(numbers: Sequence[Numbers]) -> list[Mask]:
+    """Of each rank's steps, those that all have."""
+    common = reduce(np.intersect1d, numbers)
+    return [np.isin(own, common) for own in numbers]

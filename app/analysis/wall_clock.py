@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from app.analysis.run_records import RankRecords
 from app.analysis.words import WORTH_LISTING, duration, percent
-from app.records.lines import Checkpoint, Clock, Evaluation, Step, Usage
+from app.records.lines import Checkpoint, Evaluation, Step
 from app.records.spans import covered
 
 TICKS = 1 << 20  # in a second: a float holds such fractions exactly, and their sums too
@@ -102,9 +102,10 @@ def _processes(ranks: Sequence[RankRecords]) -> Iterator[int]:
 
 
 def _moments(rank: RankRecords) -> Iterator[int]:
-    """Others at which a rank was still there."""
-    recorded: list[Clock | Usage] = [*rank.clocks, *rank.usage]
-    yield from (_at(rank, each.at_seconds) for each in recorded)
+    """Others at which a rank was still there; of the samples of usage, the last."""
+    yield from (_at(rank, each.at_seconds) for each in rank.clocks)
+    if rank.usage:
+        yield round(float(rank.sampled["ends"].max()) * TICKS)
     if rank.finished and rank.finished.at_seconds is not None:
         yield _at(rank, rank.finished.at_seconds)
 

@@ -7,10 +7,11 @@ import numpy as np
 
 from app.analysis.run import Run
 from app.analysis.run_records import RankRecords
+from app.analysis.statistics import Numbers
 from app.pages.drawing import Missing
 from app.pages.plot import Plot
 from app.pages.scale import Axis
-from app.pages.series import Numbers, Series, long_enough, series, thinned, trace
+from app.pages.series import Series, long_enough, series, thinned, trace
 from app.pages.traces import Panel
 from app.records.manifest import Participant
 
@@ -28,12 +29,9 @@ class CoreSamples:
         """Those that a rank left."""
         if not rank.usage:
             raise Missing(f"rank {rank.rank} left no sample of usage, without which the sum lacks its part.")
-        kept = long_enough(rank.usage)
-        return cls(
-            np.array([rank.on_common_clock(sample.at_seconds) for sample in kept]),
-            np.array([sample.seconds for sample in kept]),
-            np.array([sample.cpu_user_percent + sample.cpu_system_percent for sample in kept]),
-        )
+        kept = long_enough(rank)
+        percent = rank.sampled["cpu_user_percent"] + rank.sampled["cpu_system_percent"]
+        return cls(rank.sampled["ends"][kept], rank.sampled["seconds"][kept], percent[kept])
 
     def at(self, moments: Numbers) -> Numbers:
         """What it used in the intervals that hold these moments."""
@@ -63,7 +61,7 @@ class Host:
         ends = np.unique(np.concatenate([rank.ends for rank in self.ranks]))
         moments = ends[(ends > begin) & (ends <= end)]
         total = np.sum([rank.at(moments) for rank in self.ranks], axis=0)
-        return series(self.name, moments.tolist(), total.tolist())
+        return series(self.name, moments, total)
 
 
 def hosts_of(run: Run) -> list[Host]:

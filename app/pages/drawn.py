@@ -5,14 +5,14 @@ from math import nan
 
 import numpy as np
 
-from app.analysis.statistics import Interval
+from app.analysis.statistics import Interval, Numbers
 from app.pages import palette
 from app.pages.drawing import Missing
 from app.pages.findings import listed
 from app.pages.plot import Plot
 from app.pages.rows import Bars, Row, Span
 from app.pages.scale import Axis, written
-from app.pages.series import Numbers, Series, left_out, thinned
+from app.pages.series import Series, left_out, thinned
 from app.pages.traces import Panel, Trace
 
 MOST_LINES = 10  # what a drawing can keep apart

@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from app.analysis.run_records import RankRecords
+from app.analysis.run_records import RankRecords, column
+from app.analysis.statistics import Numbers
+from app.analysis.table import Mask
 from app.pages.traces import Trace
-from app.records.lines import Usage
 
 MOST_POINTS = 240
-
-Numbers = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -40,10 +38,13 @@ class Series:
         return not len(self.values)
 
 
-def series(name: str, at: Sequence[float], values: Sequence[float | None], most: int = MOST_POINTS) -> Series:
+def series(
+    name: str, at: Sequence[float] | Numbers, values: Sequence[float | None] | Numbers, most: int = MOST_POINTS
+) -> Series:
     """The measured values in at most `most` points, each the mean of its neighbours, with their least and most."""
-    moments = np.array([moment for moment, value in zip(at, values, strict=True) if value is not None], dtype=float)
-    measured = np.array([value for value in values if value is not None], dtype=float)
+    found = np.array(values, dtype=float)
+    known = ~np.isnan(found)
+    moments, measured = np.array(at, dtype=float)[known], found[known]
     if len(measured) <= most:
         return Series(name, moments, measured)
     neighbours = -(-len(measured) // most)
@@ -76,26 +77,21 @@ def trace(line: Series) -> Trace:
 
 def of_records(name: str, records: Sequence[Any], at: str, value: str, scale: float = 1.0) -> Series:
     """One field of records against another."""
-    values = [getattr(record, value) for record in records]
-    return series(
-        name, [getattr(record, at) for record in records], [None if each is None else each * scale for each in values]
-    )
+    return series(name, column(records, at), column(records, value) * scale)
 
 
 def of_usage(rank: RankRecords, name: str, field: str, most: int = MOST_POINTS) -> Series:
     """A field of the samples of a rank's usage. Amounts of an interval are shown per second."""
-    samples = long_enough(rank.usage)
-    values = [getattr(sample, field) for sample in samples]
-    if field.startswith("network"):
-        pairs = zip(values, samples, strict=True)
-        values = [None if value is None else value / sample.seconds for value, sample in pairs]
-    return series(name, [rank.on_common_clock(sample.at_seconds) for sample in samples], values, most)
+    kept = long_enough(rank)
+    values = rank.sampled[field] / rank.sampled["seconds"] if field.startswith("network") else rank.sampled[field]
+    return series(name, rank.sampled["ends"][kept], values[kept], most)
 
 
-def long_enough(samples: Sequence[Usage]) -> list[Usage]:
+def long_enough(rank: RankRecords) -> Mask:
     """Those samples that a rate can be told of: over the moment at the end of a run it says nothing."""
-    longest = max((sample.seconds for sample in samples), default=0.0)
-    return [sample for sample in samples if sample.seconds > longest / 10]
+    seconds = rank.sampled["seconds"]
+    kept: Mask = seconds > seconds.max(initial=0.0) / 10
+    return kept
 
 
 def thinned(lines: Sequence[Series], what: str = "steps") -> str:

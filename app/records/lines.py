@@ -4,7 +4,6 @@
 """
 
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import ClassVar
@@ -204,8 +203,8 @@ def training_score(steps: Iterable[Step]) -> Score | None:
 
 Record = Step | Usage | Clock | Evaluation | Checkpoint | Finished
 KINDS: dict[str, type[Record]] = {each.kind: each for each in (Step, Usage, Clock, Evaluation, Checkpoint, Finished)}
-READERS: dict[str, TypeAdapter[Record]] = {kind: TypeAdapter(each) for kind, each in KINDS.items()}
-BEGINNING = re.compile(rb'\{"kind": "([a-z]+)", ')  # as written by `as_line`
+READERS = {kind: TypeAdapter(each).validator for kind, each in KINDS.items()}
+BEGINNINGS = {b'{"kind": "%b"' % kind.encode(): kind for kind in KINDS}  # as written by `as_line`
 
 
 def as_line(record: Record) -> str:
@@ -215,8 +214,9 @@ def as_line(record: Record) -> str:
 def parse(line: bytes | str) -> Record:
     """Parse one line; raises ValueError if it is not a record."""
     line = line.encode() if isinstance(line, str) else line
-    if written := BEGINNING.match(line):
-        kind, fields = written[1].decode(), b"{" + line[written.end() :]
+    beginning, _, rest = line.partition(b", ")
+    if kind := BEGINNINGS.get(beginning):
+        fields = b"{" + rest
     else:  # another program may order the fields differently
         given = json.loads(line)
         if not isinstance(given, dict):
@@ -224,4 +224,5 @@ def parse(line: bytes | str) -> Record:
         kind, fields = str(given.pop("kind", None)), json.dumps(given).encode()
     if kind not in READERS:
         raise ValueError(f"unknown kind {kind}, expected one of {', '.join(READERS)}")
-    return READERS[kind].validate_json(fields, strict=True)
+    record: Record = READERS[kind].validate_json(fields, strict=True)
+    return record
