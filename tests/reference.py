@@ -202,6 +202,11 @@ def mean_of(name: str, which: str, p: Party) -> float | None:
     return mean(step[name] for step in getattr(p, which))
 
 
+def sent_excess(p: Party) -> float | None:
+    more = divided(mean_of("interface_bytes_sent", "warm", p), mean_of("bytes_sent", "steps", p))
+    return None if more is None else more - 1
+
+
 def share(phase: str, p: Party) -> float | None:
     steps = [step for step in p.warm if step["wait_seconds"] is not None] or p.warm
     parts = known(step[f"{phase}_seconds"] for step in steps)
@@ -344,6 +349,7 @@ REFERENCE: dict[str, Reference] = {
     **{name: partial(of_ranks, of) for name, of in OF_RANK.items()},
     "images_per_second": images_per_second,
     "formula_bytes_sent_per_step": formula_bytes,
+    "sent_kernel_over_counted": sent_excess,
     "loss": lambda p: p.losses[-1],
     "clock_uncertainty_seconds": lambda p: max(
         (each["uncertainty_seconds"] for rank in p.ranks[1:] for each in rank.of("clock")), default=None

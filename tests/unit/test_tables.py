@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.analysis import measures
+from app.analysis.figures import Measure
 from app.analysis.units import DIGITS, MEGABYTES, MISSING, PERCENT, SECONDS, TEXT, Unit
 from app.machine.say import as_csv, say
 from app.pages.series import MOST_POINTS, series, thinned
@@ -101,3 +103,12 @@ def test_a_thinned_line_hides_no_spike_and_says_that_it_is_a_mean(count: int) ->
     first = values[: line.band.neighbours]
     assert line.values[0] == pytest.approx(first.mean())
     assert thinned([line]).startswith(f" A line is the mean of {line.band.neighbours} neighbouring steps")
+
+
+def test_every_figure_that_a_page_can_name_is_worked_out() -> None:
+    defined = [
+        each for value in vars(measures).values() for each in (value.values() if isinstance(value, dict) else [value])
+    ]
+    names = {each.name for each in defined if isinstance(each, Measure) and each is not measures.EPOCH}
+    assert len(names) > 60
+    assert names <= {each.name for each in (*measures.OF_RUN, *measures.OF_ONE_RANK)}
