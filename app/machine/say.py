@@ -2,17 +2,39 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event, Thread
 
 Say = Callable[[str], None]
 
+QUIET_SECONDS = 2.0  # at most between two lines about the same work
 FORMULA = ("=", "+", "-", "@")  # first characters of a formula in a spreadsheet
 LONGEST_SHOWN = 120  # characters of a user's text in a message
 
 
 def say(line: str) -> None:
-    """Print without buffering, even into a pipe."""
-    print(for_terminal(line), flush=True)
+    """Print without buffering, even into a pipe. Lines of several threads stay apart."""
+    print(f"{for_terminal(line)}\n", end="", flush=True)
+
+
+@contextmanager
+def reporting(work: str, say: Say) -> Iterator[None]:
+    """While the body runs, print what it does and for how long, so that nobody takes it for hung."""
+    began, ended = time.monotonic(), Event()
+
+    def report() -> None:
+        while not ended.wait(QUIET_SECONDS):
+            say(f"{work}: {time.monotonic() - began:.0f} s so far")
+
+    reporter = Thread(target=report, name="reporter", daemon=True)
+    reporter.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        reporter.join()
 
 
 def for_terminal(text: str) -> str:

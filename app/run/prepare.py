@@ -11,7 +11,7 @@ from app.machine import folders
 from app.machine.cpus import look
 from app.machine.folders import PREPARED, RESULTS, RunTicket
 from app.machine.interrupt import CleanUps
-from app.machine.say import Say
+from app.machine.say import Say, reporting
 from app.modes import MODES
 from app.records import series
 from app.records.series import EndedRun
@@ -76,7 +76,9 @@ def _make_data(training: TrainingSettings, say: Say, clean_ups: CleanUps) -> Non
     began = time.monotonic()
     if not prepared.folder_of(training.dataset_name).is_dir():
         say(f"building the data set {training.dataset_name}")
-    if prepared.make(training.dataset_name, say, clean_ups):
+    with reporting(f"preparing the data set {training.dataset_name}", say):
+        made = prepared.make(training.dataset_name, say, clean_ups)
+    if made:
         say(f"built the data set {training.dataset_name} in {time.monotonic() - began:.1f} s")
     prepared.load_for(training)  # refuses a setting that requests more samples than exist
 

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from app.cluster.members import Cluster
 from app.cluster.wire.clock import RunClock
 from app.cluster.wire.communicator import Communicator
-from app.machine.say import Say
+from app.machine.say import Say, reporting
 from app.records.journal import Recorder
 from app.records.lines import Finished, Step, training_score
 from app.records.manifest import TrainingPlan
@@ -247,7 +247,8 @@ class Steps:
 def _evaluate(job: Job, recorder: Recorder, clock: RunClock, replica: nn.Module, epoch: int) -> None:
     if evaluate := EVALUATIONS[job.settings.training.evaluate]:
         began = time.monotonic()
-        evaluation = evaluate(replica, job.numerics, job.dataset, job.cluster, job.communicator, epoch)
+        with reporting("evaluating the test set", job.say):
+            evaluation = evaluate(replica, job.numerics, job.dataset, job.cluster, job.communicator, epoch)
         taken = time.monotonic() - began
         recorder.write(replace(evaluation, at_seconds=clock.since(began), seconds=taken))
         job.say(_score_line("Test set", evaluation.loss, evaluation.correct, evaluation.samples))

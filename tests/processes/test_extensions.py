@@ -33,6 +33,34 @@ def test_a_data_set_that_fails_is_named_with_its_line_before_any_rank_starts(tmp
         assert re.search(words, output), output
 
 
+def test_making_a_data_set_and_evaluating_never_go_on_in_silence(tmp_path: Path) -> None:
+    slow_set = on_the_page()["my_set"].replace("def make():", "def make():\n    import time; time.sleep(3)")
+    slow_model = "import time\n" + on_the_page()["my_model"].replace("build(", "fast(") + SLOW_WHEN_EVALUATED
+    put(tmp_path, my_set=slow_set, my_model=slow_model)
+    settings = {**OWN, "SYNC_MODE": "none", "MAX_STEPS": 1}
+    code, output = wait(start("prepare", tmp_path, **settings))
+    assert (code, "preparing the data set my_set: 2 s so far\n" in output) == (0, True), output
+    code, output = wait(start("train", tmp_path, **settings))
+    assert (code, "evaluating the test set: 2 s so far\n" in output) == (0, True), output
+
+
+SLOW_WHEN_EVALUATED = """
+
+class Slow(nn.Module):
+    def __init__(self, body):
+        super().__init__()
+        self.body = body
+
+    def forward(self, images):
+        self.training or time.sleep(2)
+        return self.body(images)
+
+
+def build(batch_norm):
+    return Slow(fast(batch_norm))
+"""
+
+
 def test_a_run_goes_on_with_the_same_files_alone(tmp_path: Path) -> None:
     put(tmp_path)
     settings = {**OWN, "MAX_STEPS": 4, "RUN_NAME": "own", "CHECKPOINT_EVERY": 2, "PEER_TIMEOUT": 20}
