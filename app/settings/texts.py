@@ -12,7 +12,7 @@ from app.settings.kinds import DECIMAL, WHOLE, Memory, Pattern, types_of
 from app.settings.names import names
 from app.settings.settings import CONCERNS, FIELDS, marked
 
-WIDTH = 120
+WIDTH = 98  # of .env.example, whose lines the scripts indent by two more for --help: a screen's width
 ALL = "settings"
 
 GROUPS = {name: concern.meaning for name, concern in CONCERNS.items()}

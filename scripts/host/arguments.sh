@@ -1,8 +1,9 @@
 # shellcheck shell=bash
 # Arguments of the scripts: --help, settings, and refusals that suggest what was probably meant.
 
-USAGE='' # of this script
+USAGE=''     # of this script
 ARGUMENTS=() # as it was called
+OPTIONS=() SETTINGS=() WORDS=() # the same, sorted: --NAME or --NAME=value, NAME=value, the others
 
 # Prints the usage, or with --help GROUP the settings of a group, if --help is among the arguments.
 answer_help() {
@@ -22,13 +23,16 @@ show_help() {
     if [[ $USAGE != *@settings* ]]; then
         printf '%s\n' "$USAGE"
     elif [[ ! $topic || $topic == -* || $topic == *=* ]]; then
-        groups=$(groups_of_settings | awk '{ name = $1; sub(/:$/, "", name); sub(/[^ ]* /, ""); printf "  %-11s %s\n", name, $0 }')
-        printf '%s%s%s\n' "${USAGE%@settings*}" "$groups" "${USAGE#*@settings}"
-    elif [[ $topic == settings ]]; then
-        list_settings ''
+        groups=$(groups_of_settings | awk -F ': ' '{ printf "  %-11s %s\n", $1, substr($0, length($1) + 3) }')
+        printf '%s' "${USAGE%@settings*}" 'Arguments take precedence over the environment, and the environment over .env. Groups of settings:
+
+' "$groups" "
+
+scripts/${0##*/} --help GROUP prints the settings of a group, --help settings prints all.${USAGE#*@settings}
+"
     else
-        mapfile -t groups < <(groups_of_settings | cut -d : -f 1)
-        [[ " ${groups[*]} " == *" $topic "* ]] || refuse_name 'help topic' "$topic" "${groups[@]}" settings
+        mapfile -t groups < <(groups_of_settings | cut -d : -f 1 && echo settings)
+        [[ " ${groups[*]} " == *" $topic "* ]] || refuse_name 'help topic' "$topic" "${groups[@]}"
         list_settings "$topic"
     fi
 }
@@ -38,20 +42,42 @@ groups_of_settings() { sed -n 's/^## //p' .env.example; }
 
 # The settings of a group, or all, with defaults and meanings.
 list_settings() {
-    awk -v wanted="$1" -v width=100 '
-        function print_wrapped(text,    words, count, i, line) {
-            count = split(text, words, " ")
-            for (i = 1; i <= count; i++) {
-                if (length(line) + length(words[i]) + 5 > width) { print "    " line; line = "" }
-                line = line (line == "" ? "" : " ") words[i]
-            }
-            print "    " line
-        }
-        /^## / { name = $2; sub(/:$/, "", name); shown = wanted == "" || wanted == name; if (shown) print substr($0, 4) }
-        /^# / { meaning = meaning " " substr($0, 3); next }
-        /^#[A-Z_0-9]+=/ && shown { print "\n  " substr($0, 2); print_wrapped(meaning) }
+    awk -v wanted="$1" '
+        /^## / { shown = wanted == "settings" || $2 == wanted ":"; if (shown) print substr($0, 4) }
+        /^# / { meaning = meaning "\n    " substr($0, 3); next }
+        /^#[A-Z_0-9]+=/ && shown { print "\n  " substr($0, 2) meaning }
         { meaning = "" }' .env.example
 }
+
+# Sorts ARGUMENTS. What the script accepts: its options, of which --NAME= needs a value; NAME=value if it takes settings;
+# a name for other words if it takes any.
+sort_arguments() {
+    local accepted=" $* " options=() words='' each
+    for each in "$@"; do
+        if [[ $each == *[-=]* ]]; then options+=("${each%=}"); else words=yes; fi
+    done
+    set -- "${ARGUMENTS[@]}"
+    while (($#)); do
+        if [[ $1 == -* && $accepted == *" ${1%%=*}= "* ]]; then
+            [[ $1 == *=* ]] || { need_value "$@" && set -- "$1=$2" "${@:3}"; }
+            OPTIONS+=("$1")
+        elif [[ $1 != -* && $accepted == *' NAME=value '* && ($1 == *=* || ! $words) ]]; then
+            check_setting "$1"
+            SETTINGS+=("$1")
+        elif [[ $1 =~ ^[A-Z_]+= ]]; then
+            refuse unknown-argument "unexpected argument '$(shown "$1")': this script takes no settings. Omit it."
+        elif [[ $1 != -* && $words ]]; then
+            WORDS+=("$1")
+        else
+            [[ $accepted == *" $1 "* ]] || refuse_option "$1" "${options[@]}"
+            OPTIONS+=("$1")
+        fi
+        shift
+    done
+}
+
+# Whether this option was given.
+chosen() { [[ " ${OPTIONS[*]} " == *" $1 "* ]]; }
 
 take_arguments() {
     local argument

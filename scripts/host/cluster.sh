@@ -20,7 +20,6 @@ ready_cluster() {
     take_arguments "$@"
     ready_project
     check_against_engine
-    ready_base_image
 }
 
 # Without this check, Docker would report the limits of the engine only after the build.
@@ -44,11 +43,15 @@ check_data_folder() {
 # Runs a command of the image on every rank, after one that runs once: 'prepare', or 'check' if the ranks need no data
 # set. Ends with rank 0's exit code.
 run_cluster() {
+    ready_run
+    run_ranks "${1%% *} $(circumstances)${1#"${1%% *}"}" "$2"
+}
+
+ready_run() {
     claim_project
     build_image
     check_settings
     say "Project $(project_name)"
-    run_ranks "${1%% *} $(circumstances)${1#"${1%% *}"}" "$2"
 }
 
 # Facts that only the host knows: variables that may be misspelt settings, and other clusters on the same cores.
@@ -60,10 +63,7 @@ run_with_floor() {
     run=$(given RUN_NAME)
     run=${run:-$(date -u +%Y%m%d-%H%M%S)}
     export RUN_NAME=$run RESUME=never
-    claim_project
-    build_image
-    check_settings
-    say "Project $(project_name)"
+    ready_run
     run_once "check --with-floor $(circumstances)"
     say "== $run-floor: baseline without synchronisation, SYNC_MODE=none"
     run_floor "$run-floor"
@@ -172,18 +172,12 @@ container_of() { containers --all --filter "label=com.docker.compose.service=$1"
 
 # A command of the image over finished runs, whose folders may be given as paths on the host or in the image.
 read_runs() {
-    local command=$1 argument
-    shift
-    for argument in "$@"; do
-        [[ $argument == --baseline || $argument == --baseline=* || $argument != -* ]] || refuse_option "$argument" --baseline
-    done
     on_signals end_early
     ready_engine
     read_dotenv
     name_project
-    ready_base_image
     build_image
-    of_runs "$command" "$@"
+    of_runs "$@"
 }
 
 # The same with the image as it is.

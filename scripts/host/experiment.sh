@@ -4,6 +4,7 @@
 CLUSTER_LOG=cluster.log # beside the runs: what starting them printed, and after a failure what every container did
 RESULTS_ROOT=results GRIDS=scripts/experiments # the folders of runs and of grid files
 QUICK=() # --quick, for the smaller version of a grid
+GIVEN=() # --set NAME=value..., to override the grid file
 KEPT='Finished runs are kept. The same command resumes.' # after an interrupt
 AT_WORK='' # the container of work_on_grids
 
@@ -13,15 +14,14 @@ experiments() {
     printf '%s\n' "${files[@]%.toml}"
 }
 
-# Name, title and rounds of each experiment. TOML's first keys, before any table, are these.
+# Name, title and rounds of each experiment, which are among its first lines.
 list_experiments() {
-    awk '
-        function finish() { if (name != "") printf "%-15s %s%s\n", name, title, rounds }
-        FNR == 1 { finish(); name = FILENAME; sub(/.*\//, "", name); sub(/[.]toml$/, "", name); title = rounds = ""; table = 0 }
-        /^ *\[/ { table = 1 }
-        !table && /^title *= *"/ { title = $0; sub(/^[^"]*"/, "", title); sub(/" *(#.*)?$/, "", title) }
-        !table && /^repeats *= */ { sub(/^[^=]*= */, ""); sub(/ *(#.*)?$/, ""); rounds = ": " $0 ($0 == 1 ? " round" : " rounds") }
-        END { finish() }' scripts/experiments/*.toml
+    local name title repeats
+    for name in $(experiments); do
+        title=$(sed -n 's/^title *= *"\(.*\)".*/\1/p; /^\[/q' "scripts/experiments/$name.toml")
+        repeats=$(sed -n 's/^repeats *= *\([0-9]*\).*/\1/p; /^\[/q' "scripts/experiments/$name.toml")
+        printf '%-15s %s: %s round%s\n' "$name" "$title" "${repeats:-1}" "$( ((${repeats:-1} == 1)) || echo s)"
+    done
 }
 
 check_experiment() {
@@ -33,7 +33,6 @@ check_experiment() {
 ready_grids() {
     on_signals leave_experiment
     ready_project
-    ready_base_image
 }
 
 ready_runs() {
@@ -119,6 +118,17 @@ leave_experiment() {
     fi
     say "Interrupted.${KEPT:+ $KEPT}"
     exit "$code"
+}
+
+# Exports the settings of this machine. The others override those of the grid file, in GIVEN.
+take_grid_arguments() {
+    local setting
+    ! chosen --quick || QUICK=(--quick)
+    # shellcheck disable=SC2153 # arguments.sh sets it
+    for setting in "${SETTINGS[@]}"; do
+        if of_this_machine "${setting%%=*}"; then take_arguments "$setting"; else GIVEN+=("$setting"); fi
+    done
+    ((${#GIVEN[@]} == 0)) || GIVEN=(--set "${GIVEN[@]}")
 }
 
 # Settings that may come from outside the grid file, because they do not affect results.

@@ -13,6 +13,7 @@ build_image() {
 # Sets IMAGE to a stage of the Dockerfile built from these sources, and tags it as used by this checkout.
 ready_image() {
     local target=$1 name=$2
+    ready_base_image
     IMAGE=$name:$(number_of_sources)
     image_id "$IMAGE" >/dev/null || build "$target" "$IMAGE"
     use_image "$IMAGE" "$name:of-$(project_name)"

@@ -288,7 +288,7 @@ run_on_nodes() {
     prepare_nodes
     run_ranks_on_nodes
     ((CODE == 0)) || list_ranks
-    if [[ $1 == keep ]]; then
+    if chosen --keep; then
         attend collect_records || warn 'cannot fetch all records.'
         say "The exited ranks are kept. On each node, use docker ps --all and docker logs. The records are in /var/tmp/$(project_name)."
     else

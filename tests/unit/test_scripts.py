@@ -9,6 +9,7 @@ import subprocess
 import tomllib
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import permutations
 from pathlib import Path
 from threading import Thread
 
@@ -81,6 +82,17 @@ def test_every_other_argument_is_refused_with_the_form_that_was_probably_meant(
     assert (code, output.count("\n")) == (2, 1), output
     assert output.startswith(f"error: [{name}] ")
     assert fact in output
+
+
+def test_options_settings_and_words_come_in_any_order_and_a_value_in_either_form() -> None:
+    sorting = "sort_arguments --quick --calibration= NAME=value GRID; "
+    sorting += 'printf \'%s \' "${OPTIONS[@]}" / "${SETTINGS[@]}" / "${WORDS[@]}"'
+    for value in ("--calibration=mine", "--calibration mine"):
+        for arguments in permutations([value, "SEED=3", "cells"]):
+            code, output = bash(f"ARGUMENTS=({' '.join(arguments)}); {sorting}")
+            assert (code, output) == (0, "--calibration=mine / SEED=3 / cells "), arguments
+    assert bash(f"ARGUMENTS=(--quick=yes); {sorting}")[0] == 2
+    assert bash(f"ARGUMENTS=(cells --calibration); {sorting}")[0] == 2
 
 
 REFUSALS = {
