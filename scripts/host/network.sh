@@ -1,5 +1,7 @@
 # shellcheck shell=bash
-# The subnet of the ranks' private network, which nothing else may use.
+# Subnets: that of the ranks' private network, which nothing else may use, and this machine's addresses in others.
+
+CONTROL_FILE=/var/emulab/boot/controlif # where a node of CloudLab names its control interface
 
 check_network_is_free() {
     local project=$1 prefix owner
@@ -42,6 +44,16 @@ taken_subnets() {
         }'
     fi
 }
+
+# This machine's address in a subnet, and its interface.
+address_in() {
+    local interface address
+    while read -r interface address; do
+        ! overlap "$address" "$1" || { echo "${address%/*} $interface" && return; }
+    done < <(ip -4 -oneline address show | awk '$2 !~ /^(lo|docker|br-)/ { sub("/.*", "/32", $4); print $2, $4 }')
+}
+
+control_interface() { cat "$CONTROL_FILE" 2>/dev/null || ip -4 route show default | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -n 1; }
 
 # Whether two subnets, a.b.c.d/n each, have an address in common.
 overlap() {

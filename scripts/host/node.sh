@@ -1,10 +1,9 @@
 # shellcheck shell=bash
 # A CloudLab node: its disk, its Docker engine, its address on the experiment network. All of it may be set up already.
 
-EXPERIMENT_PREFIX=10.10.1
+NETWORK_OF_PROFILE=10.10.1.0/24
 ENGINE_SETTINGS=/etc/docker/daemon.json
 ENGINE_CONDITION=/etc/systemd/system/docker.service.d/lockstep.conf
-CONTROL_INTERFACE=/var/emulab/boot/controlif
 DISK_PATIENCE_SECONDS=300
 ENGINE_PATIENCE_SECONDS_AT_BOOT=600 # others install packages then as well, and hold apt's lock
 ENGINE_PAUSE_SECONDS=15
@@ -84,24 +83,19 @@ await_engine() {
 
 await_address() {
     local deadline=$((SECONDS + ADDRESS_PATIENCE_SECONDS))
-    until [[ $(experiment_address) ]]; do
+    until [[ $(address_in "$NETWORK_OF_PROFILE") ]]; do
         ((SECONDS < deadline)) ||
-            fail node-not-ready "no interface has an address in $EXPERIMENT_PREFIX.0/24, the experiment network, after $ADDRESS_PATIENCE_SECONDS s. Compare 'ip address' with /var/emulab/boot/ifmap, and reboot the node from the portal."
+            fail node-not-ready "no interface has an address in $NETWORK_OF_PROFILE, the experiment network, after $ADDRESS_PATIENCE_SECONDS s. Compare 'ip address' with /var/emulab/boot/ifmap, and reboot the node from the portal."
         sleep 1
     done
 }
 
-# Address and interface: "10.10.1.2 on enp6s0f0".
-experiment_address() {
-    ip -4 -oneline address show | awk -v prefix="$EXPERIMENT_PREFIX." \
-        'index($4, prefix) == 1 { sub("/.*", "", $4); print $4, "on", $2; exit }'
-}
-
 describe_node() {
-    local disk=$1 root
+    local disk=$1 root address interface
+    read -r address interface < <(address_in "$NETWORK_OF_PROFILE")
     root=$(docker info --format '{{.DockerRootDir}}')
     [[ -z $disk || $root == "$disk"/* ]] ||
         fail node-not-ready "Docker keeps its data in $root, not on the disk at $disk. Restart it: sudo systemctl restart docker"
     say "$(uname -n) is ready: Docker $(docker version --format '{{.Server.Version}}'), its data in $root ($(df -h --output=avail "$root" | sed -n '2s/ //gp') free);" \
-        "experiment network: $(experiment_address); control network: $(cat "$CONTROL_INTERFACE" 2>/dev/null || echo unknown)"
+        "experiment network: $address on $interface; control network: $(control_interface)"
 }

@@ -7,6 +7,7 @@ LONG=3600                   # seconds for downloads, builds and transfers
 RECONNECT_SECONDS=600
 RETRY_SECONDS=3
 SILENCE_SECONDS=60          # within which a broken connection is noticed
+LOGINS_AT_ONCE=8            # an SSH server turns some away if more than ten arrive at once
 MOST_CLOCK_SECONDS=60       # by which the nodes' clocks may differ, because the Swarm uses certificates
 
 ready_settings() {
@@ -145,22 +146,25 @@ ready_nodes() {
 
 # The first node builds the image from these sources, unless it has it, and sends it to those that lack it.
 ready_images() {
-    local revision lacking port sum
+    local revision lacking ONLY=''
     revision=$(git describe --always --dirty 2>/dev/null) || revision=''
     COPYFILE_DISABLE=1 tar -cf - --exclude __pycache__ .dockerignore app docker scripts/host >"$WORK/sources.tar"
     attend send_sources || fail node-failed "cannot send the sources to ${HOSTS[0]}. The reason is above."
     LIMIT=$LONG attend on 0 make_image "$revision" >"$WORK/image" || fail node-failed "cannot build the image on ${HOSTS[0]}. The reason is above."
     IMAGE=$(tail -n 1 "$WORK/image")
-    attend on_all has_image || true
+    attend on_all image_id "$IMAGE" || true # its name is a hash of its sources; engines of other versions give it other IDs
     lacking=$(failed_ones)
     if [[ $lacking ]]; then
         say "Sending the image from ${HOSTS[0]} to $(for each in $lacking; do echo "${HOSTS[each]}"; done | paste -sd , - | sed 's/,/, /g')"
-        LIMIT=$LONG attend on 0 serve_image >"$WORK/port" || fail node-failed "cannot serve the image from ${HOSTS[0]}. The reason is above."
-        read -r port sum < <(tail -n 1 "$WORK/port")
-        ONLY=$lacking LIMIT=$LONG must_on_all 'cannot load the image on these nodes' load_image "$port" "$sum"
-        attend on 0 stop_serving_image
+        ssh-keygen -q -t ed25519 -N '' -f "$WORK/key"
+        LIMIT=$LONG attend on 0 offer_image "$(<"$WORK/key.pub")" >"$WORK/offer" ||
+            fail node-failed "cannot offer the image on ${HOSTS[0]}. The reason is above."
+        while read -r ONLY; do
+            LIMIT=$LONG must_on_all 'cannot load the image on these nodes' fetch_image "$(<"$WORK/key")" "$(<"$WORK/offer")"
+        done < <(xargs -n "$LOGINS_AT_ONCE" <<<"$lacking")
+        attend on 0 withdraw_image
     fi
-    must_on_all 'cannot tag the image on these nodes' keep_image
+    must_on_all 'cannot tag the image on these nodes' use_image "$IMAGE" "lockstep:of-$(project_name)"
 }
 
 send_sources() {
@@ -173,7 +177,7 @@ send_sources() {
 # RUN, or finds the one to resume.
 prepare_nodes() {
     local code=0 goes_on
-    attend on 0 check_settings "$(variables)" || code=$?
+    attend on 0 one_shot --network none "$IMAGE" check "--variables=$(variables)" || code=$?
     ((code == 0)) || exit "$((code == 2 ? 2 : 1))"
     STARTED=yes CODE=130 # until the exit code of the run is known
     LIMIT=$LONG attend on_all prepare || {
@@ -234,35 +238,26 @@ list_ranks() {
     done
 }
 
-# Fetches records that rank 0 lacks from the nodes that wrote them, or those of all nodes if the run failed, because
-# rank 0 may have records of an earlier attempt. Then copies all of them here, atomically.
+# Copies the records here, atomically. Rank 0 has collected those of a run that finished. If the run failed, each node has
+# its rank's, and rank 0 may have those of an earlier attempt.
 collect_records() {
-    local rank missing fetched found=no place
+    local rank any place new=results/.$RUN.new old=results/.$RUN.old
     place=/var/tmp/$(project_name)/results/$RUN
-    missing=$(on 0 missing_records "$RUN") || return 1
-    fetched=$missing
-    ((CODE == 0)) || fetched=$(seq "${#HOSTS[@]}" | sed '$d')
-    for rank in $fetched; do
-        reach "${HOSTS[rank]}" "test ! -s $place/rank-$rank.jsonl || cat $place/rank-$rank.jsonl" >"$WORK/records" </dev/null || true
-        [[ -s $WORK/records ]] || continue
-        reach "${HOSTS[0]}" "mkdir -p $place && cat >$place/rank-$rank.jsonl" <"$WORK/records" || return 1
-        found=yes
-    done
-    if [[ $missing == 0* && $found == no ]]; then
-        return 0 # no rank has written a record
+    if ((CODE != 0)); then
+        for ((rank = 1; rank < ${#HOSTS[@]}; rank++)); do
+            reach "${HOSTS[rank]}" "cat $place/rank-$rank.jsonl 2>/dev/null" >"$WORK/records" </dev/null || true
+            [[ ! -s $WORK/records ]] || reach "${HOSTS[0]}" "mkdir -p $place && cat >$place/rank-$rank.jsonl" <"$WORK/records" || return 1
+        done
+        any=$(reach "${HOSTS[0]}" "cat $place/rank-*.jsonl 2>/dev/null | head -c 1" </dev/null) || return 1
+        [[ $any ]] || return 0 # no rank has written a record
+        on 0 one_shot --network none "$IMAGE" report "$RUN" || true
     fi
-    if [[ $found == yes ]] || ((CODE != 0)); then
-        on 0 report_run "$RUN" >"$WORK/report" || true
-        ((CODE == 0)) || cat "$WORK/report"
-    fi
-    rm -rf "$WORK/results"
-    mkdir "$WORK/results"
-    reach "${HOSTS[0]}" "tar --exclude=$RUN/checkpoint -cf - -C ${place%/*} $RUN" </dev/null | tar -xf - -C "$WORK/results" &&
-        rm -rf "results/.$RUN.new" "results/.$RUN.old" &&
-        cp -R "$WORK/results/$RUN" "results/.$RUN.new" &&
-        { [[ ! -e results/$RUN ]] || mv "results/$RUN" "results/.$RUN.old"; } && # its records before it was resumed
-        mv "results/.$RUN.new" "results/$RUN" &&
-        rm -rf "results/.$RUN.old" &&
+    rm -rf "$new" "$old"
+    mkdir "$new"
+    reach "${HOSTS[0]}" "tar --exclude=./checkpoint -cf - -C $place ." </dev/null | tar --no-same-owner -xf - -C "$new" &&
+        { [[ ! -e results/$RUN ]] || mv "results/$RUN" "$old"; } && # its records before it was resumed
+        mv "$new" "results/$RUN" &&
+        rm -rf "$old" &&
         ln -sfn "$RUN" results/latest
 }
 

@@ -6,7 +6,6 @@ FOLDER=/var/tmp/$PROJECT           # results and prepared data; the same path on
 SWARM_NOTE=/var/tmp/lockstep-swarm # the ID of this node in the Swarm of these scripts
 SWARM_PORT=2377
 SWARM_POOL=10.77.0.0/16 # for Docker's own networks in the Swarm
-CONTROL_FILE=/var/emulab/boot/controlif # where a node of CloudLab names its control interface
 LEAST_FREE_MIB=5120 # for the image, and for another one while it is replaced
 LEAST_FREE_WITH_IMAGE_MIB=1024
 START_PATIENCE_SECONDS=60
@@ -14,10 +13,13 @@ STOP_SECONDS=35 # within which a rank saves its state and exits, a little more t
 LOOK_SECONDS=0.2
 LAST_LINES=8
 
+# Each call is a shell of its own.
+[[ ! -S $ENGINE_SOCKET || -w $ENGINE_SOCKET ]] || ! can_be_root || DOCKER_THROUGH_SUDO=yes
+
 # Facts, one a line, and problems that keep this node from taking part.
 look() {
     local address='' interface='' control
-    read -r address interface < <(experiment_address) || true
+    read -r address interface < <(address_in "$EXPERIMENT_NETWORK") || true
     control=$(control_interface)
     if [[ ! $address ]]; then
         echo "problem no interface has an address in $EXPERIMENT_NETWORK, the experiment network. The addresses are $(addresses). To use another network, set EXPERIMENT_NETWORK"
@@ -32,26 +34,11 @@ look() {
     look_at_disk
 }
 
-experiment_address() {
-    local interface address
-    while read -r interface address; do
-        ! overlap "$address" "$EXPERIMENT_NETWORK" || { echo "${address%/*} $interface" && return; }
-    done < <(ip -4 -oneline address show | awk '$2 !~ /^(lo|docker|br-)/ { sub("/.*", "/32", $4); print $2, $4 }')
-}
-
 addresses() { ip -4 -oneline address show | awk '$2 != "lo" { printf "%s%s on %s", comma, $4, $2; comma = ", " }'; }
-
-control_interface() {
-    if [[ -r $CONTROL_FILE ]]; then
-        cat "$CONTROL_FILE"
-    else
-        ip -4 route show default | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -n 1
-    fi
-}
 
 look_at_engine() {
     local version state node other
-    if ! command -v docker >/dev/null || ! reach_engine; then
+    if ! engine_answers; then
         can_be_root || echo "problem the Docker engine is missing or does not answer, and $(id -un) cannot install or start it, because sudo asks for a password. Start it there, or allow sudo without a password"
         ! command -v docker >/dev/null || { echo 'engine off' && return; }
         packages_for engine "$(distribution)" >/dev/null || echo "problem cannot install Docker on $(distribution). Install and start it"
@@ -68,8 +55,6 @@ look_at_engine() {
         awk -v own="$PROJECT" '$1 != own { print $1 " of " ($2 ? $2 : "an unnamed user"); exit }')
     [[ ! $other ]] || echo "problem a run is in progress there: project $other. Wait until it finishes"
 }
-
-reach_engine() { engine_answers || use_sudo_where_it_helps; }
 
 is_our_swarm() { [[ -O $SWARM_NOTE && $(<"$SWARM_NOTE") == "$1" ]]; }
 
@@ -89,12 +74,12 @@ free_mib() { df --output=avail -B 1M "$1" | sed -n '2s/ *//p'; }
 
 # The engine, and the folders of this project. Only the first node builds.
 ready() {
-    if ((NUMBER == 0)) || ! reach_engine; then ready_engine; fi
+    if ((NUMBER == 0)) || ! engine_answers; then ready_engine; fi
     mkdir -m 700 "$FOLDER" 2>/dev/null || true
     [[ -O $FOLDER ]] || fail node-not-ready "$FOLDER belongs to another user. Remove it there, or set another COMPOSE_PROJECT_NAME."
     mkdir -p "$FOLDER/results" "$FOLDER/prepared" "$FOLDER/data" "$FOLDER/source"
-    reach_engine
     clear_all # of an interrupted run
+    withdraw_image
     docker info --format '{{.Swarm.NodeID}}'
 }
 
@@ -107,7 +92,7 @@ swarm_is_whole() {
 
 leave_swarm() {
     local state node
-    reach_engine || return 0
+    engine_answers || return 0
     read -r state node < <(docker info --format '{{.Swarm.LocalNodeState}} {{.Swarm.NodeID}}')
     [[ $state == inactive ]] || ! is_our_swarm "$node" || quietly docker swarm leave --force
     rm -f "$SWARM_NOTE"
@@ -138,55 +123,42 @@ settle_swarm() { quietly docker swarm update --dispatcher-heartbeat "$1s" --task
 make_image() {
     REVISION=$1
     cd "$FOLDER/source" || return 1
-    ready_base_image >&2
     build_image >&2
     echo "$IMAGE"
 }
 
-# By its name, a hash of its sources: engines of different versions give the same image different IDs.
-has_image() { image_id "$IMAGE" >/dev/null; }
-
-# Serves the image over the experiment network, uncompressed because compression would take longer than sending. Prints
-# the port and the file's SHA-256, which the nodes receive by SSH, because others on that network could alter the file.
-serve_image() {
-    local share=$FOLDER/share port='' sum deadline=$((SECONDS + START_PATIENCE_SECONDS))
-    mkdir -p "$share"
-    chmod 755 "$share"
-    docker save --output "$share/image.tar" "$IMAGE"
-    as_root chmod 644 "$share/image.tar"
-    read -r sum _ < <("${CHECKSUM[@]}" "$share/image.tar")
-    stop_serving_image keep
-    docker run --detach --name "$PROJECT-image" --network host --read-only --cap-drop ALL --user 65534:65534 \
-        --security-opt no-new-privileges --volume "$share:/share:ro" --workdir /share --entrypoint python3 \
-        "$IMAGE" -m http.server 0 --bind "$ADDRESS" >/dev/null
-    until [[ $port ]]; do
-        ((SECONDS < deadline)) || fail image-failed "cannot serve the image at $ADDRESS: $(docker logs "$PROJECT-image" 2>&1)"
-        sleep 0.1
-        port=$(docker logs "$PROJECT-image" 2>&1 | sed -n 's/^Serving HTTP .* port \([0-9]*\).*/\1/p')
-    done
-    echo "$port $sum"
+# Lets the nodes that have a key fetch the image over SSH, and nothing else. Prints user and port of this node's server,
+# then its host keys as known_hosts has them.
+offer_image() {
+    local file=$HOME/.ssh/authorized_keys port=${SSH_CONNECTION:-22}
+    port=${port##* }
+    withdraw_image
+    docker save "$IMAGE" >"$FOLDER/image.tar"
+    umask 077
+    mkdir -p "$HOME/.ssh"
+    [[ ! -s $file || ! $(tail -c 1 "$file") ]] || echo >>"$file"
+    echo "restrict,command=\"cat $FOLDER/image.tar\" $1 $PROJECT-image" >>"$file"
+    echo "$(id -un) $port"
+    ssh-keyscan -p "$port" "$ADDRESS" 2>/dev/null
 }
 
-stop_serving_image() {
-    docker rm --force "$PROJECT-image" >/dev/null 2>&1 || true
-    [[ ${1:-} == keep ]] || as_root rm -rf "$FOLDER/share"
+withdraw_image() {
+    rm -f "$FOLDER/image.tar"
+    ! grep -qs " $PROJECT-image\$" "$HOME/.ssh/authorized_keys" || sed -i "/ $PROJECT-image\$/d" "$HOME/.ssh/authorized_keys"
 }
 
-load_image() {
-    local port=$1 sum=$2 file=$FOLDER/image.tar arrived line
-    exec 3<>"/dev/tcp/$FIRST_ADDRESS/$port" || fail node-unreachable "the first node does not answer at $FIRST_ADDRESS:$port. Check for a firewall between the nodes."
-    printf 'GET /image.tar HTTP/1.0\r\n\r\n' >&3
-    read -r line <&3
-    [[ $line == *' 200 '* ]] || fail image-failed "the first node refuses to send the image: $line"
-    while IFS= read -r line <&3 && [[ $line != $'\r' ]]; do :; done
-    at_exit rm -f "$file"
-    arrived=$(tee "$file" <&3 | "${CHECKSUM[@]}")
-    [[ ${arrived%% *} == "$sum" ]] ||
-        fail checksum-mismatch "checksum mismatch in the image from $FIRST_ADDRESS:$port, which was not loaded: its SHA-256 is ${arrived%% *}, not $sum. Repeat the command. If the error persists, check for other users of the experiment network."
-    quietly docker load --input "$file"
+fetch_image() {
+    local key known_hosts user port
+    umask 077
+    temporary_file key
+    temporary_file known_hosts
+    echo "$1" >"$key"
+    sed 1d <<<"$2" >"$known_hosts"
+    read -r user port <<<"$2"
+    ssh -F none -i "$key" -p "$port" -o BatchMode=yes -o IdentitiesOnly=yes -o UserKnownHostsFile="$known_hosts" \
+        -o ConnectTimeout=15 -o ServerAliveInterval=10 "$user@$FIRST_ADDRESS" | quietly docker load ||
+        fail node-unreachable "cannot fetch the image over SSH from $user@$FIRST_ADDRESS, port $port. Let the nodes reach each other's SSH servers on the experiment network."
 }
-
-keep_image() { use_image "$IMAGE" "lockstep:of-$PROJECT"; }
 
 # A command of the image with this node's folders and the settings of the run. Options of Docker come first.
 one_shot() {
@@ -196,8 +168,6 @@ one_shot() {
         --env RANKS_STARTED="$RANKS" "${PASSED[@]}" --volume "$FOLDER/results:/lockstep/results" \
         --volume "$FOLDER/prepared:/lockstep/prepared" --volume "$FOLDER/data:/lockstep/data" "$@"
 }
-
-check_settings() { one_shot --network none "$IMAGE" check "--variables=$1"; }
 
 prepare() {
     exec 8>"$FOLDER/lock" # inherited by docker, which may keep running after the connection has ended
@@ -311,20 +281,11 @@ describe_rank() {
     docker logs --tail "$LAST_LINES" "$container" 2>&1 | sed 's/^/    /'
 }
 
-missing_records() {
-    local rank
-    for ((rank = 0; rank < RANKS; rank++)); do
-        [[ -s $FOLDER/results/$1/rank-$rank.jsonl ]] || echo "$rank"
-    done
-}
-
 # Whether the ranks have saved a state of this run that it can resume from.
 is_resumable() {
     [[ $(find "$FOLDER/results/$1/checkpoint" -mindepth 2 -name commit.json 2>/dev/null) && ! $(hopeless_end "$1") ]] &&
         ! grep -qs '"complete": true' "$FOLDER/results/$1/summary.json"
 }
-
-report_run() { one_shot --network none "$IMAGE" report "$1"; }
 
 remove_stack() {
     docker stack rm "$PROJECT" >/dev/null 2>&1 || true
@@ -361,10 +322,10 @@ forget_run() {
 
 # Removes everything that these scripts have put on this node, except Docker itself.
 remove_all() {
-    if reach_engine; then
+    if engine_answers; then
         docker stack rm "$PROJECT" >/dev/null 2>&1 || true
         clear_containers
-        stop_serving_image
+        withdraw_image
         leave_swarm
         leave_image "lockstep:of-$PROJECT"
     fi

@@ -23,7 +23,7 @@ def _only_where_it_can_be_made() -> None:
 def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
     """A user's checkout, and the image that its sources make."""
     clone = Clone(tmp_path_factory.mktemp("user"), 90)
-    code, output = clone.run("bash", "-c", f"{BUILD}; ready_base_image; name_project; build_image")
+    code, output = clone.run("bash", "-c", f"{BUILD}; name_project; build_image")
     assert code == 0, output
     yield clone
     clone.remove()

@@ -128,11 +128,11 @@ class Rig:
             f"IdentityFile {key}\nIdentitiesOnly yes\nUser root\nUserKnownHostsFile {self.folder}/ssh/known\n"
             "StrictHostKeyChecking accept-new\nLogLevel ERROR\n"
         )
-        options = "-o UsePAM=no -o PasswordAuthentication=no -o StrictModes=no -o AuthorizedKeysFile=/etc/ssh/rig"
+        options = "-o UsePAM=no -o PasswordAuthentication=no -o StrictModes=no"
         for node in self.nodes:
             self.run(
                 node,
-                f"mkdir -p /etc/ssh; umask 077; echo '{authorised.strip()}' >/etc/ssh/rig; "
+                f"umask 077; mkdir -p /etc/ssh ~/.ssh; echo '{authorised.strip()}' >~/.ssh/authorized_keys; "
                 f"echo '{host_key.read_text()}' >/etc/ssh/rig_host_key; "
                 f"setsid $(command -v sshd) -D -f /dev/null -h /etc/ssh/rig_host_key {options} "
                 "</dev/null >/var/log/sshd.log 2>&1 &",

@@ -13,7 +13,7 @@ from threading import Thread
 
 import pytest
 
-from tests.containers.cluster import Clone, until
+from tests.containers.cluster import ROOT, Clone, until
 from tests.nodes.rig import CONTROL, EXPERIMENT, Rig
 
 SMALL = ("MODEL=lenet5", "MAX_STEPS=6", "LINK_CHECK=off", "MEMORY_FORMAT=contiguous")
@@ -206,6 +206,41 @@ def unpacked(user: Clone) -> str:
     ).stdout
     words = base64.b64encode(packed).decode()
     return f'place=$(mktemp -d) && trap "rm -rf $place" EXIT && cd "$place" && echo {words} | base64 -d | tar -xz'
+
+
+def call(rig: Rig, node: str, docker: str, function: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A function of the nodes' side, with a stand-in for Docker."""
+    parts = "".join((ROOT / f"scripts/host/{part}.sh").read_text() for part in ("messages", "engine", "swarm_node"))
+    given = f"PROJECT=x IMAGE=image ADDRESS={EXPERIMENT}.1 FIRST_ADDRESS={EXPERIMENT}.1"
+    script = (
+        f"set -euo pipefail; {given}\n{parts}\nFOLDER=~; docker() {{ {docker}; }}; {shlex.join([function, *words])}"
+    )
+    packed = base64.b64encode(script.encode()).decode()
+    return rig.run(node, f"echo {packed} | base64 -d | bash", check=False)
+
+
+def test_a_key_for_the_image_fetches_that_image_and_does_nothing_else(rig: Rig, tmp_path: Path) -> None:
+    first, second = rig.nodes[:2]
+    before = rig.run(first, "cat ~/.ssh/authorized_keys").stdout
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
+    key = (tmp_path / "key").read_text()
+    public = (tmp_path / "key.pub").read_text().strip()
+    offered = call(rig, first, "echo the image", "offer_image", public)
+    offer = offered.stdout
+    assert offered.returncode == 0, offered.stderr
+    fetched = call(rig, second, "cat >/tmp/loaded", "fetch_image", key, offer)
+    assert fetched.returncode == 0, fetched.stderr
+    assert rig.run(second, "cat /tmp/loaded").stdout == "the image\n"
+    asked = f"touch /tmp/key; echo '{key}' >/tmp/key; chmod 600 /tmp/key; ssh -F none -i /tmp/key"
+    asked += f" -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null root@{EXPERIMENT}.1 hostname"
+    assert rig.run(second, asked).stdout == "the image\n"
+    impostor = re.sub(r"ssh-ed25519 \S+", " ".join(public.split()[:2]), offer)
+    refused = call(rig, second, "cat >/tmp/altered", "fetch_image", key, impostor)
+    assert (refused.returncode, "error: [node-unreachable] " in refused.stderr) == (1, True), refused.stderr
+    assert rig.run(second, "cat /tmp/altered").stdout == ""
+    call(rig, first, "true", "withdraw_image")
+    assert rig.run(first, "cat ~/.ssh/authorized_keys").stdout == before
+    assert call(rig, second, "cat", "fetch_image", key, offer).returncode == 1
 
 
 def test_ranks_use_the_experiment_network_alone_and_have_no_privilege(user: Clone, rig: Rig, begin: Begin) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PARTS = "; ".join(f". scripts/host/{part}.sh" for part in ("messages", "engine", "node"))
+PARTS = "; ".join(f". scripts/host/{part}.sh" for part in ("messages", "engine", "network", "node"))
 PATIENCE = "DISK_PATIENCE_SECONDS=0 ADDRESS_PATIENCE_SECONDS=0 ENGINE_PATIENCE_SECONDS_AT_BOOT=0 ENGINE_PAUSE_SECONDS=0"
 EXPERIMENT = IPv4Network("10.10.1.0/24")
 
@@ -84,21 +84,21 @@ def test_the_engine_is_tried_again_while_there_is_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("interfaces", "found"),
     [
-        ("2: eno1 inet 128.110.2.7/21\n3: ens1f0 inet 10.10.1.12/24", "10.10.1.12 on ens1f0\n"),
+        ("2: eno1 inet 128.110.2.7/21\n3: ens1f0 inet 10.10.1.12/24", "10.10.1.12 ens1f0\n"),
         ("2: eno1 inet 128.110.2.7/21\n3: ens1f0 inet 10.10.10.2/24\n4: d inet 10.200.0.1/24", ""),
-        ("2: ens1 inet 10.10.1.1/24\n4: d inet 10.10.1.9/24", "10.10.1.1 on ens1\n"),
+        ("2: ens1 inet 10.10.1.1/24\n4: d inet 10.10.1.9/24", "10.10.1.1 ens1\n"),
     ],
 )
 def test_the_address_on_the_experiment_network_is_found_or_missed(interfaces: str, found: str) -> None:
     output = f"ip() {{ printf '%s\\n' '{interfaces}'; }}"
-    assert bash(f"{output}; experiment_address") == (0, found)
+    assert bash(f"{output}; address_in $NETWORK_OF_PROFILE") == (0, found)
     code, said = bash(f"{output}; await_address")
     assert code == (0 if found else 1)
     assert found or "no interface has an address in 10.10.1.0/24" in said
 
 
 @pytest.mark.parametrize(
-    ("arguments", "word"), [(["mydata"], "[invalid-argument]"), (["/a", "/b"], "[unknown-argument]")]
+    ("arguments", "word"), [(["mydata"], "[invalid-argument]"), (["/a", "/b"], "[invalid-argument]")]
 )
 def test_wrong_arguments_are_refused(arguments: list[str], word: str) -> None:
     result = subprocess.run([ROOT / "scripts/host/ready_node", *arguments], capture_output=True, text=True, check=False)

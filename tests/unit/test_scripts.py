@@ -5,13 +5,14 @@ import os
 import pty
 import re
 import shutil
+import socket
 import subprocess
 import tomllib
+from contextlib import closing
 from functools import partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import permutations
 from pathlib import Path
-from threading import Thread
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -422,37 +423,18 @@ def test_a_run_is_judged_by_its_own_records_and_not_by_those_of_another_project(
     assert {path.name for path in (tmp_path / "results").iterdir()} == {"claim", "named", "theirs"}
 
 
-@pytest.mark.parametrize("arrives", ["the image", "another image", "the im"])
-def test_a_node_loads_exactly_the_image_that_the_first_node_has_saved(tmp_path: Path, arrives: str) -> None:
-    """Over HTTP, where others could alter it."""
-    (tmp_path / "share").mkdir()
-
-    class Sent(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(arrives.encode())
-
-    with HTTPServer(("127.0.0.1", 0), Sent) as server:
-        Thread(target=server.handle_request, daemon=True).start()
-        stand_ins = f"""
-            docker() {{ case $1 in
-                save) echo -n 'the image' >"$3" ;;
-                logs) echo 'Serving HTTP on 127.0.0.1 port {server.server_port} (' ;;
-                load) cp "$3" {tmp_path}/loaded ;;
-            esac; }}
-            as_root() {{ "$@"; }}
-            PROJECT=x IMAGE=lockstep:x ADDRESS=127.0.0.1 FIRST_ADDRESS=127.0.0.1"""
-        node = f"set -euo pipefail; {stand_ins}; . scripts/host/swarm_node.sh; FOLDER={tmp_path}"
-        code, output = bash(f"{node}; read -r port sum < <(serve_image); load_image $port $sum")
-    if arrives == "the image":
-        assert (code, output) == (0, "")
-        assert (tmp_path / "loaded").read_text() == arrives
-    else:
-        assert code == 1
-        assert "error: [checksum-mismatch] " in output
-        assert not (tmp_path / "loaded").exists()
-    assert not (tmp_path / "image.tar").exists()
+def test_a_user_without_rights_to_the_engine_of_a_node_uses_it_through_sudo() -> None:
+    with TemporaryDirectory() as folder, closing(socket.socket(socket.AF_UNIX)) as engine:
+        engine.bind(f"{folder}/docker.sock")
+        Path(folder).chmod(0o755)
+        Path(folder, "docker.sock").chmod(0)
+        node = (
+            f'PROJECT=x ENGINE_SOCKET={folder}/docker.sock; sudo() {{ echo "sudo $*"; }}; . scripts/host/swarm_node.sh'
+        )
+        as_nobody = ["setpriv", "--reuid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+        command = [*as_nobody, "bash", "-c", f"{PARTS}; {node} >/dev/null; docker ps"]
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert result.stdout == "sudo --preserve-env docker ps\n", result.stderr
 
 
 def test_world_size_must_agree_with_workers() -> None:
