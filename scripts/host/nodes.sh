@@ -45,17 +45,8 @@ refuse_taken() {
     refuse run-exists "RUN_NAME=$(shown "$1"): results/$1 already exists, and a run never overwrites another. Choose another name, or move that folder away."
 }
 
-claim_nodes() {
-    CLAIM=$PWD/results/.claim-$(project_name)-nodes
-    if ! take_claim; then
-        CLAIM=''
-        refuse run-in-progress "this checkout has a run on nodes in progress. Wait until it finishes, or stop it with Ctrl-C."
-    fi
-}
-
 end_on_signals() {
     at_exit close_transport
-    at_exit release_project
     on_signals end_early
 }
 

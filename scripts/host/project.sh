@@ -23,20 +23,18 @@ project_name() { given COMPOSE_PROJECT_NAME; }
 
 # Refuses to start while the project has a run in progress. Removes the remains of a failed run.
 claim_project() {
-    local project
+    local message
     [[ ! $CLAIM ]] || return 0 # already locked by this script
-    project=$(project_name)
-    CLAIM=$PWD/results/.claim-$project
-    if ! take_claim; then
-        CLAIM=''
-        refuse run-in-progress "$(in_progress "$project")"
-    fi
-    at_exit release_project
-    if [[ $(containers) ]]; then
-        release_project
-        refuse run-in-progress "$(in_progress "$project")"
-    fi
+    message="project $(project_name) has a run in progress. Wait until it finishes, stop it with scripts/down, or use another project: COMPOSE_PROJECT_NAME=other $0"
+    claim "$(project_name)" "$message"
+    [[ ! $(containers) ]] || refuse run-in-progress "$message"
     [[ -z $(containers --all) ]] || remove_containers
+}
+
+claim() {
+    CLAIM=$PWD/results/.claim-$1
+    take_claim || { CLAIM='' && refuse run-in-progress "$2"; }
+    at_exit release_project
 }
 
 release_project() {
@@ -52,10 +50,6 @@ containers() {
 }
 
 claimed() { [[ $CLAIM ]]; }
-
-in_progress() {
-    echo "project $1 has a run in progress. Wait until it finishes, stop it with scripts/down, or use another project: COMPOSE_PROJECT_NAME=other $0"
-}
 
 # The kernel releases the lock when this script exits, even by SIGKILL: its children do not inherit the descriptor.
 # Without flock, as on macOS, the file itself is the claim, and a killed script leaves it behind.
