@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -247,7 +248,7 @@ class Steps:
 def _evaluate(job: Job, recorder: Recorder, clock: RunClock, replica: nn.Module, epoch: int) -> None:
     if evaluate := EVALUATIONS[job.settings.training.evaluate]:
         began = time.monotonic()
-        with reporting("evaluating the test set", job.say):
+        with reporting("evaluating the test set", job.say) if job.cluster.rank == 0 else nullcontext():
             evaluation = evaluate(replica, job.numerics, job.dataset, job.cluster, job.communicator, epoch)
         taken = time.monotonic() - began
         recorder.write(replace(evaluation, at_seconds=clock.since(began), seconds=taken))

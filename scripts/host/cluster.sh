@@ -143,7 +143,7 @@ choose_restarts() {
     ((MAX_RESTARTS == 0)) || RESTART_POLICY=on-failure:$MAX_RESTARTS
 }
 
-show_once() { docker logs --follow "$1"; }
+show_once() { docker logs --follow "$1"; } # faults.sh replaces it
 
 # From the last line of `prepare`. Other projects of this checkout have their runs in the same folder.
 find_run() {
@@ -181,12 +181,7 @@ read_runs() {
 }
 
 # The same with the image as it is.
-of_runs() {
-    local command=$1
-    shift
-    set -- "${@/#"--baseline=$PWD/"/--baseline=}"
-    of_image --volume "$PWD/results:/lockstep/results" "$LOCKSTEP_IMAGE" "$command" "${@#"$PWD/"}"
-}
+of_runs() { of_image --volume "$PWD/results:/lockstep/results" "$LOCKSTEP_IMAGE" "${@/"$PWD/"/}"; }
 
 show_schedule() {
     local -a options
@@ -294,7 +289,7 @@ end_early() {
     trap '' INT TERM HUP PIPE
     [[ ! -t 1 ]] || printf '\033[?25h\n' || true # the progress bar has hidden the cursor
     end_attended
-    if claimed; then
+    if [[ $CLAIM ]]; then
         say 'Stopping the containers' || true # standard error may be closed
         end_run
     fi
@@ -362,7 +357,7 @@ remove_containers() {
     local attempt
     for attempt in 1 2 3; do
         quietly docker compose --progress quiet down --remove-orphans || ((attempt < 3))
-        if [[ ! $(containers_left) ]]; then
+        if [[ ! $(docker ps --all --quiet --filter "label=com.docker.compose.project=$(project_name)") ]]; then
             remove_key
             return 0 # a bare return in a trap would take the status from before the signal
         fi
@@ -374,8 +369,6 @@ remove_containers() {
 remove_key() { docker volume rm --force "$(project_name)_key" >/dev/null 2>&1 || true; }
 
 remove_empty_run() { rmdir "$RUN_FOLDER" 2>/dev/null || true; }
-
-containers_left() { docker ps --all --quiet --filter "label=com.docker.compose.project=$(project_name)"; }
 
 # After a training run the stopped containers stay, so that their output can be read. After other commands they are
 # removed: their workers print only errors, which are shown here.

@@ -45,11 +45,6 @@ refuse_taken() {
     refuse run-exists "RUN_NAME=$(shown "$1"): results/$1 already exists, and a run never overwrites another. Choose another name, or move that folder away."
 }
 
-end_on_signals() {
-    at_exit close_transport
-    on_signals end_early
-}
-
 # Checks all nodes at once and reports every one that cannot take part. Sorts them by address: rank 0 is first.
 look_at_nodes() {
     local number address bad='' order=()
@@ -282,13 +277,4 @@ run_on_nodes() {
     fi
     ((CODE == 0)) || say "Rank 0 exited with code $CODE."
     exit "$CODE"
-}
-
-# Removes everything from all nodes that can be reached.
-take_down() {
-    LIMIT=$LONG attend on_all remove_all || {
-        error node-failed 'cannot remove everything from these nodes:'
-        list_failures
-        exit 1
-    }
 }

@@ -49,8 +49,6 @@ containers() {
         --filter label=com.docker.compose.oneoff=False "$@"
 }
 
-claimed() { [[ $CLAIM ]]; }
-
 # The kernel releases the lock when this script exits, even by SIGKILL: its children do not inherit the descriptor.
 # Without flock, as on macOS, the file itself is the claim, and a killed script leaves it behind.
 take_claim() {
