@@ -17,15 +17,14 @@ from torch import nn
 from app.analysis import run_records
 from app.analysis.run import Run
 from app.cluster.members import Cluster
-from app.modes import MODES
 from app.records import journal
 from app.records import lines as records
 from app.records.lines import Step
 from app.training.numerics import Numerics
 from tests.processes.conftest import GroupOf
+from tests.processes.test_equivalence import DISTINCT
 from tests.processes.test_training import train
 
-SYNCHRONISING = [name for name in MODES if name != "none"]
 SLEEP_SECONDS = 0.2  # at least, and three times what a step takes without it, however busy the machine is
 SLEEP_IN_STEPS = 3.0
 STEPS = 14
@@ -69,7 +68,7 @@ def added_by_the_sleep(steps: Sequence[Step], phase: str) -> float:
     return median(seconds[False]) - median(seconds[True])
 
 
-@pytest.mark.parametrize(("mode", "sleeper"), [*((mode, 2) for mode in SYNCHRONISING), ("all_reduce", 0), ("ddp", 0)])
+@pytest.mark.parametrize(("mode", "sleeper"), [*((mode, 2) for mode in DISTINCT), ("all_reduce", 0), ("ddp", 0)])
 def test_a_rank_that_sleeps_in_forward_is_the_straggler_and_the_others_wait(
     group_of: GroupOf, tmp_path: Path, mode: str, sleeper: int
 ) -> None:
