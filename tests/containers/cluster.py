@@ -131,6 +131,17 @@ class Clone:
             f"{count} records of {kind} in {self.project}",
         )
 
+    def tidy(self) -> None:
+        """Leave no container and no result."""
+        (self.folder / ".env").unlink(missing_ok=True)
+        if self.containers("--all"):
+            self.run("scripts/down")
+        for path in (self.folder / "results").iterdir():
+            if path.is_symlink():
+                path.unlink()
+            elif path.is_dir():
+                shutil.rmtree(path)
+
     def remove(self) -> None:
         (self.folder / ".env").unlink(missing_ok=True)
         self.run("docker", "compose", "down", "--volumes", "--remove-orphans", "--timeout", "1")

@@ -1,5 +1,6 @@
 """Each test gets clones with projects and networks of their own, and leaves nothing behind."""
 
+import os
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -8,7 +9,8 @@ import pytest
 
 from tests.containers.cluster import Caller, Clone
 
-numbers = count(1)
+# Tests that run at the same time have clones of other numbers.
+numbers = count(1 + 1000 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")))
 
 MakeClone = Callable[..., Clone]
 
@@ -37,14 +39,17 @@ def make_clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeClone]:
         clone.remove()
 
 
-@pytest.fixture
-def clone(make_clone: MakeClone) -> Clone:
-    return make_clone()
-
-
 @pytest.fixture(scope="module")
 def used_clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
     """One for all tests of a file that may follow upon each other, as the commands of a user do."""
     clone = make_in(tmp_path_factory)
     yield clone
     clone.remove()
+
+
+@pytest.fixture
+def clone(used_clone: Clone) -> Iterator[Clone]:
+    """The same without any container or result, before the test and after it."""
+    used_clone.tidy()
+    yield used_clone
+    used_clone.tidy()

@@ -7,13 +7,13 @@ import pytest
 
 from tests.containers.cluster import Clone, docker
 
-SMALLER = {"TRAIN_SAMPLES": "3082", "TEST_SAMPLES": "500"}
+SMALLER = {"TRAIN_SAMPLES": "1542", "TEST_SAMPLES": "200"}
 
 
 @pytest.mark.parametrize(
     ("settings", "samples", "accuracy"),
     [
-        pytest.param(SMALLER, (771, 771, 770, 770), (0.05, 0.97), id="smaller"),
+        pytest.param(SMALLER, (386, 386, 385, 385), (0.05, 0.97), id="smaller"),
         pytest.param({}, (12_500,) * 4, (0.60, 0.97), marks=pytest.mark.long, id="as typed"),
     ],
 )

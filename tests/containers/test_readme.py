@@ -74,7 +74,7 @@ def sequences() -> list[list[str]]:
 
 def small(command: str) -> dict[str, str]:
     """Settings that shorten a command, where it leaves them open."""
-    settings = {**SMALL, "MAX_STEPS": "2", "GLOBAL_BATCH_SIZE": "32", "EVALUATE": "never"}
+    settings = {**SMALL, "MAX_STEPS": "2", "GLOBAL_BATCH_SIZE": "8", "EVALUATE": "never"}
     settings["WORKERS"] = "2" if re.search(r"=2=|_RANK=2", command) else "1"
     shown = set(re.findall(r"\b([A-Z_]+)=", command))
     if any(name.startswith("LINK_") for name in shown):

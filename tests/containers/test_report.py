@@ -16,8 +16,8 @@ def headline(summary: dict[str, Any]) -> str:
 
 def test_a_thin_link_makes_it_communication_and_a_slow_cpu_computation(clone: Clone) -> None:
     """One run with little to compute, one with much; each report is made when its run ends, and names the cause."""
-    little, much = {"GLOBAL_BATCH_SIZE": "32", "MAX_STEPS": "12"}, {"GLOBAL_BATCH_SIZE": "1437", "EPOCHS": "8"}
-    thin_link = {"LINK_RATE": "20mbit", "LINK_CHECK": "strict"}
+    little, much = {"GLOBAL_BATCH_SIZE": "32", "MAX_STEPS": "8"}, {"GLOBAL_BATCH_SIZE": "1437", "EPOCHS": "8"}
+    thin_link = {"LINK_RATE": "5mbit", "LINK_CHECK": "strict"}
     output = clone.up(**little, **thin_link, SYNC_MODE="ring_all_reduce", RUN_NAME="thin")
     thin = clone.summary()
     assert headline(thin).startswith("Communication-bound: ")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.containers.cluster import Caller, Clone, docker, owners, until
-from tests.containers.conftest import make_in
+from tests.containers.conftest import MakeClone, make_in
 
 CALLERS: list[Caller] = [(0, 0), (12345, 23456), (12346, 23456)]
 LEAST_SAMPLES = 12  # of a run that other programs disturb, half a second each, to say so
@@ -110,7 +110,10 @@ def test_beyond_the_networks_that_docker_has_the_script_finds_one(clone: Clone, 
     assert clone.summary()["complete"]
 
 
-def test_a_script_finds_its_checkout_through_a_link_and_in_a_folder_of_any_name(clone: Clone, tmp_path: Path) -> None:
+def test_a_script_finds_its_checkout_through_a_link_and_in_a_folder_of_any_name(
+    make_clone: MakeClone, tmp_path: Path
+) -> None:
+    clone = make_clone()
     moved = clone.folder.rename(clone.folder.parent / "訓練")
     link = tmp_path / "train"
     link.symlink_to(moved / "scripts/up")
