@@ -46,14 +46,14 @@ def observed(
         with Recorder(place, rank) as recorder:
             for number in range(3):
                 recorder.write(replace(step, rank=rank, step=number, at_seconds=0.06 * number, cpu_seconds=used))
-    return Observed.of(Run(place), given)
+    return Observed(Run(place), given)
 
 
 @pytest.mark.parametrize(
     ("modes", "lacking"),
     [
         ([], "scripts/calibrate"),
-        (["none"], "collectives"),
+        (["none"], "rounds of messages and .*all-reduce and .*gather and scatter"),
         (["ring_all_reduce"], "all-reduce and .*gather and scatter"),
         (["flat_all_reduce", "gather_scatter"], "rounds of messages"),
     ],
@@ -77,8 +77,8 @@ def test_what_bytes_behind_backward_cost_is_told_by_whole_steps(tmp_path: Path, 
     runs = [observed(tmp_path, each) for each in ("ring_all_reduce", "flat_all_reduce", "gather_scatter")]
     behind = observed(tmp_path, "ddp", seconds=0.076, sync_seconds=exposed)
     found = fitting.fit("made", [*runs, behind])
-    assert simulate(behind.setup, replace(found, hidden_byte=0.0)).mean("step") < 0.07
-    assert simulate(behind.setup, found).mean("step") == pytest.approx(0.076, rel=0.02)
+    assert simulate(behind.setup, replace(found, hidden_byte=0.0)).means["step"] < 0.07
+    assert simulate(behind.setup, found).means["step"] == pytest.approx(0.076, rel=0.02)
 
 
 def test_what_the_renewal_of_a_quota_costs_is_told_by_runs_that_have_fewer(tmp_path: Path) -> None:
@@ -102,10 +102,10 @@ def test_what_exchanges_do_not_get_of_a_quota_is_told_by_their_seconds(tmp_path:
     free = fitting.fit("made", plain)
     assert free.lost == 0.0
     limited = observed(tmp_path, "ring_all_reduce", 0.25, exchanging=0.1)
-    seconds = [simulate(limited.setup, replace(free, lost=each)).mean("sync") for each in (0.0, 0.005)]
+    seconds = [simulate(limited.setup, replace(free, lost=each)).means["sync"] for each in (0.0, 0.005)]
     assert seconds[1] > 1.1 * seconds[0]
     (tmp_path / "longer").mkdir()
     longer = observed(tmp_path / "longer", "ring_all_reduce", 0.25, exchanging=0.1, sync_seconds=seconds[1])
     found = fitting.fit("made", [*plain, longer])
     assert found.lost == pytest.approx(0.005, abs=0.002)
-    assert simulate(longer.setup, found).mean("sync") == pytest.approx(seconds[1], rel=0.03)
+    assert simulate(longer.setup, found).means["sync"] == pytest.approx(seconds[1], rel=0.03)

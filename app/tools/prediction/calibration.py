@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +10,7 @@ from statistics import mean
 
 from pydantic import TypeAdapter, ValidationError
 
+from app.analysis.statistics import student
 from app.errors import SettingError
 from app.machine import folders
 from app.machine.say import shown
@@ -23,7 +24,7 @@ from app.tools.prediction.setup import CellSetup
 FILE = "model.json"
 FOLDER = "calibrations"  # in results/
 ENOUGH = 4  # runs of a model that tell how far predictions of it are off
-OF_80_PERCENT = 1.2816  # standard deviations, where many have told the spread
+TAIL = 0.1  # of predictions on either side of an 80 % interval
 
 
 @dataclass(frozen=True)
@@ -73,28 +74,14 @@ def kept_of(renewal: float, setup: CellSetup) -> float:
 
 
 @dataclass(frozen=True)
-class Domain:
-    """What the runs of a calibration covered."""
-
-    models: list[str]
-    least_ranks: int
-    most_ranks: int
-    least_rate: float  # of links, in bits per second
-    most_rate: float
-    least_quota: float
-    most_quota: float
-
-
-@dataclass(frozen=True)
 class Fit:
-    """A run of the calibration: mean seconds by phase, measured, and simulated with what was calibrated."""
+    """A run of the calibration: mean seconds by phase, and of a step, simulated with CPU times from the other runs."""
 
     run: str
     settings: dict[str, str]  # that it was given
     ranks: int
     measured: dict[str, float]
-    simulated: dict[str, float]
-    foreseen: float  # seconds of a step, simulated with CPU times from the other runs
+    foreseen: float
 
     @cached_property
     def asked(self) -> Settings:
@@ -132,7 +119,6 @@ class Calibration:
 
     name: str
     provenance: Provenance
-    domain: Domain
     computing: dict[str, Computing]
     passing: dict[str, Passing]  # by family
     between: float  # CPU seconds from the end of a step to the begin of the next one
@@ -145,6 +131,16 @@ class Calibration:
     def write(self, folder: Path) -> None:
         folders.replace_file(folder / FILE, json.dumps(asdict(self), indent=1) + "\n")
 
+    def covered(self, figure: Callable[[Fit], float | None]) -> tuple[float, float]:
+        """The least and the most of its runs. A single rank has no say in it: it passes nothing."""
+        found = [value for each in self.fits if each.ranks > 1 and (value := figure(each))] or [0.0]
+        return min(found), max(found)
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """Of links, in bits per second."""
+        return self.covered(lambda run: run.asked.links.of(0).bits_per_second)
+
     def margin(self, model: ModelName) -> float:
         """By which factor four of five measured steps are at most longer or shorter than predicted ones.
 
@@ -152,7 +148,10 @@ class Calibration:
         """
         several = [each for each in self.fits if each.ranks > 1]
         of_model = [each for each in several if each.asked.training.model == model]
-        return _margin(of_model if len(of_model) >= ENOUGH else several)
+        runs = of_model if len(of_model) >= ENOUGH else several
+        if len(runs) < 2:
+            return math.inf
+        return math.exp(student(TAIL, len(runs) - 1) * math.sqrt(1 + 1 / len(runs)) * _spread(runs))
 
     @property
     def origin(self) -> str:
@@ -166,17 +165,8 @@ class Calibration:
 
 
 def _spread(fits: Sequence[Fit]) -> float:
-    """Of what was foreseen: a run that the costs come from says too little about one that they do not."""
+    """A run that the costs come from would say too little about one that they do not."""
     return math.sqrt(mean(math.log(each.foreseen / each.measured["step"]) ** 2 for each in fits))
-
-
-def _margin(fits: Sequence[Fit]) -> float:
-    """Of an interval that holds 80 % where so few have told the spread: Student's t for one more, by its expansion."""
-    if len(fits) < 2:
-        return math.inf
-    free, z = len(fits) - 1, OF_80_PERCENT
-    t = z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
-    return math.exp(t * math.sqrt(1 + 1 / len(fits)) * _spread(fits))
 
 
 _READER = TypeAdapter(Calibration)
@@ -187,20 +177,15 @@ def parse(text: bytes) -> Calibration:
     return _READER.validate_json(text)
 
 
-def names() -> list[str]:
-    """The newest first."""
-    found = (folders.RESULTS / FOLDER).glob(f"*/{FILE}")
-    return [path.parent.name for path in sorted(found, key=lambda path: -path.stat().st_mtime)]
-
-
 def read(name: str | None = None) -> Calibration:
     """Without a name, the newest."""
-    known = names()
+    files = (folders.RESULTS / FOLDER).glob(f"*/{FILE}")
+    known = {path.parent.name: path for path in sorted(files, key=lambda path: -path.stat().st_mtime)}
     if not known:
         raise SettingError("no calibration found. Run scripts/calibrate first (five to ten minutes).", "not-calibrated")
     if name is not None and name not in known:
         raise SettingError(f"unknown calibration '{shown(name)}'. Choose from: {', '.join(known)}.", "unknown-name")
-    path = folders.RESULTS / FOLDER / (name or known[0]) / FILE
+    path = known[name or next(iter(known))]
     try:
         return parse(path.read_bytes())
     except ValidationError as error:

@@ -12,7 +12,7 @@ from app.settings.settings import Settings
 from app.tools.experiment.plan import grid
 from app.tools.experiment.plan.cells import Cell, known, problems
 from app.tools.prediction.calibration import Calibration
-from app.tools.prediction.forecast import MOST_RANKS, Forecast, check
+from app.tools.prediction.forecast import MOST_RANKS, Forecast
 from app.tools.prediction.setup import setup_of
 
 MOST_CELLS = 1000
@@ -31,13 +31,13 @@ def asked(words: Sequence[str]) -> tuple[str, list[Cell]]:
     if len(names) > 1:
         message = f"{len(names)} grids given. Give one, and lists of values such as WORKERS=1,3,7."
         raise SettingError(message, "conflicting-arguments")
-    if names:
-        if several := [name for name, each in values.items() if len(each) > 1]:
-            message = f"{several[0]} has several values. Give one value with a grid file."
-            raise SettingError(message, "conflicting-arguments")
-        read = grid.read(names[0], given=lists)
-        return read.name, read.cells
-    return "settings", _combined(values)
+    if not names:
+        return "settings", _combined(values)
+    if several := [name for name, each in values.items() if len(each) > 1]:
+        message = f"{several[0]} has several values. Give one value with a grid file."
+        raise SettingError(message, "conflicting-arguments")
+    read = grid.read(names[0], given=lists)
+    return read.name, read.cells
 
 
 def _combined(values: dict[str, list[str]]) -> list[Cell]:
@@ -48,17 +48,15 @@ def _combined(values: dict[str, list[str]]) -> list[Cell]:
     found = []
     for point in points:
         settings = dict(zip(values, point, strict=True))
-        ranks = _ranks(settings.get("WORKERS"))
-        if wrong := problems({**settings, "WORKERS": str(min(ranks, MOST_STARTED) - 1)}):
+        if wrong := problems({**settings, "WORKERS": str(min(_ranks(settings), MOST_STARTED) - 1)}):
             raise SettingError(next(iter(wrong.values())))
         named = [f"{settings[name]}" if name == "SYNC_MODE" else f"{name}={settings[name]}" for name in varied]
         found.append(Cell(", ".join(named) or "all", settings, {name: settings[name] for name in varied}))
     return found
 
 
-def _ranks(workers: str | None) -> int:
-    if workers is None:
-        return environment.of({}).place.workers + 1
+def _ranks(settings: dict[str, str]) -> int:
+    workers = settings.get("WORKERS", str(environment.of({}).place.workers))
     if not re.fullmatch("[0-9]{1,4}", workers) or int(workers) >= MOST_RANKS:
         raise SettingError(f"invalid WORKERS '{shown(workers)}'. Give a whole number, 0 to {MOST_RANKS - 1}.")
     return int(workers) + 1
@@ -70,14 +68,20 @@ def settings_of(cell: Cell) -> Settings:
 
 
 def forecasts(asked: Sequence[Cell], calibration: Calibration, *, one_host: bool | None) -> list[Forecast]:
-    """All of them, or a refusal of the first that cannot be predicted."""
+    """All of them, or a refusal of the first that the simulation has no costs for."""
     found = []
     for cell in asked:
-        settings, ranks = settings_of(cell), _ranks(cell.settings.get("WORKERS"))
-        try:
-            check(settings, calibration)
-        except SettingError as error:
-            raise SettingError(f"{cell.name}: {error}", error.name) from None
-        setup = setup_of(settings, ranks, cores=calibration.provenance.cores, one_host=one_host)
+        settings = settings_of(cell)
+        model, compression = settings.training.model, settings.averaging.compression
+        if model not in calibration.computing:
+            raise SettingError(
+                f"{cell.name}: MODEL={model} is not in calibration '{calibration.name}' "
+                f"({', '.join(calibration.computing)}). scripts/predict MODEL={model} adds it.",
+                "not-calibrated",
+            )
+        if compression not in (coded := ["none", *calibration.coding]):
+            message = f"{cell.name}: COMPRESSION={compression} is not calibrated. Choose from: {', '.join(coded)}."
+            raise SettingError(message, "not-calibrated")
+        setup = setup_of(settings, _ranks(cell.settings), cores=calibration.provenance.cores, one_host=one_host)
         found.append(Forecast(cell, setup, calibration))
     return found

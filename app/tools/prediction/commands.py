@@ -42,12 +42,12 @@ def add_to(commands: Commands) -> None:
 def _calibrate(arguments: Namespace) -> int | None:
     from app.tools.prediction import on_demand
 
-    if not arguments.model and not arguments.settle:
-        return on_demand.calibrate(arguments.name)
     if arguments.model:
         on_demand.add_model(arguments.name, arguments.model)
-    else:
+    elif arguments.settle:
         on_demand.settle_calibration(arguments.name)
+    else:
+        return on_demand.calibrate(arguments.name)
     return None
 
 

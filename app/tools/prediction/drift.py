@@ -9,9 +9,8 @@ from statistics import median
 from app.errors import SettingError
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.plan.trials import ExperimentPlan, Trial
-from app.tools.experiment.results import Results
 from app.tools.prediction.calibration import Calibration
-from app.tools.prediction.observed import Observed
+from app.tools.prediction.observed import Observed, finished
 
 ANCHOR = {  # as a run of every calibration: its computation says how fast the machine is at the moment
     "MODEL": "vgg11",
@@ -64,32 +63,24 @@ def reference(calibration: Calibration) -> float:
     return found[0]
 
 
-def timed(results: Results, calibration: Calibration) -> dict[str, Timed]:
+def timed(plan: ExperimentPlan, calibration: Calibration) -> dict[str, Timed]:
     """Every finished run that has an anchor before it and one after it, by the name of its trial."""
-    observed = [
-        (trial, Observed.of(found, trial.settings))
-        for trial in results.plan.finished()
-        if (found := results.run(trial.cell, trial.round))
-    ]
-    anchors = sorted((run for trial, run in observed if is_anchor(trial)), key=_began)
-    usual = reference(calibration)
-    timed = {}
-    for trial, run in observed:
-        before = [each for each in anchors if _began(each) < _began(run)][-AROUND:]
-        after = [each for each in anchors if _began(each) > _began(run)][:AROUND]
-        if not is_anchor(trial) and before and after:
+    runs, usual = finished(plan), reference(calibration)
+    anchors = {each.name for each in plan.trials if is_anchor(each)}
+    own = sorted((run for name, run in runs.items() if name in anchors), key=_began)
+    found = {}
+    for name, run in runs.items():
+        before = [each for each in own if _began(each) < _began(run)][-AROUND:]
+        after = [each for each in own if _began(each) > _began(run)][:AROUND]
+        if name not in anchors and before and after:
             drift = median(each.seconds["computing"] for each in [*before, *after]) / usual
-            timed[trial.name] = Timed(run, drift, _own_drift(run, calibration))
-    return timed
+            forward, *_ = calibration.computing[run.settings.training.model].work(run.setup)
+            found[name] = Timed(run, drift, _forward_cpu(run) / forward)
+    return found
 
 
 def _began(run: Observed) -> str:
     return run.run.manifest.started_at
-
-
-def _own_drift(run: Observed, calibration: Calibration) -> float:
-    forward, *_ = calibration.computing[run.settings.training.model].work(run.setup)
-    return _forward_cpu(run) / forward
 
 
 def _forward_cpu(run: Observed) -> float:
@@ -100,53 +91,38 @@ def _apart(one: float, other: float) -> float:
     return max(one / other, other / one)
 
 
-def put_aside(results: Results, calibration: Calibration) -> list[str]:
+def unlike_the_others(plan: ExperimentPlan) -> list[str]:
+    """The names of a calibration's runs that differ from those of as many images of the same model.
+
+    Of few, nobody can tell which one was disturbed.
+    """
+    alike: dict[tuple[str, float], dict[str, float]] = {}
+    for name, run in finished(plan).items():
+        alike.setdefault((run.settings.training.model, run.setup.images), {})[name] = _forward_cpu(run)
+    return [
+        name
+        for seconds in alike.values()
+        for name, own in seconds.items()
+        if len(seconds) >= FEW and _apart(own, median(seconds.values())) > MOST_APART
+    ]
+
+
+def put_aside(plan: ExperimentPlan, disturbed: Sequence[str]) -> list[str]:
     """Move disturbed runs out of the plan's way, each once, so that they are open again; return their names.
 
     They will be made after all others. So that there is an anchor after each then, that of before goes with it.
     """
-    plan = results.plan
-    found = timed(results, calibration).items()
-    moved = _for_the_first_time(plan, [name for name, run in found if run.disturbed])
-    next_ones = {run.name: after.name for run, after in pairwise(plan.trials)}
-    _move(plan, [*(next_ones[each] for each in moved), *moved])  # a run last, so that what is cut off is gone on with
-    return moved
-
-
-def put_aside_of_calibration(plan: ExperimentPlan, runs: Sequence[Observed]) -> list[str]:
-    """The same for runs of a calibration: they are compared with those of as many images of the same model."""
-    alike: dict[tuple[str, float], list[Observed]] = {}
-    for each in runs:
-        alike.setdefault((each.settings.training.model, each.setup.images), []).append(each)
-    disturbed = [each.run.folder.name for those in alike.values() for each in _unlike_the_others(those)]
-    moved = _for_the_first_time(plan, disturbed)
-    _move(plan, moved)
-    return moved
-
-
-def _unlike_the_others(runs: Sequence[Observed]) -> list[Observed]:
-    """Of few, nobody can tell which one was disturbed."""
-    seconds = [_forward_cpu(each) for each in runs]
-    usual = median(seconds)
-    return [
-        each for each, own in zip(runs, seconds, strict=True) if len(runs) >= FEW and _apart(own, usual) > MOST_APART
-    ]
-
-
-def _for_the_first_time(plan: ExperimentPlan, names: Sequence[str]) -> list[str]:
-    return [each for each in names if not (plan.folder / ASIDE / each).exists()]
-
-
-def _move(plan: ExperimentPlan, names: Sequence[str]) -> None:
-    if not names:
-        return
     aside = plan.folder / ASIDE
-    aside.mkdir(exist_ok=True)
-    for name in dict.fromkeys(names):
+    moved = [each for each in disturbed if not (aside / each).exists()]
+    anchors = [after.name for run, after in pairwise(plan.trials) if run.name in moved and is_anchor(after)]
+    for name in [*anchors, *moved]:  # a run last, so that what is cut off is gone on with
         if (plan.folder / name).is_dir():
+            aside.mkdir(exist_ok=True)
             shutil.rmtree(aside / name, ignore_errors=True)
             (plan.folder / name).rename(aside / name)
-    plan.write(fresh=False)
+    if moved:
+        plan.write(fresh=False)
+    return moved
 
 
 def made_again(plan: ExperimentPlan) -> list[str]:

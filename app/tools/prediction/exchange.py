@@ -42,8 +42,8 @@ class SimulatedMachine:
         """
         done, leaving = ready.copy(), ready.copy()
         left = ready  # when what was sent in earlier rounds has left, where that is waited for
-        when: dict[int, Figures] = {}  # by wave, when its receivers were done with it
-        last_use = _last_use(waves)
+        when: dict[int, Figures] = {}  # by wave, when its receivers were done with it, as long as others wait for it
+        last_use = {each: number for number, wave in enumerate(waves) for each, _, _ in wave.reasons}
         self.waves += len(waves)
         for number, wave in enumerate(waves):
             if wave.opens:
@@ -52,10 +52,9 @@ class SimulatedMachine:
             sent, taken = self._pass(wave, element_bytes, costs, start, done)
             leaving[wave.sending] = np.maximum(rows(leaving, wave.sending), sent)
             done[wave.receiving] = taken
-            if wave.needed:
+            when = {each: moments for each, moments in when.items() if last_use[each] > number}
+            if number in last_use:
                 when[number] = done.copy()
-            for over in last_use.get(number, ()):
-                del when[over]
         return np.maximum(done, leaving)
 
     def after_a_core(self, moments: Figures, crowd: float) -> Figures:
@@ -86,12 +85,3 @@ class SimulatedMachine:
         through = self.after_a_core(through, costs.crowd)
         arrived = np.maximum(through + costs.latency, rows(done, receivers))
         return sent, run(receivers, arrived, costs.message + costs.byte * added)
-
-
-def _last_use(waves: Sequence[Wave]) -> dict[int, list[int]]:
-    """By wave, the earlier ones that nothing after it waits for."""
-    last = {each: number for number, wave in enumerate(waves) for each, _, _ in wave.reasons}
-    by_wave: dict[int, list[int]] = {}
-    for each, number in last.items():
-        by_wave.setdefault(number, []).append(each)
-    return by_wave

@@ -9,12 +9,17 @@ from app.analysis.units import digits
 from app.analysis.words import duration
 from app.machine.parallel import on_all_cores
 from app.pages.findings import listed
+from app.settings.averaging import OF_AVERAGING
+from app.settings.link_rates import read_rate
 from app.tools.experiment.plan.cells import conditions
 from app.tools.prediction.forecast import VERIFIED_RANKS, Forecast
-from app.tools.prediction.limits import break_even, ranks_at_half
-from app.tools.prediction.lines import RANKS, RATE, places_of, ways_of
+from app.tools.prediction.limits import HALF, break_even, ranks_at_half
 
 MOST_REASONS = 12
+RANKS, RATE = "WORKERS", "LINK_RATE"  # the axes
+AVERAGING = [name.upper() for name in ("sync_mode", *OF_AVERAGING)]
+
+Groups = dict[str, dict[str, list[Forecast]]]  # by what cells have in common, then by how they synchronise
 
 
 def reading(found: Sequence[Forecast]) -> Iterator[str]:
@@ -28,14 +33,39 @@ def reading(found: Sequence[Forecast]) -> Iterator[str]:
     yield f"What takes most of the step: {counts}."
 
 
+def groups(found: Sequence[Forecast], *axis: str) -> Groups:
+    """As far as others do otherwise."""
+    cells = [each.cell for each in found]
+    ways = conditions(cells, *{name for cell in cells for name in cell.varied if name not in AVERAGING})
+    places = conditions(cells, *AVERAGING, *axis)
+    grouped: Groups = {}
+    for each in found:
+        grouped.setdefault(places[each.name], {}).setdefault(ways[each.name], []).append(each)
+    return grouped
+
+
+def position(cell: Forecast, axis: str) -> float | None:
+    """Ranks, or bits per second: None for links without a rate."""
+    rate = cell.settings.links.link_rate
+    return cell.ranks if axis == RANKS else read_rate(rate) if rate else None
+
+
+def lines(found: Sequence[Forecast], axis: str) -> Groups:
+    """In the order of the axis, those of at least two places on it."""
+    placed = [each for each in found if position(each, axis) is not None]
+    placed.sort(key=lambda each: position(each, axis) or 0.0)
+    several = {
+        place: {way: cells for way, cells in ways.items() if position(cells[0], axis) != position(cells[-1], axis)}
+        for place, ways in groups(placed, axis).items()
+    }
+    return {place: ways for place, ways in several.items() if ways}
+
+
 def comparisons(found: Sequence[Forecast]) -> dict[str, dict[str, Forecast]]:
     """By what they have in common, cells that differ only in how they synchronise, the fastest first."""
-    found = [each for each in found if each.setup.ranks > 1 and each.setup.settings.averaging.sync_mode != "none"]
-    ways, places = ways_of(found), places_of(found)
-    groups: dict[str, dict[str, Forecast]] = {}
-    for each in sorted(found, key=lambda each: each.seconds):
-        groups.setdefault(places[each.name], {}).setdefault(ways[each.name], each)
-    return {place: cells for place, cells in groups.items() if len(cells) > 1}
+    averaged = [each for each in found if each.ranks > 1 and each.settings.averaging.sync_mode != "none"]
+    grouped = groups(sorted(averaged, key=lambda each: each.seconds))
+    return {place: {way: cells[0] for way, cells in ways.items()} for place, ways in grouped.items() if len(ways) > 1}
 
 
 def _difference(compared: dict[str, dict[str, Forecast]]) -> str:
@@ -82,9 +112,8 @@ def limits_of(found: Sequence[Forecast]) -> Iterator[str]:
     """Where more ranks stop paying off, and where compression starts to. Lines with the same limit share a sentence."""
     first: dict[str, Forecast] = {}
     for each in found:
-        settings = each.setup.settings
-        if each.setup.ranks > 1 and settings.averaging.sync_mode != "none":
-            first.setdefault(json.dumps(settings.values(but={"world_size"})), each)
+        if each.ranks > 1 and each.settings.averaging.sync_mode != "none":
+            first.setdefault(json.dumps(each.settings.values(but={"world_size"})), each)
     others = conditions([each.cell for each in found], RANKS, RATE, "SYNC_MODE", "COMPRESSION")
     names: dict[str, list[str]] = {}
     for each, limits in zip(first.values(), on_all_cores(_limits, list(first.values())), strict=True):
@@ -94,30 +123,26 @@ def limits_of(found: Sequence[Forecast]) -> Iterator[str]:
 
 
 def _named(cell: Forecast, others: str) -> str:
-    averaging, rate = cell.setup.settings.averaging, cell.setup.settings.links.link_rate
-    mode = (
-        averaging.sync_mode
-        if averaging.compression == "none"
-        else f"{averaging.sync_mode} with {averaging.compression}"
-    )
-    return ", ".join(each for each in (mode, rate or "unshaped", others) if each)
+    averaging, rate = cell.settings.averaging, cell.settings.links.link_rate
+    compressor = "" if averaging.compression == "none" else f" with {averaging.compression}"
+    return ", ".join(each for each in (f"{averaging.sync_mode}{compressor}", rate or "unshaped", others) if each)
 
 
 def _limits(cell: Forecast) -> list[str]:
     last = ranks_at_half(cell)
     most = f"stays above 50 % up to {last.ranks:,} ranks, the most simulated"
-    half = most if last.pays else f"falls below 50 % at {last.ranks:,} ranks"
+    half = most if last.efficiency >= HALF else f"falls below 50 % at {last.ranks:,} ranks"
     found = [f"efficiency {half}, if each rank has its own host."]
-    if cell.setup.settings.averaging.compression != "none":
+    if cell.settings.averaging.compression != "none":
         rate = break_even(cell)
         pays = f"below {rate / 1e6:.0f} Mbit/s" if rate else "at every rate from 1 Mbit/s to 100 Gbit/s, or at none"
-        found.append(f"faster than without compression {pays}, on {cell.setup.ranks} ranks.")
+        found.append(f"faster than without compression {pays}, on {cell.ranks} ranks.")
     return found
 
 
 def outside(found: Sequence[Forecast]) -> Iterator[str]:
     """What lies outside the calibration, and in how many cells."""
-    reasons = Counter(reason for each in found for reason in each.outside).most_common()
+    reasons = Counter(reason for each in found for reason in each.outside()).most_common()
     for reason, cells in reasons[:MOST_REASONS]:
         yield f"{reason} ({cells} of {len(found)} cells)"
     if len(reasons) > MOST_REASONS:

@@ -1,71 +1,76 @@
-"""From the runs of a calibration to a calibration: all costs, and how well the runs fit them."""
+"""From the runs of a calibration to a calibration: all costs, and how well the runs fit them.
 
-from collections.abc import Sequence
+CPU times follow by least squares, what messages wait for by simulating these very runs.
+"""
+
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from statistics import median
+from functools import partial
+from statistics import mean, median
+
+import numpy as np
 
 from app.errors import LockstepError
 from app.machine.parallel import on_all_cores
-from app.settings.link_rates import read_rate
-from app.tools.prediction.calibration import Calibration, Domain, Fit, Provenance
-from app.tools.prediction.computing_costs import by_model, own_work
+from app.tools.prediction.calibration import Calibration, Fit, Provenance
+from app.tools.prediction.computing_costs import by_model, non_negative, own_work
+from app.tools.prediction.exchange import Passing
 from app.tools.prediction.observed import Observed
-from app.tools.prediction.passing_costs import coding_of, cpu_times, members_of, with_hidden, with_passing
 from app.tools.prediction.setup import CellSetup
 from app.tools.prediction.simulation import simulate
-from app.tools.prediction.traffic import Family, overlaps
+from app.tools.prediction.traffic import ELEMENT_BYTES, Family, SimulatedExchange, barrier, overlaps, traffic
 
 FAMILIES: dict[Family, str] = {  # whose costs every prediction may need
     "rounds": "rounds of messages",
     "all_reduce": "the backend's all-reduce",
     "star": "the backend's gather and scatter",
 }
+MOST_LATENCY, MOST_CROWD, MOST_WITHHELD = 0.001, 0.005, 0.01  # seconds; the last, of each allowance of a quota
+MOST_HIDDEN = 1e-7  # seconds for each byte
+TRIES = 8  # of a search by golden section, each of which leaves 0.62 of the way
+GOLDEN = (math.sqrt(5) - 1) / 2
+
+Members = Sequence[tuple[Observed, list[SimulatedExchange]]]  # runs, with what passes in a step of theirs
 
 
 def fit(name: str, runs: Sequence[Observed]) -> Calibration:
     """All costs, one after another: each is fitted with those before it."""
-    if not runs:
-        raise LockstepError("no calibration run finished. Run scripts/calibrate again.", "run-failed")
-    members = members_of(runs)
-    if not members:
-        raise LockstepError("no calibration run with collectives finished. Run scripts/calibrate again.", "run-failed")
-    between = median(each.between for each in runs)
-    found = Calibration(name, _provenance(runs[0]), _domain(runs), by_model(runs), {}, between, 0.0, {})
-    found = with_passing(found, members)
-    if lacking := [words for family, words in FAMILIES.items() if family not in found.passing]:
+    members = _members_of(runs)
+    families = [parts[0].family for _, parts in members]
+    if lacking := [words for family, words in FAMILIES.items() if family not in families]:
         raise LockstepError(
             f"no calibration run with {' and with '.join(lacking)} finished. Run scripts/calibrate again.", "run-failed"
         )
+    between = median(each.between for each in runs)
+    found = _with_passing(Calibration(name, _provenance(runs[0]), by_model(runs), {}, between, 0.0, {}), members)
     if hidden := [each for each in runs if each.ranks > 1 and overlaps(each.settings.averaging)]:
-        found = with_hidden(found, hidden)
-    coding: dict[str, float] = {}
-    for each in runs:
-        if each.settings.averaging.compression != "none":
-            coding[each.settings.averaging.compression] = coding_of(each, found)
+        # Fitted to steps, as exposed time swings from day to day.
+        found = _searched(found, hidden, lambda model, each: replace(model, hidden_byte=each), "step", MOST_HIDDEN)
+    compressed = [each for each in runs if each.settings.averaging.compression != "none"]
+    coding: dict[str, float] = {each.settings.averaging.compression: _coding_of(each, found) for each in compressed}
     found = replace(found, coding=coding)
-    return replace(found, fits=_fits(runs, found, [_without(each, runs, found) for each in runs]))
+    return replace(found, fits=_fits(runs, [_without(each, runs, found) for each in runs]))
 
 
-def _fits(runs: Sequence[Observed], model: Calibration, without: Sequence[Calibration]) -> list[Fit]:
-    """Each run beside its simulation, and beside that by a model that does not know it."""
-    asked = [(run.setup, model, other) for run, other in zip(runs, without, strict=True)]
+def _fits(runs: Sequence[Observed], models: Sequence[Calibration]) -> list[Fit]:
+    """Each run beside its simulation by a model that does not know it."""
+    foreseen = on_all_cores(_foreseen, [(run.setup, each) for run, each in zip(runs, models, strict=True)])
     return [
-        Fit(run.name, run.given, run.ranks, run.seconds, simulated, foreseen["step"])
-        for run, (simulated, foreseen) in zip(runs, on_all_cores(_by_both, asked), strict=True)
+        Fit(run.run.name, run.given, run.ranks, run.seconds, each) for run, each in zip(runs, foreseen, strict=True)
     ]
 
 
-def _by_both(asked: tuple[CellSetup, Calibration, Calibration]) -> tuple[dict[str, float], dict[str, float]]:
-    setup, one, other = asked
-    return simulate(setup, one).means, simulate(setup, other).means
+def _foreseen(asked: tuple[CellSetup, Calibration]) -> float:
+    return simulate(*asked).means["step"]
 
 
 def _without(run: Observed, runs: Sequence[Observed], model: Calibration) -> Calibration:
     """With the CPU times that the other runs show."""
     others = [each for each in runs if each is not run]
     passing = dict(model.passing)
-    for family, cpu in cpu_times(members_of(others)).items():
+    for family, cpu in _cpu_times(_members_of(others)).items():
         passing[family] = replace(passing[family], call=cpu.call, message=cpu.message, byte=cpu.byte)
     return replace(model, computing=model.computing | by_model(others), passing=passing)
 
@@ -75,23 +80,9 @@ def with_model(model: Calibration, runs: Sequence[Observed]) -> Calibration:
     name = runs[0].settings.training.model
     like = next(each for each in model.computing.values() if not each.alone)
     own = replace(own_work(runs, runs), own_spread=like.own_spread, renewal=like.renewal, alone=True)
-    found = replace(
-        model,
-        computing=model.computing | {name: own},
-        domain=replace(model.domain, models=list(dict.fromkeys([*model.domain.models, name]))),
-    )
+    found = replace(model, computing=model.computing | {name: own})
     fits = [each for each in model.fits if each.asked.training.model != name]
-    return replace(found, fits=[*fits, *_fits(runs, found, [found] * len(runs))])
-
-
-def _domain(runs: Sequence[Observed]) -> Domain:
-    """A single rank has no say in it: it passes nothing."""
-    several = [each for each in runs if each.ranks > 1]
-    rates = [read_rate(each.settings.links.link_rate) for each in several if each.settings.links.link_rate] or [0.0]
-    quotas = [each.settings.place.rank_cpus for each in several if each.settings.place.rank_cpus] or [0.0]
-    ranks = [each.ranks for each in several] or [1]
-    models = list(dict.fromkeys(each.settings.training.model for each in runs))
-    return Domain(models, min(ranks), max(ranks), min(rates), max(rates), min(quotas), max(quotas))
+    return replace(found, fits=[*fits, *_fits(runs, [found] * len(runs))])
 
 
 def _provenance(run: Observed) -> Provenance:
@@ -105,3 +96,102 @@ def _provenance(run: Observed) -> Provenance:
         rank.cpu_model,
         rank.cores,
     )
+
+
+def _members_of(runs: Sequence[Observed]) -> Members:
+    """Those whose exchanges follow backward, and carry gradients as they are."""
+    return [
+        (each, traffic(each.settings.averaging, each.setup.shapes, each.ranks)) for each in runs if _passes_after(each)
+    ]
+
+
+def _passes_after(run: Observed) -> bool:
+    asked = run.settings.averaging
+    return run.ranks > 1 and asked.sync_mode != "none" and asked.compression == "none" and not overlaps(asked)
+
+
+def _cpu_times(members: Members) -> dict[str, Passing]:
+    """By family, what an exchange, a message and a byte cost each rank."""
+    families = dict.fromkeys(parts[0].family for _, parts in members)
+    return {family: _cpu_time([each for each in members if each[1][0].family == family]) for family in families}
+
+
+def _cpu_time(members: Members, phase: str = "sync") -> Passing:
+    """Out of what this phase took on each rank of these runs."""
+    counts = [np.sum([part.passed(each.ranks) for part in parts], axis=0) for each, parts in members]
+    totals = np.concatenate([each.cpu(phase).mean(axis=1) for each, _ in members])
+    call, message, byte = non_negative(np.concatenate(counts, axis=1).T, totals)
+    return Passing(call, message, byte, latency=0.0)
+
+
+def _with_passing(model: Calibration, members: Members) -> Calibration:
+    """The costs of messages: CPU time by family, then what a message waits for, which shows in seconds alone.
+
+    Where one rank serves all others in turn, it is noticed at once or later; where all are at work, it also waits for a
+    core.
+    """
+    meeting = _cpu_time([(each, [barrier(each.ranks)]) for each, _ in members], "wait")
+    found = replace(model, passing={"barrier": meeting} | _cpu_times(members))
+    central = [each for each, parts in members if parts[0].in_turn]
+    if central:
+        found = _searched(found, central, _with_latency, "sync", MOST_LATENCY)
+    crowded = [(each, parts[0].family) for each, parts in members if not parts[0].in_turn]
+    found = _with_crowds(found, crowded)
+    if limited := [each for each, _ in crowded if each.setup.cpus.quota is not None]:
+        found = _searched(found, limited, lambda model, each: replace(model, lost=each), "sync", MOST_WITHHELD)
+        found = _with_crowds(found, crowded)  # which stood for that as well before
+    return _searched(found, [each for each, _ in members], partial(_with_crowd, "barrier"), "step", MOST_CROWD)
+
+
+def _with_crowds(model: Calibration, crowded: Sequence[tuple[Observed, Family]]) -> Calibration:
+    for family in dict.fromkeys(family for _, family in crowded):
+        runs = [each for each, own in crowded if own == family]
+        model = _searched(model, runs, partial(_with_crowd, family), "sync", MOST_CROWD)
+    return model
+
+
+def _coding_of(run: Observed, model: Calibration) -> float:
+    """CPU seconds of a compressor for each byte of gradients: what its messages leave of synchronisation."""
+    parts = traffic(run.settings.averaging, run.setup.shapes, run.ranks)
+    own = sum(float(part.cpu(model.passing[part.family], run.ranks).mean()) for part in parts)
+    gradients = ELEMENT_BYTES * sum(shape.numel() for shape in run.setup.shapes)
+    return max(0.0, float(run.cpu("sync").mean()) - own) / gradients
+
+
+def _with_latency(model: Calibration, latency: float) -> Calibration:
+    return replace(model, passing={name: replace(each, latency=latency) for name, each in model.passing.items()})
+
+
+def _with_crowd(family: str, model: Calibration, crowd: float) -> Calibration:
+    return replace(model, passing=model.passing | {family: replace(model.passing[family], crowd=crowd)})
+
+
+def _searched(
+    model: Calibration,
+    runs: Sequence[Observed],
+    changed: Callable[[Calibration, float], Calibration],
+    phase: str,
+    most: float,
+) -> Calibration:
+    """With the value between 0 and `most` with which these runs' phase comes out nearest, as a ratio."""
+    measured = [(each.setup, each.seconds[phase]) for each in runs]
+
+    def missed(value: float) -> float:
+        return mean(on_all_cores(partial(_missed, changed(model, value), phase), measured))
+
+    low, high = 0.0, most
+    inner = [high - GOLDEN * (high - low), low + GOLDEN * (high - low)]
+    costs = [missed(each) for each in inner]
+    for _ in range(TRIES):
+        if costs[0] <= costs[1]:
+            high, inner, costs = inner[1], [inner[1] - GOLDEN * (inner[1] - low), inner[0]], [0.0, costs[0]]
+            costs[0] = missed(inner[0])
+        else:
+            low, inner, costs = inner[0], [inner[1], inner[0] + GOLDEN * (high - inner[0])], [costs[1], 0.0]
+            costs[1] = missed(inner[1])
+    return changed(model, (low + high) / 2)
+
+
+def _missed(model: Calibration, phase: str, measured: tuple[CellSetup, float]) -> float:
+    setup, seconds = measured
+    return math.log(simulate(setup, model, steps=3, samples=12).means[phase] / seconds) ** 2

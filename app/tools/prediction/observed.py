@@ -2,16 +2,14 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from statistics import mean, median
 
 import numpy as np
 
 from app.analysis.run import Run
-from app.analysis.run_records import together
-from app.records.lines import Step
+from app.analysis.statistics import median
 from app.settings import environment
 from app.settings.settings import Settings
+from app.tools.experiment.plan.trials import ExperimentPlan
 from app.tools.prediction.network import Links
 from app.tools.prediction.processor import Cpus
 from app.tools.prediction.setup import CellSetup, setup_of
@@ -22,31 +20,18 @@ COMPUTING = ("data", "forward", "backward")
 
 @dataclass(frozen=True)
 class Observed:
-    """A run, as far as a calibration looks at it."""
+    """A run, as far as a calibration looks at it, with the settings that it was given."""
 
     run: Run
     given: dict[str, str]
-    settings: Settings
 
-    @classmethod
-    def of(cls, run: Run, given: dict[str, str]) -> "Observed":
-        """With the settings that it was given."""
-        return cls(run, given, environment.of(given))
-
-    @property
-    def name(self) -> str:
-        """Of the run."""
-        return self.run.name
+    @cached_property
+    def settings(self) -> Settings:
+        return environment.of(self.given)
 
     @property
     def ranks(self) -> int:
-        """How many there are."""
         return self.run.manifest.world_size
-
-    @cached_property
-    def steps(self) -> list[tuple[Step, ...]]:
-        """All ranks' records of each step but the first."""
-        return [steps for steps in together([rank.steps for rank in self.run.ranks]) if steps[0].step > 0]
 
     @cached_property
     def setup(self) -> CellSetup:
@@ -62,35 +47,28 @@ class Observed:
 
     def cpu(self, *phases: str) -> Figures:
         """CPU seconds of these phases together, ranks x steps."""
-        return np.array(
-            [[step.cpu_seconds.of(*phases) if step.cpu_seconds else 0.0 for step in steps] for steps in self.steps]
-        ).T
+        ranks = self.run.table.ranks
+        return np.nan_to_num([sum(rows.warm(f"cpu_seconds.{phase}") for phase in phases) for rows in ranks])
 
     @cached_property
     def seconds(self) -> dict[str, float]:
         """Means over ranks and steps, by phase; computing has what no phase of its own has."""
-        every = [step for steps in self.steps for step in steps]
-        wait, sync = (mean(getattr(step, f"{name}_seconds") or 0.0 for step in every) for name in ("wait", "sync"))
-        optimiser, whole = mean(step.optimiser_seconds for step in every), mean(step.seconds for step in every)
-        return {
-            "computing": whole - wait - sync - optimiser,
-            "wait": wait,
-            "sync": sync,
-            "optimiser": optimiser,
-            "step": whole,
-        }
 
-    @property
-    def hidden(self) -> float:
-        """Mean seconds of synchronisation behind backward."""
-        return mean(step.hidden_sync_seconds or 0.0 for steps in self.steps for step in steps)
+        def of(phase: str) -> float:
+            return float(np.nan_to_num(self.run.table.all.warm(phase)).mean())
+
+        found = {name: of(f"{name}_seconds") for name in ("wait", "sync", "optimiser", "hidden_sync")}
+        step = of("seconds")
+        return found | {"step": step, "computing": step - found["wait"] - found["sync"] - found["optimiser"]}
 
     @property
     def between(self) -> float:
         """The median time from the end of a step to the begin of the next one, in which a rank writes its record."""
-        gaps = [
-            after.at_seconds - before.at_seconds - before.seconds
-            for rank in self.run.ranks
-            for before, after in pairwise(rank.steps)
-        ]
-        return max(0.0, median(gaps)) if gaps else 0.0
+        ranks = self.run.table.ranks
+        gaps = [np.diff(rows.column("at_seconds")) - rows.column("seconds")[:-1] for rows in ranks]
+        return max(0.0, median(np.concatenate(gaps)) or 0.0)
+
+
+def finished(plan: ExperimentPlan) -> dict[str, Observed]:
+    """A plan's finished runs, by name."""
+    return {trial.name: Observed(Run(plan.folder / trial.name), trial.settings) for trial in plan.finished()}

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 
 from app.errors import LockstepError
@@ -17,14 +16,12 @@ from app.machine.say import say
 from app.pages.written import on_terminal
 from app.tools.experiment.plan import grid
 from app.tools.experiment.plan.cells import Cell
-from app.tools.experiment.plan.grid import Grid
 from app.tools.experiment.plan.trials import ExperimentPlan
-from app.tools.experiment.results import Results
 from app.tools.prediction import calibration, cells, drift, fitting, predicted, verification, verified
 from app.tools.prediction.calibration import Calibration, Check
 from app.tools.prediction.findings import limits_of, outside
 from app.tools.prediction.forecast import Forecast, work_out
-from app.tools.prediction.observed import Observed
+from app.tools.prediction.observed import finished
 
 RUNS, MODEL_RUNS = "runs", "model"  # the grids of a calibration, and of a model that is added to one
 PREDICTIONS = "predictions"
@@ -33,27 +30,22 @@ PREDICTIONS = "predictions"
 def settle_calibration(name: str) -> None:
     """Reopen the runs of a calibration that the machine disturbed, each once."""
     plan = ExperimentPlan.read(RUNS, quick=False)
-    if moved := drift.put_aside_of_calibration(plan, _observed(plan, grid.read(RUNS))):
-        on_host = folders.RESULTS / calibration.FOLDER / name / plan.folder.relative_to(folders.RESULTS)
-        _say_made_again(moved, "the other runs", on_host)
+    on_host = folders.RESULTS / calibration.FOLDER / name / plan.folder.relative_to(folders.RESULTS)
+    _settle(plan, drift.unlike_the_others(plan), "the other runs", on_host)
 
 
-def _observed(plan: ExperimentPlan, read: Grid) -> list[Observed]:
-    settings = {trial.name: trial.settings for trial in plan.trials}
-    return [Observed.of(run, settings[run.folder.name]) for run in Results(read, plan).all_runs]
-
-
-def _say_made_again(runs: Sequence[str], compared_with: str, folder: Path) -> None:
-    say(
-        f"Repeating {', '.join(runs)}: the machine was over {drift.MOST_APART - 1:.0%} slower or faster than during "
-        f"{compared_with}. The first measurements are in {folder / drift.ASIDE}"
-    )
+def _settle(plan: ExperimentPlan, disturbed: Sequence[str], compared_with: str, folder: Path) -> None:
+    if moved := drift.put_aside(plan, disturbed):
+        say(
+            f"Repeating {', '.join(moved)}: the machine was over {drift.MOST_APART - 1:.0%} slower or faster than "
+            f"during {compared_with}. The first measurements are in {folder / drift.ASIDE}"
+        )
 
 
 def calibrate(name: str) -> int:
     """Fit the costs to the finished runs; the exit code says whether all are finished."""
     plan = ExperimentPlan.read(RUNS, quick=False)
-    made = fitting.fit(name, _observed(plan, grid.read(RUNS)))
+    made = fitting.fit(name, [*finished(plan).values()])
     made.write(folders.RESULTS)
     say(f"Simulated steps differ from measured ones by {made.error:.1%} (root mean square).")
     missing = plan.unfinished()
@@ -64,13 +56,13 @@ def calibrate(name: str) -> int:
 
 def add_model(name: str, model: str) -> None:
     plan = ExperimentPlan.read(MODEL_RUNS, quick=False)
-    runs = _observed(plan, grid.read(MODEL_RUNS, given={"MODEL": model}))
+    runs = finished(plan)
     if len(runs) < len(plan.trials):
         raise LockstepError(
             f"MODEL={model} not added: {len(runs)} of {len(plan.trials)} runs finished. Repeat the command.",
             "run-failed",
         )
-    made = fitting.with_model(calibration.parse((folders.RESULTS / calibration.FILE).read_bytes()), runs)
+    made = fitting.with_model(calibration.parse((folders.RESULTS / calibration.FILE).read_bytes()), [*runs.values()])
     made.write(folders.RESULTS)
     say(f"Added MODEL={model} to calibration '{name}': {made.computing[model].in_words}.")
 
@@ -97,13 +89,8 @@ def predict(words: Sequence[str], *, name: str | None, one_host: bool | None) ->
         say(line)
     folder = folders.RESULTS / PREDICTIONS / what
     page = predicted.write(f"scripts/predict {' '.join(words)}", found, limits, table, folder)
-    content = {
-        "made_at": _now(),
-        "calibration": model.name,
-        "calibrated_at": model.provenance.made_at,
-        "cells": [each.as_json() for each in found],
-    }
-    folders.replace_file(folder / "predictions.json", json.dumps(content, indent=1) + "\n")
+    made = {"made_at": _now(), "calibrated_at": model.provenance.made_at}
+    _write(folder / "predictions.json", made | predicted.as_json(found))
     say(f"Predictions: {folder}/predictions.json, and as tables in {folder}/tables")
     say(f"Report: {page}")
 
@@ -121,9 +108,8 @@ class GridVerification:
         return work_out(cells.forecasts(self._grid.cells, self._calibration, one_host=True))
 
     @cached_property
-    def _results(self) -> Results:
-        plan = ExperimentPlan.read(verification.name_of(self._name), quick=self._quick)
-        return Results(verification.interleaved(self._grid), plan)
+    def _plan(self) -> ExperimentPlan:
+        return ExperimentPlan.read(verification.interleaved(self._grid).name, quick=self._quick)
 
     def lacking(self) -> None:
         drift.reference(self._calibration)
@@ -133,7 +119,7 @@ class GridVerification:
         """Write the predictions down, then the list of runs, each between two anchors."""
         from app.tools.experiment.plan.estimate import expected_seconds
 
-        content = {"calibration": self._calibration.name, "cells": [each.as_json() for each in self._forecasts]}
+        content = predicted.as_json(self._forecasts)
         folders.check_writable(folders.RESULTS)
         if fresh:
             shutil.rmtree(verification.folder_of(self._name), ignore_errors=True)
@@ -146,12 +132,14 @@ class GridVerification:
 
     def settle(self) -> None:
         """Reopen the runs that the machine disturbed, each once."""
-        if moved := drift.put_aside(self._results, self._calibration):
-            _say_made_again(moved, "the reference runs around them", self._results.plan.folder)
+        found = drift.timed(self._plan, self._calibration)
+        disturbed = [name for name, run in found.items() if run.disturbed]
+        _settle(self._plan, disturbed, "the reference runs around them", self._plan.folder)
 
     def report(self) -> int:
-        """The exit code says whether all runs finished and the predictions hold."""
-        checked = verification.checked(self._forecasts, self._results, self._calibration)
+        """The exit code says whether all runs finished and the predictions, which are the sealed ones, hold."""
+        number = verification.seal(self._name, predicted.as_json(self._forecasts))
+        checked = verification.checked(self._forecasts, self._plan, self._calibration)
         if not checked:
             raise LockstepError(
                 "no cell ran between two reference runs, so nothing can be verified. Repeat the command.", "run-failed"
@@ -161,27 +149,24 @@ class GridVerification:
         for line in verified.verdict(score):
             say(line)
         folder = verification.folder_of(self._name)
-        page = verified.write(self._name, checked, score, self._results, folder, quick=self._quick)
-        number = sha256((folder / verification.PREDICTIONS).read_bytes()).hexdigest()
-        content = {
-            "calibration": self._calibration.name,
-            "predictions_sha256": number,
-            **asdict(score),
-            "made_again": drift.made_again(self._results.plan),
-        }
-        folders.replace_file(folder / "verification.json", json.dumps(content, indent=1) + "\n")
-        self._keep(Check(self._name, _now(), number, score.cells, score.median_error, score.p90_error, score.held))
+        page = verified.write(self._name, checked, score, self._plan, folder, quick=self._quick)
+        made = {"calibration": self._calibration.name, "predictions_sha256": number}
+        again = {"made_again": drift.made_again(self._plan)}
+        _write(folder / "verification.json", made | asdict(score) | again)
+        check = Check(self._name, _now(), number, score.cells, score.median_error, score.p90_error, score.held)
+        others = [each for each in self._calibration.checks if each.name != check.name]
+        kept = replace(self._calibration, checks=[*others, check])
+        kept.write(folders.RESULTS / calibration.FOLDER / kept.name)
         say(f"Verification: {folder}/verification.json, and as a table in {folder}/tables")
         say(f"Report: {page}")
-        missing = self._results.plan.unfinished()
+        missing = self._plan.unfinished()
         for run in missing:
             say(f"warning: {run} did not finish.")
         return 0 if score.holds and not missing else 1
 
-    def _keep(self, check: Check) -> None:
-        used = self._calibration
-        others = [each for each in used.checks if each.name != check.name]
-        replace(used, checks=[*others, check]).write(folders.RESULTS / calibration.FOLDER / used.name)
+
+def _write(path: Path, content: object) -> None:
+    folders.replace_file(path, json.dumps(content, indent=1) + "\n")
 
 
 def _now() -> str:

@@ -8,8 +8,6 @@ import torch
 
 from app.cluster.link.measured import payload_rate
 from app.cluster.link.shaping import burst_bytes
-from app.machine.cpus import look
-from app.settings.links import LinkSettings
 from app.settings.settings import Settings
 from app.settings.training import ModelName
 from app.sync.contract import learned_of
@@ -43,7 +41,7 @@ class CellSetup:
 
     @property
     def shapes(self) -> Sequence[torch.Size]:
-        """Of the gradients."""
+        """Of the gradients, in the order of the parameters."""
         return shapes_of(self.settings.training.model)
 
     def alone(self, settings: Settings) -> "CellSetup":
@@ -53,29 +51,21 @@ class CellSetup:
 
 @cache
 def parameters_of(model: ModelName) -> Sequence[torch.nn.Parameter]:
-    """Of a model: those that are trained."""
     return list(learned_of(models.build(model, seed=1).parameters()))
 
 
-@cache
 def shapes_of(model: ModelName) -> Sequence[torch.Size]:
-    """Of a model's gradients, in the order of its parameters."""
     return [parameter.shape for parameter in parameters_of(model)]
 
 
-def setup_of(settings: Settings, ranks: int, *, cores: int | None = None, one_host: bool | None = None) -> CellSetup:
-    """From the settings alone. Unless told, ranks share this host as long as its cores suffice for their quotas."""
+def setup_of(settings: Settings, ranks: int, *, cores: int, one_host: bool | None) -> CellSetup:
+    """From the settings alone. Unless told, ranks share a host as long as its cores suffice for their quotas."""
     parameters_of(settings.training.model)  # is kept: processes that simulate are copies of this one, and build none
-    cores = len(look().cores) if cores is None else cores
     quota = settings.place.rank_cpus
     together = ranks * (quota or 1.0) <= cores if one_host is None else one_host
-    return CellSetup(settings, ranks, _links(settings.links, ranks), Cpus(quota, cores if together else None))
-
-
-def _links(requested: LinkSettings, ranks: int) -> Links:
-    asked = [requested.of(rank).bits_per_second for rank in range(ranks)]
-    rates = [payload_rate(bits, MTU_BYTES) if bits else None for bits in asked]
-    return Links.of(
-        [(rate or UNSHAPED_BYTES_PER_SECOND,) * 2 for rate in rates],
+    asked = [settings.links.of(rank).bits_per_second for rank in range(ranks)]
+    links = Links.of(
+        [(payload_rate(bits, MTU_BYTES) or UNSHAPED_BYTES_PER_SECOND,) * 2 for bits in asked],
         [float(burst_bytes(bits)) if bits else 0.0 for bits in asked],
     )
+    return CellSetup(settings, ranks, links, Cpus(quota, cores if together else None))

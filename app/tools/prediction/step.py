@@ -1,16 +1,18 @@
 """A training step, simulated on all ranks: computation, the wait for the slowest, the exchanges, the update."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from app.tools.prediction.exchange import Passing, SimulatedMachine
 from app.tools.prediction.processor import MOMENT
-from app.tools.prediction.traffic import SimulatedExchange
+from app.tools.prediction.traffic import SimulatedExchange, barrier
 from app.tools.prediction.waves import Figures
 
 Costs = Mapping[str, Passing]  # by family
+# When a rank has computed, met all others and averaged, and how long it did so behind backward: ranks x samples.
+Moments = tuple[Figures, Figures, Figures, Figures]
 
 IN_FLIGHT = 2  # buckets at a time: Gloo has as many threads for them
 
@@ -23,23 +25,7 @@ class ComputeSamples:
     backward: Figures
     after: Figures  # the update
     pauses: Figures | float = 0.0  # seconds for each second of computation: of a rank that is slowed on purpose
-    pauses_at: Sequence[float] = ()  # parts of backward after which it pauses; none if no rank does
-
-
-@dataclass(frozen=True)
-class PhaseSamples:
-    """Seconds of a step, ranks x samples."""
-
-    computing: Figures
-    wait: Figures
-    sync: Figures
-    optimiser: Figures
-    hidden: Figures
-
-    @property
-    def step(self) -> Figures:
-        """All of it; what is hidden is in computing."""
-        return self.computing + self.wait + self.sync + self.optimiser
+    pauses_at: Collection[float] = ()  # parts of backward after which it pauses; none if no rank does
 
 
 def take(
@@ -48,27 +34,24 @@ def take(
     work: ComputeSamples,
     parts: Sequence[SimulatedExchange],
     costs: Costs,
-    *,
-    meeting: SimulatedExchange | None = None,
     coding: float = 0.0,
-) -> tuple[Figures, PhaseSamples]:
-    """When each rank has taken a step, and how long its phases were: exchanges follow backward.
+) -> Moments:
+    """A step up to its update, where exchanges follow backward and a barrier.
 
-    `meeting` is the barrier before them; `coding` is the CPU time of a compressor, before the first exchange.
+    `coding` is the CPU time of a compressor, before the first exchange.
     """
     if work.pauses_at:
-        computed = _through_backward(machine, _computed(machine, begin, work.before, work), work, [1.0])[-1]
+        computed = _through_backward(machine, compute(machine, begin, work.before, work), work, [1.0])[-1]
     else:
-        computed = _computed(machine, begin, work.before + work.backward, work)
-    met = _exchanged(machine, meeting, costs, computed) if meeting else computed
-    done = machine.processors.compute(met, np.full(met.shape, coding)) if coding else met
+        computed = compute(machine, begin, work.before + work.backward, work)
+    met = _exchanged(machine, barrier(machine.ranks), costs, computed) if parts else computed
+    done = machine.processors.compute(met, np.full(met.shape, coding)) if parts and coding else met
     for part in parts:
         done = _exchanged(machine, part, costs, done)
-    end = _computed(machine, done, work.after, work)
-    return end, PhaseSamples(computed - begin, met - computed, done - met, end - done, np.zeros_like(begin))
+    return computed, met, done, np.zeros_like(begin)
 
 
-def _computed(machine: SimulatedMachine, begin: Figures, seconds: Figures, work: ComputeSamples) -> Figures:
+def compute(machine: SimulatedMachine, begin: Figures, seconds: Figures, work: ComputeSamples) -> Figures:
     """When a piece of work of all ranks is done, and a rank that is slowed down has paused after it.
 
     A pause is as long as the piece took by the clock, times a factor: also what a quota made it wait.
@@ -82,7 +65,7 @@ def _through_backward(
 ) -> list[Figures]:
     moments, so_far, now = {}, 0.0, begin
     for share in sorted({*shares, *work.pauses_at}):
-        now = _computed(machine, now, (share - so_far) * work.backward, work)
+        now = compute(machine, now, (share - so_far) * work.backward, work)
         moments[share], so_far = now, share
     return [moments[each] for each in shares]
 
@@ -98,14 +81,14 @@ Buckets = Sequence[tuple[float, SimulatedExchange]]  # each with the part of bac
 
 def take_overlapped(
     machine: SimulatedMachine, begin: Figures, work: ComputeSamples, buckets: Buckets, costs: Costs, link_share: float
-) -> tuple[Figures, PhaseSamples]:
+) -> Moments:
     """The same for exchanges behind backward, which leaves them this share of the links' rate.
 
     The CPU time of what passes meanwhile comes out of the same quota, so it makes backward longer.
     """
-    forward = _computed(machine, begin, work.before, work)
+    forward = compute(machine, begin, work.before, work)
     *ready, alone = _through_backward(machine, forward, work, [*(share for share, _ in buckets), 1.0])
-    own = [part.cpu(costs[part.family], machine.ranks)[:, np.newaxis] + costs[part.family].call for _, part in buckets]
+    own = [part.cpu(costs[part.family], machine.ranks)[:, np.newaxis] for _, part in buckets]
     meanwhile = np.zeros_like(begin)  # CPU time
     for each, (start, end) in zip(own, _behind(machine, ready, alone, buckets, costs, link_share), strict=True):
         meanwhile += each * np.clip((alone - start) / np.maximum(end - start, MOMENT), 0.0, 1.0)
@@ -118,8 +101,7 @@ def take_overlapped(
     done = np.maximum(worked, passed)
     last = np.broadcast_to(ready[-1].max(axis=0), done.shape)  # until then a rank waits for others
     met = np.minimum(np.maximum(computed, last), done)
-    end = _computed(machine, done, work.after, work)
-    return end, PhaseSamples(computed - begin, met - computed, done - met, end - done, _covered(ready, ends, computed))
+    return computed, met, done, _covered(ready, ends, computed)
 
 
 def _covered(begins: Sequence[Figures], ends: Sequence[Figures], until: Figures) -> Figures:

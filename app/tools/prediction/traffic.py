@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal
 
 import numpy as np
@@ -45,26 +45,29 @@ class SimulatedExchange:
         """Whether no message passes at the same time as another."""
         return all(len(wave.senders) == 1 for wave in self.waves)
 
-    def passed(self, ranks: int) -> tuple[Figures, Figures]:
-        """By rank: how many messages it sends and receives, and how many bytes it sends, receives and adds."""
-        messages, sizes = np.zeros(ranks), np.zeros(ranks)
+    def passed(self, ranks: int) -> Figures:
+        """By rank: 1 exchange, how many messages it sends and receives, how many bytes it sends, receives and adds."""
+        passed = np.zeros((3, ranks))
+        passed[0] = 1
+        _, messages, sizes = passed
         for wave in self.waves:
             size = wave.elements * self.element_bytes
             messages[wave.senders] += 1
             messages[wave.receivers] += 1
             sizes[wave.senders] += size
             sizes[wave.receivers] += size * (1 + wave.adds)
-        return messages, sizes
+        return passed
 
     def cpu(self, costs: Passing, ranks: int) -> Figures:
-        messages, sizes = self.passed(ranks)
-        return messages * costs.message + sizes * costs.byte
+        """Seconds by rank."""
+        return np.array([costs.call, costs.message, costs.byte]) @ self.passed(ranks)
 
 
 def overlaps(averaging: AveragingSettings) -> bool:
     return averaging.sync_mode != "none" and not issubclass(mode_class(averaging.sync_mode), Exchange)
 
 
+@cache
 def barrier(ranks: int) -> SimulatedExchange:
     """The backend's own: in each round a rank tells one twice as far away, and what it carries is nothing."""
     nothing = range(1)  # of which each element has no bytes: only so a message waits for the one before it
@@ -79,31 +82,25 @@ def traffic(averaging: AveragingSettings, shapes: Sequence[torch.Size], ranks: i
     if ranks == 1 or averaging.sync_mode == "none":
         return []
     if not issubclass(mode, Exchange):
-        return [bucket.part for bucket in buckets(averaging, shapes, ranks)]
+        return [part for _, part in buckets(averaging, shapes, ranks)]
     return [_part(mode, *each, averaging, ranks) for each in _vectors(mode, averaging, shapes)]
 
 
-@dataclass(frozen=True)
-class SimulatedBucket:
-    """An all-reduce behind backward."""
-
-    part: SimulatedExchange
-    complete: int  # it starts when so many gradients are there, the last parameter's first
-
-
-def buckets(averaging: AveragingSettings, shapes: Sequence[torch.Size], ranks: int) -> list[SimulatedBucket]:
-    """As the mode cuts them: a bucket is closed by the gradient that fills it."""
+def buckets(
+    averaging: AveragingSettings, shapes: Sequence[torch.Size], ranks: int
+) -> list[tuple[int, SimulatedExchange]]:
+    """Each with how many gradients have to be there, the last parameter's first; the one that fills it closes it."""
     asked, element_bytes = averaging.bucket_bytes, ELEMENT_BYTES
     if averaging.sync_mode == "ddp":
         limits = [DDP_FIRST_BYTES if asked is None else asked, DDP_BYTES if asked is None else asked]
     else:
         limits = [asked or BUCKET_BYTES] * 2
-    found: list[SimulatedBucket] = []
+    found: list[tuple[int, SimulatedExchange]] = []
     elements = 0
     for number, shape in enumerate(reversed(shapes), 1):
         elements += shape.numel()
         if elements * element_bytes >= limits[min(len(found), 1)] or number == len(shapes):
-            found.append(SimulatedBucket(all_reduce_of(elements, element_bytes, ranks), number))
+            found.append((number, all_reduce_of(elements, element_bytes, ranks)))
             elements = 0
     return found
 

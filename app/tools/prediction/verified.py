@@ -1,14 +1,11 @@
 """The page of a verification: whether predictions hold, how far off which kinds of cells are, and what was sealed."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from hashlib import sha256
-from math import isclose
 from pathlib import Path
 from statistics import mean, median
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +18,10 @@ from app.pages.scale import Axis
 from app.pages.section import Section, write_page
 from app.pages.table import Column, Table
 from app.pages.traces import Panel, Trace
-from app.tools.experiment.results import Results
+from app.tools.experiment.plan.trials import ExperimentPlan
 from app.tools.prediction.drift import AROUND, ASIDE, MOST_APART, made_again
 from app.tools.prediction.forecast import Forecast
+from app.tools.prediction.observed import finished
 from app.tools.prediction.simulation import PHASES
 from app.tools.prediction.verification import (
     MOST_MEDIAN_ERROR,
@@ -33,34 +31,27 @@ from app.tools.prediction.verification import (
     PredictionScore,
 )
 
-SAME = 1e-9  # seconds of a prediction, in parts of themselves
 KINDS: Mapping[str, Callable[[Forecast], str]] = {
-    "model": lambda each: each.setup.settings.training.model,
-    "mode": lambda each: each.setup.settings.averaging.sync_mode,
-    "ranks": lambda each: counted(each.setup.ranks, "rank"),
+    "model": lambda each: each.settings.training.model,
+    "mode": lambda each: each.settings.averaging.sync_mode,
+    "ranks": lambda each: counted(each.ranks, "rank"),
 }
 
 
 def table(checked: Sequence[Checked]) -> Table:
     columns = [
         Column[Checked]("cell", "cell", TEXT, lambda each: each.forecast.name),
-        Column[Checked]("ranks", "world_size", COUNT, lambda each: each.forecast.setup.ranks),
+        Column[Checked]("ranks", "world_size", COUNT, lambda each: each.forecast.ranks),
         Column[Checked]("step, predicted", "seconds_predicted", SECONDS, lambda each: each.forecast.seconds),
         Column[Checked]("80 % from", "seconds_low", SECONDS, lambda each: each.forecast.interval[0]),
         Column[Checked]("to", "seconds_high", SECONDS, lambda each: each.forecast.interval[1]),
-        Column[Checked]("measured", "seconds_measured", SECONDS, lambda each: each.measured.seconds()),
+        Column[Checked]("measured", "seconds_measured", SECONDS, Checked.seconds),
         Column[Checked]("without drift", "seconds_corrected", SECONDS, lambda each: each.corrected),
-        Column[Checked]("drift", "drift", PERCENT, lambda each: mean(each.measured.drifts) - 1),
+        Column[Checked]("drift", "drift", PERCENT, lambda each: mean(each.drifts) - 1),
         Column[Checked]("error", "error", PERCENT, lambda each: each.error),
         Column[Checked]("raw error", "raw_error", PERCENT, lambda each: each.raw_error),
-        Column[Checked]("noise of repeats", "noise", PERCENT, lambda each: each.measured.noise),
-        *(
-            Column[Checked](f"{phase}, {which}", f"{phase}_seconds_{which}", SECONDS, partial(value, phase))
-            for phase in PHASES
-            for which, value in (("predicted", _predicted), ("measured", _measured))
-        ),
-        Column[Checked]("hidden, predicted", "hidden_predicted", SECONDS, lambda each: each.forecast.hidden),
-        Column[Checked]("hidden, measured", "hidden_measured", SECONDS, lambda each: each.measured.hidden),
+        Column[Checked]("noise of repeats", "noise", PERCENT, lambda each: each.noise),
+        *(column for phase in (*PHASES, "hidden_sync") for column in _both(phase)),
     ]
     note = (
         "Means over steps and ranks. Drift: how much slower the anchors computed than in the calibration, by the "
@@ -70,12 +61,12 @@ def table(checked: Sequence[Checked]) -> Table:
     return Table.of("verified", "Predicted and measured", columns, checked, note)
 
 
-def _predicted(phase: str, each: Checked) -> float:
-    return each.forecast.mean(phase)
-
-
-def _measured(phase: str, each: Checked) -> float:
-    return each.measured.seconds(phase)
+def _both(phase: str) -> list[Column[Checked]]:
+    heading, name = phase.replace("_", " "), f"{phase}_seconds"
+    return [
+        Column(f"{heading}, predicted", f"{name}_predicted", SECONDS, lambda each: each.forecast.mean(phase)),
+        Column(f"{heading}, measured", f"{name}_measured", SECONDS, lambda each: each.seconds(phase)),
+    ]
 
 
 def verdict(score: PredictionScore) -> Iterator[str]:
@@ -99,44 +90,31 @@ def verdict(score: PredictionScore) -> Iterator[str]:
         )
 
 
-@dataclass(frozen=True)
-class ErrorGroup:
-    """Cells that have a setting in common."""
-
-    by: str | None
-    name: str
-    cells: list[Checked]
-
-    @property
-    def sizes(self) -> list[float]:
-        return [abs(each.error) for each in self.cells]
-
-
 def by_kind(checked: Sequence[Checked]) -> Table:
     """Of all cells, then of those of each model, mode and number of ranks."""
-    groups = [ErrorGroup(None, "all", list(checked))]
+    rows: list[tuple[str, str | None, list[Checked]]] = [("all", None, list(checked))]
     for by, kind in KINDS.items():
-        found = _by(sorted(checked, key=lambda each: each.forecast.setup.ranks if by == "ranks" else 0), kind)
-        groups += [ErrorGroup(by, name, cells) for name, cells in found.items() if len(found) > 1]
+        found = _by(sorted(checked, key=lambda each: each.forecast.ranks if by == "ranks" else 0), kind)
+        rows += [(name, by, cells) for name, cells in found.items() if len(found) > 1]
+
+    def of_errors(heading: str, name: str, figure: Callable[[list[float]], float]) -> Column[Any]:
+        return Column(heading, name, PERCENT, lambda row: figure([abs(each.error) for each in row[2]]))
+
     columns = [
-        Column[ErrorGroup]("cells", "kind", TEXT, lambda group: group.name),
-        Column[ErrorGroup]("by", "by", TEXT, lambda group: group.by),
-        Column[ErrorGroup]("n", "cells", COUNT, lambda group: len(group.cells)),
-        Column[ErrorGroup]("median", "median_error", PERCENT, lambda group: median(group.sizes)),
-        Column[ErrorGroup]("p90", "p90_error", PERCENT, lambda group: float(np.percentile(group.sizes, 90))),
-        Column[ErrorGroup]("most", "most_error", PERCENT, lambda group: max(group.sizes)),
-        Column[ErrorGroup](
-            "mean, signed", "mean_error", PERCENT, lambda group: mean(each.error for each in group.cells)
-        ),
-        Column[ErrorGroup](
-            "intervals that hold", "held", PERCENT, lambda group: mean(float(each.held) for each in group.cells)
-        ),
+        Column[Any]("cells", "kind", TEXT, lambda row: row[0]),
+        Column[Any]("by", "by", TEXT, lambda row: row[1]),
+        Column[Any]("n", "cells", COUNT, lambda row: len(row[2])),
+        of_errors("median", "median_error", median),
+        of_errors("p90", "p90_error", lambda errors: float(np.percentile(errors, 90))),
+        of_errors("most", "most_error", max),
+        Column[Any]("mean, signed", "mean_error", PERCENT, lambda row: mean(each.error for each in row[2])),
+        Column[Any]("intervals that hold", "held", PERCENT, lambda row: mean(float(each.held) for each in row[2])),
     ]
     note = (
         "Sizes of errors, the machine's drift taken out. Of fewer than ten cells the 90th percentile lies between the "
         "two that are furthest off. Signed: above 0, predictions are too long."
     )
-    return Table.of("errors", "Errors by kind of cell", columns, groups, note)
+    return Table.of("errors", "Errors by kind of cell", columns, rows, note)
 
 
 def _by(checked: Sequence[Checked], kind: Callable[[Forecast], str]) -> dict[str, list[Checked]]:
@@ -171,63 +149,51 @@ def _note(cell: Checked) -> str:
 
 
 def write(
-    name: str, checked: Sequence[Checked], score: PredictionScore, results: Results, folder: Path, *, quick: bool
+    name: str, checked: Sequence[Checked], score: PredictionScore, plan: ExperimentPlan, folder: Path, *, quick: bool
 ) -> Path:
-    """Put the page beside what was sealed."""
+    """Put the page beside the predictions that were sealed, which its own are."""
     about = f"{score.cells} cells · {checked[0].forecast.calibration.origin}"
+    reading = [*verdict(score)]
+    if not score.holds:
+        reading.append(
+            "Calibrate again while the machine does nothing else: scripts/calibrate. Then repeat these runs: "
+            f"scripts/verify {name} --fresh."
+        )
     content = {
         "title": f"Verification: {name}",
         "kind": "Predicted, then run",
         "about": f"quick version: few cells, one run of each · {about}" if quick else about,
-        "reading": [*verdict(score), *_remedy(name, score)],
-        "warnings": list(_warnings(checked, results, folder / PREDICTIONS)),
+        "reading": reading,
+        "warnings": list(_warnings(plan, folder / PREDICTIONS)),
         "made_from": "a calibration and the records of runs",
     }
     pictures = [draw("scatter", "Predicted against measured", scatter, checked)]
     sections = [
         Section("Errors", drawings=pictures, tables=[by_kind(checked), table(checked)]),
-        Section("What was sealed", list(_sealed(results, folder / PREDICTIONS))),
+        Section("What was sealed", list(_sealed(plan, folder / PREDICTIONS))),
     ]
     return write_page(folder, "sections.html", sections, content)
 
 
-def _remedy(name: str, score: PredictionScore) -> Iterator[str]:
-    if not score.holds:
-        yield (
-            "Calibrate again while the machine does nothing else: scripts/calibrate. Then repeat these runs: "
-            f"scripts/verify {name} --fresh."
-        )
-
-
-def _sealed(results: Results, path: Path) -> Iterator[str]:
+def _sealed(plan: ExperimentPlan, path: Path) -> Iterator[str]:
     """What was written down before the runs, and when."""
     written = datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     number = sha256(path.read_bytes()).hexdigest()
     yield f"SHA-256 of {PREDICTIONS}, as scripts/verify printed it before the runs: {number}"
-    yield f"The file is of {written}; the first run began at {_first(results)}."
-    if again := made_again(results.plan):
+    yield f"The file is of {written}; the first run began at {_first(plan)}."
+    if again := made_again(plan):
         yield (
             f"Repeated, because the machine was over {MOST_APART - 1:.0%} slower or faster during them than around "
-            f"them: {', '.join(again)}. The first measurements are in {results.plan.folder / ASIDE}."
+            f"them: {', '.join(again)}. The first measurements are in {plan.folder / ASIDE}."
         )
 
 
-def _first(results: Results) -> str:
-    return min(run.manifest.started_at for run in results.all_runs)
+def _first(plan: ExperimentPlan) -> str:
+    return min(run.run.manifest.started_at for run in finished(plan).values())
 
 
-def _warnings(checked: Sequence[Checked], results: Results, path: Path) -> Iterator[str]:
-    sealed = {each["cell"]: each["seconds"] for each in json.loads(path.read_bytes())["cells"]}
-    if changed := [each for each in checked if not _same(each.forecast, sealed)]:
-        yield (
-            f"{len(changed)} of {len(checked)} predictions on this page differ from the sealed ones: the calibration "
-            "or the program has changed since. --fresh seals new ones, and repeats their runs."
-        )
-    if datetime.fromisoformat(_first(results)).timestamp() < int(path.stat().st_mtime):
+def _warnings(plan: ExperimentPlan, path: Path) -> Iterator[str]:
+    if datetime.fromisoformat(_first(plan)).timestamp() < int(path.stat().st_mtime):
         yield f"{PREDICTIONS} is younger than the first run: it was written again, or copied."
-    for name in results.plan.unfinished():
+    for name in plan.unfinished():
         yield f"{name} is not finished. To resume, repeat the command."
-
-
-def _same(forecast: Forecast, sealed: dict[str, float]) -> bool:
-    return isclose(sealed.get(forecast.name, 0.0), forecast.seconds, rel_tol=SAME)

@@ -39,7 +39,6 @@ class Wave:
     after: Indices  # for each message, the wave whose message its sender must have taken before
     asked: Indices  # and the one that its receiver must have taken before it asks for this
     behind: Indices  # and the one from its receiver to its sender behind which what it asks for arrives
-    needed: bool = False  # whether any later one waits for it
     opens: bool = False  # a round, whose messages wait until what their senders sent before has left
 
     @cached_property
@@ -97,7 +96,7 @@ def waves_of(
             spans = np.zeros((2, world_size), dtype=np.int64)
             spans[:, wave.receivers] = wave.starts, wave.stops
             taken.append((spans[0], spans[1]))
-    return _marked(found)
+    return found
 
 
 def limit_in_flight(most: int, waves: Sequence[Wave]) -> list[Wave]:
@@ -112,8 +111,8 @@ def limit_in_flight(most: int, waves: Sequence[Wave]) -> list[Wave]:
         if number and wave.adds.any() != waves[number - 1].adds.any():
             began = number
         earlier = np.full(len(wave.senders), max(number - most, began - 1))
-        found.append(replace(wave, asked=earlier, after=np.maximum(wave.after, earlier), needed=False))
-    return _marked(found)
+        found.append(replace(wave, asked=earlier, after=np.maximum(wave.after, earlier)))
+    return found
 
 
 class _Asking:
@@ -201,8 +200,3 @@ def _with_reasons(wave: Wave, found: list[Wave], taken: list[tuple[Indices, Indi
         if (after != NOTHING).all():
             break
     return replace(wave, after=after)
-
-
-def _marked(found: list[Wave]) -> list[Wave]:
-    needed = {number for wave in found for number, _, _ in wave.reasons}
-    return [replace(wave, needed=True) if number in needed else wave for number, wave in enumerate(found)]
