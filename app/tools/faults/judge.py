@@ -1,14 +1,15 @@
 """The expectations of a trial: which ranks must exit, by when, with which exit code, and which ranks they must name."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from app.analysis.run_records import RankRecords
 from app.tools.faults import sayings
-from app.tools.faults.plan import OVER_SECONDS, FaultTrial
-from app.tools.faults.seen import Observations, RankSeen
+from app.tools.faults.plan import KINDS, OVER_SECONDS, FaultTrial
+from app.tools.faults.seen import Left, Observations, RankSeen
 
 OK, NO_EFFECT, WRONG = "ok", "no effect", "WRONG"
-STOPPED = 143  # by SIGTERM
 
 
 @dataclass(frozen=True)
@@ -19,24 +20,37 @@ class FaultVerdict:
     reasons: tuple[str, ...] = ()  # the violated expectations
 
 
-def judge(trial: FaultTrial, seen: Observations) -> FaultVerdict:
-    wrong = [*_in_any_case(trial, seen)]
-    if seen.fault_at is None:
-        wrong.append("the run never reached the moment of the fault")
-    elif not trial.victims:
-        wrong += _unharmed(trial, seen, seen.fault_at)
-    elif not seen.over:
-        if seen.missed and not seen.all_finished:
-            wrong += [f"fault not injected: {each}" for each in seen.missed]
-        for each in seen.ranks:
-            wrong += _ended(trial, seen, each, seen.fault_at)
-        wrong += _report(trial, seen)
+def judge(trial: FaultTrial, seen: Observations, undisturbed: Left) -> FaultVerdict:
+    """Compare a trial's observations with its expectations, and a run that recovers with the undisturbed one."""
+    struck = any(each.restarts for each in seen.ranks) if trial.recovers else not seen.over
+    wrong = [*_in_any_case(seen)]
+    if trial.recovers:
+        wrong += _finished(seen)
+        if not trial.faults:
+            wrong += ["a rank of the undisturbed run restarted"] if struck else []
+        elif seen.left.complete:
+            wrong += _differences(seen.left, undisturbed)
+    elif struck:
+        wrong += _violations(trial, seen)
     if wrong:
         return FaultVerdict(WRONG, tuple(wrong))
-    return FaultVerdict(NO_EFFECT if trial.victims and seen.over else OK)
+    withstood = not trial.victims and seen.fault_at is not None
+    return FaultVerdict(OK if struck or withstood else NO_EFFECT)
 
 
-def _in_any_case(trial: FaultTrial, seen: Observations) -> Iterator[str]:
+def _violations(trial: FaultTrial, seen: Observations) -> Iterator[str]:
+    if seen.fault_at is None:
+        yield "the run never reached the moment of the fault"
+        return
+    if not seen.all_finished or not trial.victims:
+        yield from seen.missed
+    if trial.victims:
+        yield from _lost(trial, seen, seen.fault_at)
+    else:
+        yield from _ended(seen) if trial.endless else _finished(seen)
+
+
+def _in_any_case(seen: Observations) -> Iterator[str]:
     for each in seen.ranks:
         if words := sayings.trace(each.log):
             yield f"rank {each.rank} printed a stack trace: {words}"
@@ -46,65 +60,56 @@ def _in_any_case(trial: FaultTrial, seen: Observations) -> Iterator[str]:
         yield f"cannot read the run's records: {seen.left.unreadable}"
 
 
-def _unharmed(trial: FaultTrial, seen: Observations, fault_at: float) -> Iterator[str]:
-    """The violations in a run that had to continue to its end, or until SIGTERM."""
-    yield from (f"fault not injected: {each}" for each in seen.missed if not seen.over)
-    if seen.stuck:
-        yield "the run took no further steps"
-    if seen.stopped_at is None:
-        yield from () if seen.over else _harm(seen)
-        return
+def _finished(seen: Observations) -> Iterator[str]:
+    """The violations in a run that had to finish on every rank."""
+    if not (seen.left.complete and seen.left.report and seen.all_finished):
+        yield "the run did not finish, or left no report"
+    yield from _ended(seen, right=0)
+    yield from (f"rank {each.rank} did not exit" for each in seen.ranks if each.ended_at is None)
+
+
+def _ended(seen: Observations, right: int | None = None) -> Iterator[str]:
+    """The ranks that ended, unless with the right exit code."""
     for each in seen.ranks:
-        if each.ended_at is None:
-            yield f"rank {each.rank} was still running long after SIGTERM"
-        elif each.ended_at < seen.stopped_at:
-            reported = sayings.in_short(each.log)
-            yield f"rank {each.rank} exited before SIGTERM, with code {each.exit_code}: {reported}"
-        elif each.ended_at > (limit := seen.stopped_at + trial.peer_timeout + OVER_SECONDS):
-            yield f"rank {each.rank} exceeded its limit after SIGTERM by {each.ended_at - limit:.1f} s"
-        else:
-            yield from _stopped(each)
-    yield from _report(trial, seen)
-
-
-def _stopped(each: RankSeen) -> Iterator[str]:
-    """A rank must stop on SIGTERM, unless it had already noticed that another rank stopped."""
-    stopped = sayings.STOPPED in each.log
-    if each.exit_code not in ((STOPPED,) if stopped else (STOPPED, 0, 1)):
-        yield f"rank {each.rank} was sent SIGTERM and exited with code {each.exit_code}"
-    if stopped and (sayings.lost(each.log) or sayings.LATE in each.log):
-        yield f"rank {each.rank} was sent SIGTERM and reported: {sayings.in_short(each.log)}"
-
-
-def _harm(seen: Observations) -> Iterator[str]:
-    yield "the run did not finish"
-    for each in seen.ranks:
-        if each.ended_at is None:
-            yield f"rank {each.rank} did not exit"
-        elif each.exit_code != 0:
+        if each.ended_at is not None and each.exit_code != right:
             yield f"rank {each.rank} exited with code {each.exit_code}: {sayings.in_short(each.log)}"
 
 
-def _ended(trial: FaultTrial, seen: Observations, each: RankSeen, fault_at: float) -> Iterator[str]:
-    """The violations by one rank of a run that lost ranks."""
-    limit = _limit(trial, seen, each.rank, fault_at)
-    allowed = f"after the fault (limit: {limit - fault_at:.1f} s)"
-    if each.ended_at is None:
-        yield f"rank {each.rank} was still running {trial.patience:.0f} s {allowed}"
-        return  # it was killed: its exit code means nothing
-    if each.ended_at > limit:
-        yield f"rank {each.rank} exited {each.ended_at - fault_at:.1f} s {allowed}"
-    if seen.all_finished and each.exit_code == 0:
-        return  # all had finished their work before the fault struck
-    if each.rank in trial.victims:
-        yield from _victim(trial, seen, each)
-    else:
-        yield from _survivor(trial, seen, each)
+def _differences(left: Left, undisturbed: Left) -> Iterator[str]:
+    known = {each.rank: _results(each) for each in undisturbed.ranks}
+    for each in left.ranks:
+        for what, result in _results(each).items():
+            if result != known.get(each.rank, {}).get(what):
+                yield f"rank {each.rank}: {what} differ from the undisturbed run"
+
+
+def _results(rank: RankRecords) -> Mapping[str, object]:
+    return {
+        "losses": [(step.step, step.epoch, step.loss, step.correct, step.samples) for step in rank.steps],
+        "evaluations": [(each.epoch, each.loss, each.correct) for each in rank.evaluations],
+        "parameters": rank.finished and rank.finished.parameters_sha256,
+    }
+
+
+def _lost(trial: FaultTrial, seen: Observations, fault_at: float) -> Iterator[str]:
+    """The violations in a run that had to lose ranks."""
+    for each in seen.ranks:
+        limit = _limit(trial, seen, each.rank, fault_at)
+        allowed = f"after the fault (limit: {limit - fault_at:.1f} s)"
+        if each.ended_at is None:
+            yield f"rank {each.rank} was still running {trial.patience:.0f} s {allowed}"
+            continue  # its exit code means nothing
+        if each.ended_at > limit:
+            yield f"rank {each.rank} exited {each.ended_at - fault_at:.1f} s {allowed}"
+        if seen.all_finished and each.exit_code == 0:
+            continue  # all had finished their work before the fault struck
+        yield from (_victim if each.rank in trial.victims else _survivor)(trial, seen, each)
+    yield from _report(trial, seen)
 
 
 def _limit(trial: FaultTrial, seen: Observations, rank: int, fault_at: float) -> float:
     """The latest time at which a rank may exit, in seconds since 1970."""
-    peer, join = trial.peer_timeout + OVER_SECONDS, trial.join_timeout + OVER_SECONDS
+    peer, join = trial.place.peer_timeout + OVER_SECONDS, trial.place.join_timeout + OVER_SECONDS
     paused = any(fault.kind == "pause" and fault.rank == rank for fault in trial.faults)
     in_join = trial.moment.phase == "join"
     if paused and seen.woken_at is not None:
@@ -115,7 +120,7 @@ def _limit(trial: FaultTrial, seen: Observations, rank: int, fault_at: float) ->
 
 
 def _victim(trial: FaultTrial, seen: Observations, each: RankSeen) -> Iterator[str]:
-    kind = next(fault.of for fault in trial.faults if fault.rank == each.rank)
+    kind = next(KINDS[fault.kind] for fault in trial.faults if fault.rank == each.rank)
     allowed = {kind.exit_code} | ({0, 1} if seen.all_finished else set())
     if each.exit_code not in allowed:
         yield f"victim rank {each.rank} exited with code {each.exit_code}, expected {kind.exit_code}"
@@ -146,10 +151,8 @@ def _survivor(trial: FaultTrial, seen: Observations, each: RankSeen) -> Iterator
 
 def _rank_0_had_ended(trial: FaultTrial, seen: Observations, each: RankSeen) -> bool:
     """Whether a worker correctly reports that rank 0 is gone: it is a victim, or had already exited."""
-    if 0 in trial.victims:
-        return True
-    ended_at = next((other.ended_at for other in seen.ranks if other.rank == 0), None)
-    return ended_at is not None and each.ended_at is not None and ended_at <= each.ended_at
+    ends = [other.ended_at for other in seen.ranks if other.rank == 0 and other.ended_at is not None]
+    return 0 in trial.victims or (each.ended_at is not None and min(ends, default=math.inf) <= each.ended_at)
 
 
 def _report(trial: FaultTrial, seen: Observations) -> Iterator[str]:

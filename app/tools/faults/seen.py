@@ -1,18 +1,23 @@
 """The observations of a trial: when and how each rank exited, its output, and the state of the run's folder."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 
 from app.analysis.run import Run
+from app.analysis.run_records import RankRecords
 from app.errors import LockstepError
 from app.machine import folders
-from app.records import manifest
+from app.records import journal, manifest
+from app.records.lines import Step
 from app.records.summary import FILE as SUMMARY
 from app.records.summary import is_complete
 
-FACTS = "seen"  # the host's notes: on each line a keyword and its values
+FACTS = "seen"  # the host's notes: on each line a time, a keyword and its values
+CONTAINERS = "containers.json"  # from docker inspect, by rank
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,13 @@ class Left:
     unreadable: str = ""  # why the records cannot be read; empty if they can
     complete: bool | None = None  # as recorded in the summary; None without one
     report: bool = False
-    finished: frozenset[int] = frozenset()  # the ranks that recorded their end
+    ranks: Sequence[RankRecords] = ()
+    recoveries: Sequence[float] = ()  # seconds of each attempt but the first until its first step
+
+    @property
+    def finished(self) -> set[int]:
+        """The ranks that recorded their end."""
+        return {each.rank for each in self.ranks if each.finished}
 
 
 @dataclass(frozen=True)
@@ -47,9 +58,7 @@ class Observations:
     left: Left = field(default_factory=Left)
     fault_at: float | None = None  # None if the run never reached the moment of the fault
     woken_at: float | None = None  # when paused ranks resumed
-    stopped_at: float | None = None  # when a run that had continued was sent SIGTERM
-    missed: tuple[str, ...] = ()  # faults that could not be injected
-    stuck: bool = False  # whether the run took no further steps
+    missed: tuple[str, ...] = ()  # what the host could not do, as sentences
 
     @property
     def all_finished(self) -> bool:
@@ -65,49 +74,44 @@ class Observations:
 
 def read(notes: Path, run_folder: Path) -> Observations:
     """Read the host's notes and logs of a trial, and the run's folder."""
-    facts: dict[str, list[list[str]]] = {}
-    for line in (notes / FACTS).read_text().splitlines():
-        word, *rest = line.split()
-        facts.setdefault(word, []).append(rest)
-    left = {int(rank) for rank, *_ in facts.get("left", [])}
+    lines = [line.split(maxsplit=2) for line in (notes / FACTS).read_text().splitlines()]
+    # In some locales the shell writes a decimal comma.
+    times = {word: float(time.replace(",", ".")) for time, word, *_ in lines}
     return Observations(
-        ranks=tuple(_ranks(facts.get("rank", []), left, notes)),
-        left=_left(run_folder),
-        fault_at=_moment(facts, "fault"),
-        woken_at=_moment(facts, "woken"),
-        stopped_at=_moment(facts, "stopped"),
-        missed=tuple(" ".join(each) for each in facts.get("missed", [])),
-        stuck="stuck" in facts,
+        ranks=tuple(_ranks(notes)),
+        left=left_in(run_folder),
+        fault_at=times.get("fault"),
+        woken_at=times.get("woken"),
+        missed=tuple(rest[0] for _, word, *rest in lines if word == "missed"),
     )
 
 
-def _ranks(states: Sequence[Sequence[str]], left: set[int], notes: Path) -> Iterator[RankSeen]:
-    for number, code, started, ended, out_of_memory, restarts in states:
-        rank = int(number)
-        yield RankSeen(
-            rank,
-            int(code),
-            datetime.fromisoformat(started).timestamp(),
-            None if rank in left else datetime.fromisoformat(ended).timestamp(),
-            (notes / f"rank-{rank}.log").read_text(errors="replace"),
-            out_of_memory == "true",
-            int(restarts),
-        )
+def _ranks(notes: Path) -> Iterator[RankSeen]:
+    for rank, container in enumerate(json.loads((notes / CONTAINERS).read_text())):
+        state = container["State"]
+        started, ended = (datetime.fromisoformat(state[name]).timestamp() for name in ("StartedAt", "FinishedAt"))
+        log = (notes / f"rank-{rank}.log").read_text(errors="replace")
+        ended_at = None if state["Running"] else ended
+        yield RankSeen(rank, state["ExitCode"], started, ended_at, log, state["OOMKilled"], container["RestartCount"])
 
 
-def _moment(facts: Mapping[str, Sequence[Sequence[str]]], word: str) -> float | None:
-    """Seconds since 1970. In some locales the shell writes a decimal comma."""
-    return float(facts[word][0][0].replace(",", ".")) if word in facts else None
-
-
-def _left(run_folder: Path) -> Left:
+def left_in(run_folder: Path) -> Left:
+    """The state of a run's folder."""
     if not (run_folder / manifest.FILE).is_file():
         return Left()
     try:
         run = Run(run_folder)
-        finished = frozenset(each.rank for each in run.ranks if each.finished)
         run.summary  # noqa: B018  # computed from the records on first access
+        recoveries = [*_recoveries(run_folder)]
     except (LockstepError, OSError, ValueError) as error:
         return Left(begun=True, unreadable=str(error))
     told = is_complete(run_folder) if (run_folder / SUMMARY).is_file() else None
-    return Left(True, "", told, (run_folder / folders.REPORT).is_file(), finished)
+    return Left(True, "", told, (run_folder / folders.REPORT).is_file(), run.ranks, recoveries)
+
+
+def _recoveries(run_folder: Path) -> Iterator[float]:
+    """Seconds from the end of an attempt's last step to the next attempt's first one, on rank 0."""
+    steps = [record for record in journal.read(run_folder, 0) if isinstance(record, Step)]
+    for before, after in pairwise(steps):
+        if before.attempt != after.attempt:
+            yield after.at_seconds - (before.at_seconds + before.seconds)

@@ -1,27 +1,27 @@
 """The part of a fault sweep that runs in the image. The host only executes the trials and observes them."""
 
 import json
+import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from random import SystemRandom
 
 from pydantic import TypeAdapter
 
-from app.errors import LockstepError
 from app.machine import folders
-from app.machine.command_line import by_name
 from app.machine.say import Say, counted
 from app.records.manifest import Manifest
-from app.tools.faults import kills, plan, recovery, seen, table
+from app.tools.faults import plan, seen, table
 from app.tools.faults.judge import NO_EFFECT, WRONG, judge
-from app.tools.faults.kills import Kill
 from app.tools.faults.plan import FaultTrial
 
 SWEEPS = folders.RESULTS / "faults"
-PLAN, KILLS, TABLE, VERDICT, TRIES = "plan.json", "kills.json", "table.txt", "verdict.json", "tries"
+PLAN, TABLE, VERDICT, TRIES = "plan.json", "table.txt", "verdict.json", "tries"
+ORDERS = "orders"  # a trial that the host must make; absent after the last one
 MOST_SEED = 2**31 - 1
+MOST_TRIES = 4  # attempts at a kill that comes after its ranks have exited
 
 
 def make_plan(
@@ -29,112 +29,95 @@ def make_plan(
     say: Say,
     *,
     trials: int,
+    kills: int | None,
     seed: int | None,
-    kinds: str | None,
-    modes: str | None,
-    given: Sequence[str],
+    kinds: Sequence[str] | None,
+    modes: Sequence[str] | None,
+    given: Mapping[str, str],
     dry_run: bool,
 ) -> None:
     """Plan the trials, and write the plan, or only print it in a dry run."""
     chosen = SystemRandom().randint(1, MOST_SEED) if seed is None else seed
-    made = plan.make(chosen, trials, _listed(kinds), _listed(modes), by_name(given))
-    say(f"Seed {chosen}: {counted(trials, 'trial')}, each a run with its own settings.")
+    if kills is None:
+        made = plan.make(chosen, trials, modes, given, kinds=kinds)
+        say(f"Seed {chosen}: {counted(trials, 'trial')}, each a run with its own settings.")
+    else:
+        made = plan.make(chosen, kills, modes, given, kills=True)
+        say(f"Seed {chosen}: {counted(kills, 'kill')}, each in its own run, and a reference run per mode")
     if dry_run:
         for trial in made:
-            mode, timeout = trial.settings["SYNC_MODE"], trial.settings["PEER_TIMEOUT"]
-            say(f"  {trial.name}: {mode}, {trial.words}, {trial.moment.words}, PEER_TIMEOUT={timeout}")
+            say(f"  {trial.name}: {trial.in_full}, PEER_TIMEOUT={trial.settings['PEER_TIMEOUT']}")
         return
-    _write(sweep, PLAN, made)
-
-
-def make_plan_of_kills(
-    sweep: str, say: Say, *, number: int, seed: int | None, modes: str | None, given: Sequence[str], dry_run: bool
-) -> None:
-    """Plan kills from which runs must recover, and write the plan, or only print it in a dry run."""
-    chosen = SystemRandom().randint(1, MOST_SEED) if seed is None else seed
-    made = kills.make(chosen, number, _listed(modes), by_name(given))
-    say(f"Seed {chosen}: {counted(number, 'kill')}, each in its own run, and a reference run per mode")
-    if dry_run:
-        for kill in made:
-            say(f"  {kill.name}: {kill.settings['SYNC_MODE']}, killed: {kill.words}")
-        return
-    _write(sweep, KILLS, made)
-
-
-def _write(sweep: str, name: str, trials: Sequence[FaultTrial | Kill]) -> None:
     (SWEEPS / sweep).mkdir(parents=True)
-    folders.replace_file(SWEEPS / sweep / name, json.dumps([asdict(each) for each in trials], indent=2) + "\n")
+    _write(SWEEPS / sweep / PLAN, [asdict(each) for each in made])
 
 
-def next_trial(sweep: str, say: Say) -> None:
-    """Print the host's instructions for the next trial, one per line, and nothing after the last trial."""
+def go_on(sweep: str, say: Say) -> int:
+    """Judge the trial that the host has made, and order the next one, or print the table after the last.
+
+    The exit code is 1 if any trial is wrong. A kill that came too late is ordered again.
+    """
     folder = SWEEPS / sweep
-    trial = next((each for each in _planned(folder) if not (_notes(folder, each) / VERDICT).is_file()), None)
-    if trial is None:
-        return
-    notes = _notes(folder, trial)
-    notes.mkdir(exist_ok=True)
-    say(f"trial {trial.name}")
-    if isinstance(trial, Kill):
-        moment = trial.moment
-        seconds = moment.sooner(_tries(notes))
-        # The undisturbed run's manifest has the length of an epoch.
-        steps = moment.epochs * _steps_of_an_epoch(folder / trial.undisturbed) if moment.epochs else 0
-        say(f"recover {kills.PATIENCE_SECONDS}")
-        for rank in trial.victims:
-            say(f"kill {rank} {seconds} {steps} {moment.file}")
-    else:
-        say(f"moment {trial.moment.step} {trial.moment.seconds}")
-        say(f"port {trial.port}")
-        for fault in trial.faults:
-            say(f"fault {fault.kind} {fault.rank} {fault.rubbish or fault.seconds}")
-        say(f"patience {trial.join_timeout + 2 * plan.OVER_SECONDS:.0f} {trial.patience:.0f}")
-        if not trial.victims:
-            say(f"unharmed {'end' if trial.settings['MAX_STEPS'] else 'stop'}")
-    for name, value in trial.settings.items():
-        say(f"{name}={value}")
-
-
-def judge_trial(sweep: str, name: str, say: Say) -> None:
-    """Judge a trial from the host's notes and the run's folder. A kill that came too late is prepared for a retry."""
-    folder = SWEEPS / sweep
-    planned = _planned(folder)
-    number, trial = next((number, each) for number, each in enumerate(planned, 1) if each.name == name)
-    observed = seen.read(_notes(folder, trial), folder / name)
-    row: table.FaultRow | recovery.RecoveryRow
-    if isinstance(trial, Kill):
-        row = recovery.judge(trial, observed, folder / name)
-        line = recovery.progress(row, number, len(planned))
-        if row.verdict == NO_EFFECT and (tries := _tries(_notes(folder, trial))) + 1 < kills.MOST_TRIES:
-            (_notes(folder, trial) / TRIES).write_text(str(tries + 1))
-            shutil.rmtree(folder / name, ignore_errors=True)
-            say(f"{line}: the kill came too late and is retried")
-            return
-    else:
-        row = table.row(trial, observed, judge(trial, observed))
-        line = table.progress(row, number, len(planned))
-    folders.replace_file(_notes(folder, trial) / VERDICT, json.dumps(asdict(row), indent=2) + "\n")
-    say(line)
-    if row.verdict == WRONG:
-        say(f"    logs: {_notes(folder, trial)}")
-
-
-def make_table(sweep: str, say: Say) -> int:
-    """Print the table of all trials; the exit code is 1 if any trial is wrong."""
-    folder = SWEEPS / sweep
-    found = [_notes(folder, trial) / VERDICT for trial in _planned(folder)]
-    verdicts = [path.read_text() for path in found if path.is_file()]
-    rows: Sequence[table.FaultRow | recovery.RecoveryRow]
-    if (folder / KILLS).is_file():
-        rows = recoveries = [TypeAdapter(recovery.RecoveryRow).validate_json(each) for each in verdicts]
-        text = f"{table.text(rows, recovery.HEADINGS)}\n{recovery.tally(recoveries)}"
-    else:
-        rows = ends = [TypeAdapter(table.FaultRow).validate_json(each) for each in verdicts]
-        text = f"{table.text(rows)}\n{table.tally(ends)}"
+    planned = TypeAdapter(list[FaultTrial]).validate_json((folder / PLAN).read_text())
+    for number, trial in enumerate(planned, 1):
+        notes = folder / f"{trial.name}-seen"  # not the run's own folder, which `prepare` creates
+        notes.mkdir(exist_ok=True)
+        if (notes / seen.CONTAINERS).is_file() and not (notes / VERDICT).is_file():
+            say(f"[{number}/{len(planned)}] {_judged(folder, notes, trial)}")
+        if not (notes / VERDICT).is_file():
+            folders.replace_file(folder / ORDERS, "\n".join(_orders(folder, notes, number, trial)) + "\n")
+            return 0
+    (folder / ORDERS).unlink()
+    verdicts = [json.loads((folder / f"{trial.name}-seen" / VERDICT).read_text()) for trial in planned]
+    text = table.text([each["columns"] for each in verdicts])
     folders.replace_file(folder / TABLE, text + "\n")
     say(text)
     say(f"Table and logs: {folder}")
-    return 1 if any(row.verdict == WRONG for row in rows) else 0
+    return 1 if any(each["verdict"] == WRONG for each in verdicts) else 0
+
+
+def _orders(folder: Path, notes: Path, number: int, trial: FaultTrial) -> Iterator[str]:
+    """A trial as assignments in the host's shell."""
+    moment = trial.moment
+    # The undisturbed run's manifest has the length of an epoch.
+    steps = moment.epochs * _steps_of_an_epoch(folder / trial.undisturbed) if moment.epochs else moment.steps
+    tries = _tries(notes)
+    # A kill that came too late comes sooner: after half of the delay each time, and in the last attempt at once.
+    seconds = 0.0 if tries + 1 >= MOST_TRIES else round(moment.seconds / 2**tries, 3)
+    when = f"{steps} {seconds} {moment.file}"
+    faults = [
+        f"{fault.kind} {fault.rank} {fault.seconds} {fault.rubbish} {number} {trial.place.master_port}"
+        for fault in trial.faults
+    ]
+    if trial.recovers:
+        faults = [f"strike {fault.rank} {when}" for fault in trial.faults]
+    yield f"TRIAL={trial.name}"
+    yield f"MOMENT='{'' if trial.recovers else when}'"
+    yield f"FAULTS=({shlex.join(faults)})"
+    yield f"PAUSED=({' '.join(str(each.rank) for each in trial.faults if each.kind == 'pause')})"
+    yield f"START_PATIENCE={trial.start_patience:.0f}"
+    yield f"PATIENCE={trial.patience:.0f}"
+    yield f"ENDLESS={'yes' if trial.endless else ''}"
+    for name, value in trial.settings.items():
+        yield f"export {name}={shlex.quote(value)}"
+
+
+def _judged(folder: Path, notes: Path, trial: FaultTrial) -> str:
+    """Judge a trial from the host's notes and the run's folder, and return the verdict in words."""
+    run_folder = folder / trial.name
+    observed = seen.read(notes, run_folder)
+    verdict = judge(trial, observed, seen.left_in(folder / trial.undisturbed))
+    columns = table.row(trial, observed, verdict)
+    recovery = columns.get(table.RECOVERY)
+    line = f"{trial.in_full}{f', recovered in {recovery} s' if recovery else ''}: {verdict.word}"
+    if trial.recovers and verdict.word == NO_EFFECT and _tries(notes) + 1 < MOST_TRIES:
+        (notes / TRIES).write_text(str(_tries(notes) + 1))
+        (notes / seen.CONTAINERS).unlink()
+        shutil.rmtree(run_folder, ignore_errors=True)
+        return f"{line}: the kill came too late and is retried"
+    _write(notes / VERDICT, {"verdict": verdict.word, "reasons": verdict.reasons, "columns": columns})
+    logs = [f"logs: {notes}"] if verdict.word == WRONG else []
+    return "\n    ".join([line, *verdict.reasons, *logs])
 
 
 def _steps_of_an_epoch(run_folder: Path) -> int:
@@ -149,23 +132,5 @@ def _tries(notes: Path) -> int:
     return int((notes / TRIES).read_text()) if (notes / TRIES).is_file() else 0
 
 
-def _planned(folder: Path) -> Sequence[FaultTrial | Kill]:
-    path = folder / KILLS if (folder / KILLS).is_file() else folder / PLAN
-    try:
-        written = path.read_text()
-    except OSError as error:
-        raise LockstepError(
-            f"cannot read {path}: {error.strerror}. Run scripts/faults again.", "missing-file"
-        ) from None
-    if path.name == KILLS:
-        return TypeAdapter(list[Kill]).validate_json(written)
-    return TypeAdapter(list[FaultTrial]).validate_json(written)
-
-
-def _notes(folder: Path, trial: FaultTrial | Kill) -> Path:
-    """The folder of the host's notes. It is not the run's own folder, which `prepare` creates."""
-    return folder / f"{trial.name}-seen"
-
-
-def _listed(words: str | None) -> list[str] | None:
-    return None if words is None else [word for word in words.split(",") if word]
+def _write(path: Path, content: object) -> None:
+    folders.replace_file(path, json.dumps(content, indent=2) + "\n")

@@ -1,63 +1,47 @@
-"""The table of a sweep, with one row per trial, and the lines that are printed when a trial has ended."""
+"""The table of a sweep, with one row per trial, and the number of trials by verdict."""
 
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from operator import itemgetter
+from statistics import median
+from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-from app.tools.faults import judge, sayings
-from app.tools.faults.judge import FaultVerdict
+from app.analysis.units import TEXT, Value
+from app.machine.say import counted
+from app.pages.table import Column, Table
+from app.pages.written import on_terminal
+from app.tools.faults import sayings
+from app.tools.faults.judge import NO_EFFECT, OK, WRONG, FaultVerdict
 from app.tools.faults.plan import FaultTrial
 from app.tools.faults.seen import Observations, RankSeen
 
-WIDEST = 10_000  # so that no table wraps
+KILLED, VERDICT, RECOVERY, REPEATED = "killed", "verdict", "recovery (s)", "steps repeated"
+
+Row = Mapping[str, Value]  # by heading
 
 
-@dataclass(frozen=True)
-class FaultRow:
-    """The row of one trial in the table. HEADINGS has the heading of each field."""
-
-    trial: str
-    mode: str
-    fault: str
-    moment: str
-    said: str
-    ended: str
-    codes: str
-    verdict: str
-    reasons: tuple[str, ...] = ()
-
-
-HEADINGS = {
-    "trial": "trial",
-    "mode": "mode",
-    "fault": "fault",
-    "moment": "moment",
-    "ended": "ranks exited after (s)",
-    "codes": "exit codes",
-    "verdict": "verdict",
-    "said": "reported",
-}
-
-
-def row(trial: FaultTrial, seen: Observations, verdict: FaultVerdict) -> FaultRow:
+def row(trial: FaultTrial, seen: Observations, verdict: FaultVerdict) -> Row:
+    about = {"trial": trial.name, "mode": trial.mode}
+    if trial.recovers:
+        return about | {
+            KILLED: trial.words,
+            "attempts": max((each.attempts for each in seen.left.ranks), default=1),
+            # The longest; none if no steps preceded one, or none was needed.
+            RECOVERY: round(max(seen.left.recoveries), 1) if seen.left.recoveries else None,
+            REPEATED: max((each.repeated_steps for each in seen.left.ranks), default=0),
+            VERDICT: verdict.word,
+        }
     said: dict[str, list[str]] = {}
     for each in seen.ranks:
         said.setdefault(sayings.in_short(each.log), []).append(str(each.rank))
-    return FaultRow(
-        trial.name,
-        trial.settings["SYNC_MODE"],
-        trial.words,
-        trial.moment.words,
-        "; ".join(f"{','.join(ranks)}: {words}" for words, ranks in said.items()),
-        " ".join(_after(each, seen.fault_at) for each in seen.ranks),
-        " ".join("-" if each.ended_at is None else str(each.exit_code) for each in seen.ranks),
-        verdict.word,
-        verdict.reasons,
-    )
+    return about | {
+        "fault": trial.words,
+        "moment": trial.moment.words,
+        "ranks exited after (s)": " ".join(_after(each, seen.fault_at) for each in seen.ranks),
+        "exit codes": " ".join("-" if each.ended_at is None else str(each.exit_code) for each in seen.ranks),
+        VERDICT: verdict.word,
+        "reported": "; ".join(f"{','.join(ranks)}: {words}" for words, ranks in said.items()),
+    }
 
 
 def _after(each: RankSeen, fault_at: float | None) -> str:
@@ -66,25 +50,20 @@ def _after(each: RankSeen, fault_at: float | None) -> str:
     return "-" if fault_at is None else f"{each.ended_at - fault_at:.1f}"
 
 
-def progress(made: FaultRow, number: int, trials: int) -> str:
-    """The line printed when a trial has ended, and one for each violation."""
-    line = f"[{number}/{trials}] {made.mode}, {made.fault}, {made.moment}: {made.verdict}"
-    return "\n".join([line, *(f"    {reason}" for reason in made.reasons)])
+def text(rows: Sequence[Row]) -> str:
+    """The table as text, with the number of trials by verdict and the cost of recovery."""
+    columns = [Column(heading, heading, TEXT, itemgetter(heading)) for heading in (rows[0] if rows else ())]
+    return f"{on_terminal(Table.of('trials', '', columns, rows))}\n{_tally(rows)}"
 
 
-def text(rows: Sequence[object], headings: Mapping[str, str] = HEADINGS) -> str:
-    """The table as text. `headings` maps the names of the rows' fields to their headings."""
-    grid = Table(box=None, pad_edge=False, header_style="")
-    for heading in headings.values():
-        grid.add_column(heading, no_wrap=True)
-    for each in rows:
-        grid.add_row(*("-" if (value := getattr(each, name)) is None else str(value) for name in headings))
-    target = io.StringIO()
-    Console(file=target, width=WIDEST, highlight=False, markup=False).print(grid)
-    return "\n".join(line.rstrip() for line in target.getvalue().splitlines())
-
-
-def tally(rows: Sequence[FaultRow]) -> str:
-    """The number of trials by verdict."""
-    counted = Counter(each.verdict for each in rows)
-    return ", ".join(f"{counted[word]} {word}" for word in (judge.OK, judge.NO_EFFECT, judge.WRONG) if counted[word])
+def _tally(rows: Sequence[Mapping[str, Any]]) -> str:
+    struck = [row for row in rows if row.get(KILLED) != "none"]
+    given = Counter(row[VERDICT] for row in struck)
+    verdicts = ", ".join(f"{given[word]} {word}" for word in (OK, NO_EFFECT, WRONG) if given[word])
+    if not any(KILLED in row for row in rows):
+        return verdicts
+    waits = [row[RECOVERY] for row in struck if row[RECOVERY] is not None]
+    repeated = [row[REPEATED] for row in struck]
+    recovered = f"Recovery: p50 {median(waits):.1f} s, max {max(waits):.1f} s" if waits else "No recovery"
+    steps = f"steps repeated: p50 {median(repeated):g}, max {max(repeated)}" if repeated else "no kill"
+    return f"{counted(len(struck), 'kill')}: {verdicts}. {recovered}; {steps}"
