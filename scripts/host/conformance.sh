@@ -6,34 +6,26 @@ CHECK_CONTAINER=lockstep-conformance-$$
 MOST_MEMORY=3g
 MOST_TASKS=256 # processes and threads
 
-# Refuses a mode that is neither a file nor built in. The names of built-in modes are in .env.example.
+# Refuses a mode that is neither a file nor built in.
 check_mode() {
-    local mode=$1 own built_in
+    local mode=$1 known
     if [[ $mode == *.py ]]; then
         [[ -r $mode && -f $mode ]] || refuse missing-file "cannot read $(shown "$mode"). Give a file that exists and that you can read."
-    elif [[ ! -f extensions/$mode.py ]]; then
-        mapfile -t own < <(own_modes)
-        mapfile -t built_in < <(built_in_modes)
-        [[ " ${built_in[*]} " == *" $mode "* || ! ${built_in[*]} ]] || refuse_name mode "$mode" "${own[@]}" "${built_in[@]}"
+    else
+        mapfile -t known < <(modes_in extensions && modes_in app/sync/modes)
+        [[ " ${known[*]} " == *" $mode "* ]] || refuse_name mode "$mode" "${known[@]}"
     fi
 }
 
-own_modes() { find extensions -maxdepth 1 -name '*.py' -exec basename {} .py \; | sort; }
-
-built_in_modes() {
-    awk '/^# / { text = text " " substr($0, 3); next }
-        /^#SYNC_MODE=/ { sub(/.*\(/, "", text); sub(/, or .*/, "", text); gsub(/, /, "\n", text); print text }
-        { text = "" }' .env.example
-}
+modes_in() { find "$1" -maxdepth 1 -name '[!_]*.py' -exec basename {} .py \; | sort; }
 
 check_one() {
     local mode=$1 called=$2 code=0
+    [[ ! -f extensions/$mode.py ]] || mode=extensions/$mode.py called=extensions/$called.py
     if [[ $mode == *.py ]]; then
         attend confined "$mode" - --called "$called" || code=$?
-    elif [[ -f extensions/$mode.py ]]; then
-        attend confined "extensions/$mode.py" - --called "extensions/$mode.py" || code=$?
     else
-        attend confined /dev/null "$mode" --own "$(own_modes | paste -sd , -)" || code=$?
+        attend confined /dev/null "$mode" || code=$?
     fi
     case $code in
         0 | 1 | 2) exit "$code" ;;
@@ -54,25 +46,17 @@ check_all() {
         say "== ${file#"$folder"/}"
         code=0
         attend row_of "$file" "${file#"$folder"/}" "$row" || code=$?
-        if ((code <= 2)) && [[ $(wc -l <"$row") -eq 1 ]]; then
-            cat "$row"
-        else
-            printf '"%s",no verdict,ends,%s,\n' "$(cell "${file#"$folder"/}")" "$(why_no_verdict "$code")"
+        if ((code > 2)) || [[ $(wc -l <"$row") -ne 1 ]]; then
+            attend row_of /dev/null "${file#"$folder"/}" "$row" --failed "$(why_no_verdict "$code")"
             code=1
         fi
+        cat "$row"
         ((code == 0)) || failed=1
     done
     exit "$failed"
 }
 
-row_of() { confined "$1" - --table --called "$2" >"$3"; }
-
-# A text between the quotes of a cell, which no spreadsheet mistakes for a formula.
-cell() {
-    local text=${1//\"/\"\"}
-    [[ $text != [=+@-]* ]] || text="'$text"
-    printf '%s' "$text"
-}
+row_of() { confined "$1" - --table --called "$2" "${@:4}" >"$3"; }
 
 why_no_verdict() {
     case $1 in

@@ -208,12 +208,11 @@ def test_a_mistake_that_few_models_show_is_found_and_made_small() -> None:
         ("-", "", "subclass of GradientSync"),
         ("-", f"class X({'a.' * 1500}a): pass", "subclass of GradientSync"),
         ("ring_all_reduc", "", "Did you mean ring_all_reduce?"),
-        ("my_mod", "", "Did you mean my_mode?"),
         ("none", "", "averages nothing"),
     ],
 )
 def test_what_is_no_mode_at_all_is_bad_usage(mode: str, text: str, words: str) -> None:
-    code, told, said = conformance(text, "--own", "my_mode", mode=mode)
+    code, told, said = conformance(text, mode=mode)
     assert (code, told) == (2, "")
     assert words in said
 
@@ -221,13 +220,13 @@ def test_what_is_no_mode_at_all_is_bad_usage(mode: str, text: str, words: str) -
 def test_a_mode_that_names_another_class_is_said_to_conform_as_that() -> None:
     """It was not held to the mean."""
     for kind, words in (("exact", "conforms"), ("vote", "conforms as vote")):
-        assert verdicts.conforms(ConformanceVerdict(None, None, "", kind, 100, 10, 1.0)) == words
+        assert verdicts.conforms(ConformanceVerdict(None, kind, 100, 10, 1.0)) == words
 
 
 def test_what_was_too_slow_to_be_tried_does_not_conform(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "TOTAL_SECONDS", 0.0)
     verdict = Checker(Submission(lambda: mode_class("all_reduce"), "all_reduce.py")).run(lambda _: None)
-    assert verdict.law is None
+    assert verdict.broken is None
     assert " cases, on 1, 2, 3, 4, 5, 6, 7, 8 ranks, and all " in verdict.left_out
     assert verdicts.conforms(verdict) == "too slow"
 

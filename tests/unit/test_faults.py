@@ -134,7 +134,7 @@ def test_the_host_has_a_function_for_every_kind() -> None:
 @pytest.mark.parametrize("kills", [None, 20])
 def test_the_host_does_what_the_plan_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int | None) -> None:
     monkeypatch.chdir(tmp_path)
-    given = {"WORKERS": "5", "DATA_FOLDER": "/srv/it's my data"}
+    given = {"WORKERS": "5", "DATA_FOLDER": "/srv/it's my data", "MAX_RESTARTS": "5"}  # which faults override
     planned(given, kills)
     folder = tmp_path / "results/faults/sweep"
     made = plan.make(3, kills or 40, None, given, kills=kills is not None)

@@ -11,13 +11,15 @@ def add_to(commands: Commands) -> None:
     conformance = add_command(commands, "conformance", "check a mode against the laws of averaging", _conformance)
     conformance.add_argument("mode", metavar="MODE", help="a built-in mode, or - for a file on standard input")
     conformance.add_argument("--called", default="", metavar="NAME", help="name of the mode in messages")
-    conformance.add_argument("--own", default="", metavar="A,B,C", help="names of the files in extensions/")
     conformance.add_argument("--table", action="store_true", help="print one row of CSV")
+    conformance.add_argument("--failed", metavar="WHY", help="print the row of a check that ended without a verdict")
 
 
 def _conformance(arguments: Namespace) -> int:
     with quick_imports():
         from app.tools.conformance import verdicts
 
-    own = arguments.own.split(",") if arguments.own else []
-    return verdicts.check(arguments.mode, arguments.called, own, say, table=arguments.table)
+    if arguments.failed:
+        say(verdicts.row(arguments.called, "no verdict", "ends", arguments.failed))
+        return 0
+    return verdicts.check(arguments.mode, arguments.called or arguments.mode, say, table=arguments.table)

@@ -4,14 +4,12 @@ import errno
 import faulthandler
 import json
 import os
-import pickle
 import signal
-import socket
-import struct
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import NoReturn
 
 import torch
@@ -30,8 +28,7 @@ from app.tools.conformance.trial import synchronise
 JOIN_SECONDS = 60.0
 CASE_SECONDS = 10.0
 
-FRAME = struct.Struct("!cQ")
-NOTE, ANSWER, FAILURE = b"N", b"A", b"F"
+NOTE, ANSWER, FAILURE = b"N", b"A", b"F"  # the first byte of a rank's messages to the checker
 
 Load = Callable[[], type[GradientSync]]
 
@@ -61,13 +58,8 @@ def form(rank: int, world_size: int, port: int) -> Cluster:
     return cluster
 
 
-def framed(kind: bytes, payload: bytes) -> bytes:
-    """A message between a rank and the checker: its kind, the length of the payload, and the payload."""
-    return FRAME.pack(kind, len(payload)) + payload
-
-
 def be_rank(
-    channel: socket.socket, output: int, number: int, world_size: int, load: Load, file: str, port: int
+    channel: Connection, output: int, number: int, world_size: int, load: Load, file: str, port: int
 ) -> NoReturn:
     """Run a rank in the forked process, which always exits here and never returns into the checker's code."""
     try:
@@ -81,21 +73,21 @@ def be_rank(
             signal.signal(each, signal.SIG_DFL)
         confine()
         faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
-        _serve(socket.socket(fileno=own), number, world_size, load, file, port)
+        _serve(Connection(own), number, world_size, load, file, port)
     finally:
         os._exit(0)
 
 
-def _serve(channel: socket.socket, number: int, world_size: int, load: Load, file: str, port: int) -> None:
+def _serve(channel: Connection, number: int, world_size: int, load: Load, file: str, port: int) -> None:
     def tell(kind: bytes, payload: bytes) -> None:
-        channel.sendall(framed(kind, payload))
+        channel.send_bytes(kind + payload)
 
     try:
         cluster = form(number, world_size, port)
         tell(ANSWER, b"")
         mode: type[GradientSync] | None = None
         while True:
-            request: Request = pickle.loads(_payload(channel))  # noqa: S301  # from the checker
+            request: Request = channel.recv()
             if mode is None:
                 tell(NOTE, b"the file's top-level code")
                 mode = load()
@@ -112,22 +104,8 @@ def _serve(channel: socket.socket, number: int, world_size: int, load: Load, fil
     except Exception as error:
         was_left = isinstance(error, PeerLostError)
         tell(FAILURE, json.dumps({"words": _words(error, file), "was_left": was_left}).encode())
-        time.sleep(
-            CASE_SECONDS
-        )  # until the checker kills it: an earlier exit could be mistaken for the cause of others
-
-
-def _payload(channel: socket.socket) -> bytes:
-    received = b""
-    length = FRAME.size
-    while len(received) < length:
-        content = channel.recv(length - len(received))
-        if not content:
-            os._exit(0)
-        received += content
-        if len(received) == FRAME.size:
-            length += FRAME.unpack(received)[1]
-    return received[FRAME.size :]
+        # Until the checker kills it. An earlier exit could be mistaken for the cause of others.
+        time.sleep(CASE_SECONDS)
 
 
 def _words(error: BaseException, file: str) -> str:

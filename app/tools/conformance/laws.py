@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -138,16 +139,25 @@ def _random(evidence: Evidence) -> str | None:
     return None
 
 
+def _results(evidence: Evidence, step: int) -> Iterator[tuple[str, int, list[Array], Array]]:
+    """Each rank's result for each parameter: where it is, the rank, all ranks' gradients before, and the result."""
+    everyones = evidence.given(step)
+    for at in evidence.case.model.learned:
+        given: list[Array] = [own[at].astype(np.float64) for own in everyones]
+        for rank, outcome in enumerate(evidence.outcomes):
+            gradient: Array = outcome.gradients[step][outcome.places[step].index(at)]
+            yield f"step {step}, rank {rank}, parameter {at}", rank, given, gradient
+
+
 def _alone(evidence: Evidence) -> str | None:
     if evidence.case.world_size > 1:
         return None
-    (outcome,) = evidence.outcomes
     for step in range(STEPS):
-        (own,) = evidence.given(step)
-        for at, gradient in zip(outcome.places[step], outcome.gradients[step], strict=True):
-            if not np.array_equal(gradient, own[at]):
-                return f"step {step}, parameter {at}: {_shown(own[at], gradient)}"
-    return f"the only rank sent {outcome.sent:g} bytes" if outcome.sent else None
+        for where, _, (own,), gradient in _results(evidence, step):
+            if not np.array_equal(gradient, own):
+                return f"{where}: {_shown(own, gradient)}"
+    sent = evidence.outcomes[0].sent
+    return f"the only rank sent {sent:g} bytes" if sent else None
 
 
 def _zero(evidence: Evidence) -> str | None:
@@ -160,25 +170,11 @@ def _zero(evidence: Evidence) -> str | None:
 
 
 def _mean_of_step(evidence: Evidence, step: int) -> str | None:
-    everyones = evidence.given(step)
-    for at in evidence.case.model.learned:
-        given = [own[at].astype(np.float64) for own in everyones]
+    for where, rank, given, gradient in _results(evidence, step):
         mean = np.mean(given, axis=0)
-        for rank, outcome in enumerate(evidence.outcomes):
-            gradient = outcome.gradients[step][outcome.places[step].index(at)]
-            if not np.allclose(gradient, mean, rtol=evidence.tolerance, atol=evidence.tolerance):
-                return (
-                    f"step {step}, rank {rank}, parameter {at}: {_shown(mean, gradient)}{_guess(given, gradient, rank)}"
-                )
+        if not np.allclose(gradient, mean, rtol=evidence.tolerance, atol=evidence.tolerance):
+            return f"{where}: {_shown(mean, gradient)}{_guess(given, gradient, rank)}"
     return None
-
-
-def _mean(evidence: Evidence) -> str | None:
-    return _mean_of_step(evidence, 0)
-
-
-def _later(evidence: Evidence) -> str | None:
-    return next(filter(None, (_mean_of_step(evidence, step) for step in range(1, STEPS))), None)
 
 
 def _replicas(evidence: Evidence) -> str | None:
@@ -295,13 +291,10 @@ def _kept(evidence: Evidence) -> str | None:
 
 def _vote(evidence: Evidence) -> str | None:
     for step in range(STEPS):
-        everyones = evidence.given(step)
-        for at in evidence.case.model.learned:
-            votes = np.sum([np.sign(own[at]) for own in everyones], axis=0)
-            for rank, outcome in enumerate(evidence.outcomes):
-                gradient = outcome.gradients[step][outcome.places[step].index(at)]
-                if np.any((votes != 0) & (np.sign(gradient) != np.sign(votes))):
-                    return f"step {step}, rank {rank}, parameter {at}: {_shown(np.sign(votes), np.sign(gradient))}"
+        for where, _, given, gradient in _results(evidence, step):
+            votes = np.sum(np.sign(given), axis=0)
+            if np.any((votes != 0) & (np.sign(gradient) != np.sign(votes))):
+                return f"{where}: {_shown(np.sign(votes), np.sign(gradient))}"
     return None
 
 
@@ -329,22 +322,17 @@ def _shown(expected: Array, got: Array) -> str:
 def _guess(given: Sequence[Array], got: Array, rank: int) -> str:
     """The likely mistake, if the result matches that of a common one."""
     ranks, total = len(given), np.sum(given, axis=0)
-    suspects: Iterator[tuple[Array, str]] = iter(
-        [
-            (given[rank], f"That is rank {rank}'s own gradient. Write the mean into .grad."),
-            (total, "That is the sum. Divide it by the number of ranks."),
-            (total / ranks**2, "That is the mean, divided by the number of ranks again."),
-            *((total - own, f"That is the sum without rank {left}.") for left, own in enumerate(given)),
-            *(
-                ((total - own) / ranks, f"That is the mean with zeros from rank {left}.")
-                for left, own in enumerate(given)
-            ),
-            *(
-                ((total - own) / max(1, ranks - 1), f"That is the mean without rank {left}.")
-                for left, own in enumerate(given)
-            ),
-        ]
-    )
+    suspects = [
+        (given[rank], f"That is rank {rank}'s own gradient. Write the mean into .grad."),
+        (total, "That is the sum. Divide it by the number of ranks."),
+        (total / ranks**2, "That is the mean, divided by the number of ranks again."),
+    ]
+    for by, words in (
+        (1, "the sum without rank"),
+        (ranks, "the mean with zeros from rank"),
+        (max(1, ranks - 1), "the mean without rank"),
+    ):
+        suspects += [((total - own) / by, f"That is {words} {left}.") for left, own in enumerate(given)]
     alike = (words for suspect, words in suspects if suspect.shape == got.shape and np.allclose(got, suspect, 1e-5))
     return next((f". {words}" for words in alike), "")
 
@@ -355,8 +343,8 @@ REST = Law("rest", "Parameter values, frozen parameters and missing gradients st
 RANDOM = Law("random", "The global random generators of torch, numpy and Python stay unchanged.", _random)
 ALONE = Law("alone", "A single rank keeps its gradients bitwise and sends nothing.", _alone)
 ZERO = Law("zero", "Zero gradients stay zero: no NaN, no other value.", _zero)
-MEAN = Law("mean", "Every gradient becomes the mean over all ranks, within rounding.", _mean)
-LATER = Law("later", "The second step is as correct as the first.", _later)
+MEAN = Law("mean", "Every gradient becomes the mean over all ranks, within rounding.", partial(_mean_of_step, step=0))
+LATER = Law("later", "The second step is as correct as the first.", partial(_mean_of_step, step=1))
 REPLICAS = Law("replicas", "All ranks end with bitwise identical gradients.", _replicas)
 REPEAT = Law("repeat", "The same gradients give the same bits every time.", _repeat)
 RESUME = Law("resume", "A fresh mode that loads the state continues with the same bits.", _resume)

@@ -1,32 +1,24 @@
 """Forked processes for the ranks, because a submission may hang, crash, kill processes, print or fill memory."""
 
 import json
+import multiprocessing
 import os
-import pickle
 import re
 import select
 import signal
 import socket
-import sys
+import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
+from typing import cast
 
 from app.machine.say import counted, escaped, numbered
 from app.tools.conformance.cases import Model
-from app.tools.conformance.forked import (
-    ANSWER,
-    CASE_SECONDS,
-    FAILURE,
-    FRAME,
-    JOIN_SECONDS,
-    NOTE,
-    Load,
-    Request,
-    be_rank,
-    framed,
-)
+from app.tools.conformance.forked import ANSWER, CASE_SECONDS, FAILURE, JOIN_SECONDS, NOTE, Load, Request, be_rank
 from app.tools.conformance.outcomes import TrialOutcome, unpack
 from app.tools.conformance.trial import DRAWS
 
@@ -35,6 +27,8 @@ TRACE_SECONDS = 1.0
 MOST_BYTES = 256 << 20  # of an answer
 MOST_NOTES = 100_000  # in a trial, which sends one for each step
 MOST_SAID = 400  # characters of a rank's message
+
+FORK = multiprocessing.get_context("fork")
 
 
 class EndedError(Exception):
@@ -105,9 +99,8 @@ class Ranks:
             each.ask_where()
         lines = {each.number: line for each in waiting if (line := each.line_of_code())}
         who = numbered("rank", [each.number for each in waiting])
-        behind = min(
-            waiting, key=lambda each: (each.notes, each.number)
-        )  # the others may merely be waiting for this one
+        # The others may merely be waiting for this one.
+        behind = min(waiting, key=lambda each: (each.notes, each.number))
         at = f", rank {behind.number} at line {lines[behind.number]}" if behind.number in lines else ""
         ranks = counted(self.world_size, "rank")
         place = behind.place or where
@@ -119,8 +112,8 @@ class _Rank:
     """The process of one rank, and the messages that the checker has received from it."""
 
     number: int
-    pid: int
-    channel: socket.socket
+    process: ForkProcess
+    channel: Connection
     output: int  # a file in memory that receives everything it prints
     file: str
     place: str = ""  # the last position that it reported
@@ -129,21 +122,21 @@ class _Rank:
     trouble: str = ""  # how it failed, as a predicate
     detail: str = ""  # its error message
     was_left: bool = False  # whether it failed only because it lost another rank
-    _received: bytearray = field(default_factory=bytearray)
-    _status: int | None = None
 
     @classmethod
     def start(cls, number: int, world_size: int, load: Load, file: str, port: int) -> "_Rank":
-        ours, theirs = socket.socketpair()
+        ours, theirs = FORK.Pipe()
+        with socket.socket(fileno=os.dup(ours.fileno())) as end:  # so that no half message holds up the checker
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(CASE_SECONDS), 0))
         output = os.memfd_create(f"rank {number}")
-        sys.stdout.flush()
-        sys.stderr.flush()
-        pid = os.fork()
-        if pid == 0:
-            be_rank(theirs, output, number, world_size, load, file, port)
+        process = FORK.Process(target=be_rank, args=(theirs, output, number, world_size, load, file, port))
+        process.start()
         theirs.close()
-        ours.setblocking(False)
-        return cls(number, pid, ours, output, file)
+        return cls(number, process, ours, output, file)
+
+    @property
+    def pid(self) -> int:
+        return cast("int", self.process.pid)
 
     def fileno(self) -> int:
         return self.channel.fileno()
@@ -151,76 +144,43 @@ class _Rank:
     def ask(self, request: Request) -> None:
         self.answer, self.place, self.notes = None, "", 0
         with suppress(OSError):  # if it has exited, its answer will be missing
-            self.channel.sendall(framed(ANSWER, pickle.dumps(request)))
+            self.channel.send(request)
 
     def take(self) -> bool:
-        """Read the messages that have arrived, and return whether the rank has failed."""
+        """Read a message that has arrived, and return whether the rank has failed."""
         try:
-            content = self.channel.recv(1 << 20)
-        except BlockingIOError:
-            return False
-        except OSError:
-            content = b""
-        self._received += content
-        try:
-            for kind, payload in self._frames():
-                self._note(kind, payload)
-        except (ValueError, LookupError, TypeError, RecursionError):
-            self.trouble = "sent the checker an invalid message"
-        if not content and not self.trouble:
+            message = self.channel.recv_bytes(MOST_BYTES)
+            self._note(message[:1], message[1:])
+        except (EOFError, ConnectionError):
             self.trouble = self._end_in_words()
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            self.trouble = "sent the checker an invalid message"
         return bool(self.trouble)
-
-    def _frames(self) -> Iterator[tuple[bytes, bytes]]:
-        while len(self._received) >= FRAME.size:
-            kind, length = FRAME.unpack_from(self._received)
-            if kind not in (NOTE, ANSWER, FAILURE) or length > MOST_BYTES:
-                raise ValueError(kind)
-            if len(self._received) < FRAME.size + length:
-                return
-            payload = bytes(self._received[FRAME.size : FRAME.size + length])
-            del self._received[: FRAME.size + length]
-            yield kind, payload
 
     def _note(self, kind: bytes, payload: bytes) -> None:
         if kind == ANSWER:
             self.answer = payload
-            return
-        words = escaped(payload[:MOST_SAID].decode(errors="replace"))
-        if kind == NOTE:
-            self.place, self.notes = f"in {words}", self.notes + 1
-            if self.notes > MOST_NOTES:
-                raise ValueError(self.notes)
-        else:
+        elif kind == NOTE and self.notes < MOST_NOTES:
+            words = payload[:MOST_SAID].decode(errors="replace")
+            self.place, self.notes = f"in {escaped(words)}", self.notes + 1
+        elif kind == FAILURE:
             told = json.loads(payload)
             self.was_left = bool(told["was_left"])
             self.trouble, self.detail = "failed", f": {escaped(str(told['words'])[:MOST_SAID])}"
+        else:
+            raise ValueError(kind)
 
     def _end_in_words(self) -> str:
         """How the process ended, as a predicate."""
-        self._reap(os.WNOHANG)
-        if self._status is None:
-            return "closed its connection to the checker"
-        if os.WIFSIGNALED(self._status):
-            number = os.WTERMSIG(self._status)
-            why = " (by the submission, or by the kernel when out of memory)" if number == signal.SIGKILL else ""
-            return f"was killed by {signal.Signals(number).name}{why}"
-        code = os.waitstatus_to_exitcode(self._status)
-        return f"exited with code {code}"
-
-    def _reap(self, options: int) -> None:
         deadline = time.monotonic() + TRACE_SECONDS
-        while self._status is None:
-            try:
-                pid, status = os.waitpid(self.pid, options)
-            except ChildProcessError:
-                return
-            if pid:
-                self._status = status
-            elif time.monotonic() > deadline:
-                return
-            else:
-                time.sleep(0.01)
+        while (code := self.process.exitcode) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if code is None:
+            return "closed its connection to the checker"
+        if code >= 0:
+            return f"exited with code {code}"
+        why = " (by the submission, or by the kernel when out of memory)" if code == -signal.SIGKILL else ""
+        return f"was killed by {signal.Signals(-code).name}{why}"
 
     def ask_where(self) -> None:
         """Make the rank print the stack traces of all its threads."""
@@ -246,9 +206,9 @@ class _Rank:
         return os.pread(self.output, 1 << 16, max(0, size - (1 << 16))).decode(errors="replace")
 
     def end(self) -> None:
-        for kill in (os.killpg, os.kill):
-            with suppress(OSError):
-                kill(self.pid, signal.SIGKILL)
-        self._reap(0)
+        with suppress(OSError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.join()
         self.channel.close()
         os.close(self.output)

@@ -54,7 +54,7 @@ def synchronise(
     formula = None
     if states_cost(mode):
         formula = trial.sync.cost_for(trial.parameters).bytes_sent(size, cluster.rank, cluster.world_size)
-    touched = [name for name, (one, other) in _pairs(before, _generators()) if one != other]
+    touched = [name for name, state in _generators().items() if state != before[name]]
     return TrialOutcome(
         steps,
         places,
@@ -163,7 +163,3 @@ def _generators() -> dict[str, bytes]:
         "numpy": b"".join(each.tobytes() for each in map(np.asarray, np.random.get_state())),
         "random": np.asarray(random.getstate()[1]).tobytes(),
     }
-
-
-def _pairs(one: dict[str, bytes], other: dict[str, bytes]) -> list[tuple[str, tuple[bytes, bytes]]]:
-    return [(name, (one[name], other[name])) for name in one]

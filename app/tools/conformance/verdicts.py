@@ -2,7 +2,6 @@
 
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from app.errors import SettingError
@@ -18,35 +17,33 @@ from app.tools.conformance.confinement import keep_out_of_reach
 
 STANDARD_INPUT = "-"
 UNCHECKED = "none"  # it averages nothing
-COLUMNS = ("submission", "verdict", "law broken", "smallest case", "seconds")
 NAME = "submission"
 
 
-def check(name: str, called: str, own: Sequence[str], say: Say, *, table: bool = False) -> int:
+def check(name: str, called: str, say: Say, *, table: bool = False) -> int:
     """Return exit code 0 if the mode conforms, else 1; raises SettingError for an unknown or invalid mode."""
     keep_out_of_reach()
-    called = called or name
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         try:
-            submission = _of_input(Path(folder), called) if name == STANDARD_INPUT else _built_in(name, own)
+            submission = _of_input(Path(folder), called) if name == STANDARD_INPUT else _built_in(name)
         except SettingError as error:
             if table:
-                say(row(called, "refused", "", str(error), 0.0))
+                say(row(called, "refused", "", str(error), "0.0"))
             raise
         verdict = Checker(submission).run(lambda line: print(line, file=sys.stderr, flush=True))
     if table:
-        case = f"{verdict.case}: {verdict.seen}" if verdict.law else ""
-        law = verdict.law.name if verdict.law else ""
-        said = "broken" if verdict.law else conforms(verdict)
-        say(row(called, said, law, case or verdict.left_out, verdict.seconds))
+        broken = verdict.broken
+        case = f"{broken.case}: {broken.seen}" if broken else verdict.left_out
+        said, law = ("broken", broken.law.name) if broken else (conforms(verdict), "")
+        say(row(called, said, law, case, f"{verdict.seconds:.1f}"))
     else:
         for line in words(called, verdict):
             say(line)
-    return 1 if verdict.law or verdict.left_out else 0
+    return 1 if verdict.broken or verdict.left_out else 0
 
 
-def row(called: str, verdict: str, law: str, case: str, seconds: float) -> str:
-    return as_csv([(called, verdict, law, case, f"{seconds:.1f}")]).rstrip("\n")
+def row(called: str, verdict: str, law: str, case: str, seconds: str = "") -> str:
+    return as_csv([(called, verdict, law, case, seconds)]).rstrip("\n")
 
 
 def words(called: str, verdict: ConformanceVerdict) -> list[str]:
@@ -56,13 +53,13 @@ def words(called: str, verdict: ConformanceVerdict) -> list[str]:
             f"{called} is too slow: {verdict.cases} cases pass after {verdict.seconds:.0f} s. Not tried:",
             f"  {verdict.left_out}. If the machine is busy, try again.",
         ]
-    if verdict.law is None:
+    if verdict.broken is None:
         tried = f"{verdict.laws} laws, {verdict.cases} cases on 1 to 8 ranks, {verdict.seconds:.0f} s"
         return [f"{called} {conforms(verdict)}: {tried}"]
     return [
-        f"{called} breaks the law '{verdict.law.name}': {verdict.law.sentence}",
-        f"  smallest case: {verdict.case}",
-        f"  observed: {verdict.seen}",
+        f"{called} breaks the law '{verdict.broken.law.name}': {verdict.broken.law.sentence}",
+        f"  smallest case: {verdict.broken.case}",
+        f"  observed: {verdict.broken.seen}",
     ]
 
 
@@ -73,12 +70,12 @@ def conforms(verdict: ConformanceVerdict) -> str:
     return "conforms" if verdict.kind == "exact" else f"conforms as {verdict.kind}"
 
 
-def _built_in(name: str, own: Sequence[str]) -> Submission:
+def _built_in(name: str) -> Submission:
     if name == UNCHECKED:
         raise SettingError(f"{UNCHECKED} averages nothing, so no law applies. Give another mode.", "invalid-argument")
     if name not in MODES:
         raise SettingError(
-            f"unknown mode '{shown(name)}', and no file extensions/{shown(name)}.py. {hint(name, [*own, *MODES])}",
+            f"unknown mode '{shown(name)}', and no file extensions/{shown(name)}.py. {hint(name, [*MODES])}",
             "unknown-name",
         )
     return Submission(lambda: mode_class(name), f"{name}.py", takes_unused=name != "ddp")
