@@ -4,7 +4,7 @@ from argparse import Namespace
 
 from app.machine.command_line import Commands, add_command
 from app.machine.quick_imports import quick_imports
-from app.machine.say import say
+from app.machine.say import as_csv, say
 
 
 def add_to(commands: Commands) -> None:
@@ -16,10 +16,10 @@ def add_to(commands: Commands) -> None:
 
 
 def _conformance(arguments: Namespace) -> int:
+    if arguments.failed:
+        say(as_csv([(arguments.called, "no verdict", "ends", arguments.failed, None)]).rstrip("\n"))
+        return 0
     with quick_imports():
         from app.tools.conformance import verdicts
 
-    if arguments.failed:
-        say(verdicts.row(arguments.called, "no verdict", "ends", arguments.failed))
-        return 0
     return verdicts.check(arguments.mode, arguments.called or arguments.mode, say, table=arguments.table)

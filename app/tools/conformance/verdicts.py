@@ -28,22 +28,22 @@ def check(name: str, called: str, say: Say, *, table: bool = False) -> int:
             submission = _of_input(Path(folder), called) if name == STANDARD_INPUT else _built_in(name)
         except SettingError as error:
             if table:
-                say(row(called, "refused", "", str(error), "0.0"))
+                say(row(called, "refused", "", str(error), 0.0))
             raise
         verdict = Checker(submission).run(lambda line: print(line, file=sys.stderr, flush=True))
     if table:
         broken = verdict.broken
         case = f"{broken.case}: {broken.seen}" if broken else verdict.left_out
         said, law = ("broken", broken.law.name) if broken else (conforms(verdict), "")
-        say(row(called, said, law, case, f"{verdict.seconds:.1f}"))
+        say(row(called, said, law, case, verdict.seconds))
     else:
         for line in words(called, verdict):
             say(line)
     return 1 if verdict.broken or verdict.left_out else 0
 
 
-def row(called: str, verdict: str, law: str, case: str, seconds: str = "") -> str:
-    return as_csv([(called, verdict, law, case, seconds)]).rstrip("\n")
+def row(called: str, verdict: str, law: str, case: str, seconds: float) -> str:
+    return as_csv([(called, verdict, law, case, f"{seconds:.1f}")]).rstrip("\n")
 
 
 def words(called: str, verdict: ConformanceVerdict) -> list[str]:
