@@ -28,6 +28,7 @@ class Unit:
     right: bool = True
     scales: Sequence[Scale] = ()  # the largest first; with them the decimals of a column align
     json: str = "number"  # the type of a value in summary.json
+    axis: str = "count"  # the unit of a chart's axis for such values
 
     @property
     def is_number(self) -> bool:
@@ -79,8 +80,8 @@ TEXT = Unit(plain, right=False, json="string")
 YES_OR_NO = Unit(plain, right=False, json="boolean")
 COUNT = Unit(plain, json="integer")
 DIGITS = Unit(digits, scales=(Scale("", 1),))
-SECONDS = Unit(digits, scales=(Scale("s", 1, 1), Scale("ms", 1e-3)))
-MEGABYTES = Unit(lambda size: f"{size / 1e6:.2f}", scales=(Scale("GB", 1e9, 1e9), Scale("MB", 1e6)))
-MEGABYTES_PER_SECOND = Unit(MEGABYTES.words, scales=(Scale("GB/s", 1e9, 1e9), Scale("MB/s", 1e6)))
-PERCENT = Unit(lambda share: f"{share:.1%}")
+SECONDS = Unit(digits, scales=(Scale("s", 1, 1), Scale("ms", 1e-3)), axis="s")
+MEGABYTES = Unit(lambda size: f"{size / 1e6:.2f}", scales=(Scale("GB", 1e9, 1e9), Scale("MB", 1e6)), axis="B")
+MEGABYTES_PER_SECOND = Unit(MEGABYTES.words, scales=(Scale("GB/s", 1e9, 1e9), Scale("MB/s", 1e6)), axis="B/s")
+PERCENT = Unit(lambda share: f"{share:.1%}", axis="share")
 EXACT = Unit(lambda value: f"{value:g}" if isinstance(value, float) else plain(value))

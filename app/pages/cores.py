@@ -9,9 +9,10 @@ from app.analysis.run import Run
 from app.analysis.run_records import RankRecords
 from app.analysis.statistics import Numbers
 from app.pages.drawing import Missing
+from app.pages.drawn import curve
 from app.pages.plot import Plot
 from app.pages.scale import Axis
-from app.pages.series import Series, long_enough, series, thinned, trace
+from app.pages.series import Series, long_enough, series, thinned
 from app.pages.traces import Panel
 from app.records.manifest import Participant
 
@@ -87,7 +88,7 @@ def cores(run: Run) -> tuple[Plot, str]:
         raise Missing("the ranks left no samples of the same time.")
     panels = [
         Panel(
-            [trace(line)] if not line.empty else [],
+            [curve(line.name, line)] if not line.empty else [],
             host.name if len(hosts) > 1 else "",
             levels=[(100 * host.cpus, f"{host.cpus:g} CPUs")],
         )

@@ -13,16 +13,14 @@ from app.pages import definitions
 from app.pages.chart import Chart
 from app.pages.cores import cores
 from app.pages.drawing import Drawing, Missing, draw
+from app.pages.drawn import NO_SAMPLES, SINCE_START, curves, panels, remarks
 from app.pages.phases import mean_seconds, phase_bars
-from app.pages.plot import Plot
 from app.pages.rows import Bars, Row, Span, stacked
 from app.pages.scale import Axis, written
-from app.pages.series import Series, left_out, of_records, of_usage, over_ranks, series, thinned, trace
+from app.pages.series import Series, of_records, of_usage, over_ranks, series, thinned
 from app.pages.timeline import timeline
-from app.pages.traces import Panel, Trace
 
 MOST_RANKS = 9  # with a panel each
-MOST_LABELS = 10  # up to this step, an axis has a label per step
 FEW_POINTS = 60  # of a line in a small panel
 
 Drawn = tuple[Chart, str]
@@ -65,16 +63,14 @@ def of_runs(runs: Sequence[Run]) -> list[Drawing]:
 
 def _phases_by_rank(run: Run) -> Drawn:
     rows = [(f"rank {rank[measures.RANK]}", mean_seconds(rank)) for rank in run.summary.ranks]
-    hidden = definitions.HIDDEN_BAR if run.summary.run[measures.HIDDEN_SYNC.mean] else ""
-    bars = phase_bars("Mean time of each phase of a step, by rank", rows)
-    return bars, f"Mean time of each phase, without the first step. {definitions.WAIT_AND_SYNC}{hidden}"
+    caption = "Mean time of each phase, without the first step"
+    return phase_bars("Mean time of each phase of a step, by rank", rows, caption)
 
 
 def _phases_by_run(runs: Sequence[Run]) -> Drawn:
     rows = [(run.name, mean_seconds(run.summary.run)) for run in runs]
-    hidden = definitions.HIDDEN_BAR if any(row["hidden_sync"] for _, row in rows) else ""
-    bars = phase_bars("Mean time of each phase of a step, by run", rows)
-    return bars, f"Mean time of each phase {definitions.BUT_THE_FIRST}. {definitions.WAIT_AND_SYNC}{hidden}"
+    caption = f"Mean time of each phase {definitions.BUT_THE_FIRST}"
+    return phase_bars("Mean time of each phase of a step, by run", rows, caption)
 
 
 def _step_times(run: Run) -> Drawn:
@@ -85,7 +81,7 @@ def _step_times(run: Run) -> Drawn:
         raise Missing("only the first step was recorded, which includes setup.")
     firsts = [first for rank in run.summary.ranks if (first := rank[measures.FIRST_STEP["seconds"]]) is not None]
     band = " The band spans all ranks." if len(run.ranks) > 1 else ""
-    return _curves("Time per step", "step", Axis("time per step", "s"), [line]), (
+    return curves("Time per step", "step", Axis("time per step", "s"), [line]), (
         f"Mean over the ranks, without the first step, which includes setup and took {duration(max(firsts))} on the "
         f"slowest rank.{band}{thinned([line])}"
     )
@@ -100,9 +96,9 @@ def loss_lines(run: Run) -> list[Series]:
 
 def _loss(run: Run) -> Drawn:
     lines = loss_lines(run)
-    chart = _curves("Loss by step", "step", Axis("loss"), lines, "no step has a loss from all ranks.")
+    chart = curves("Loss", "step", Axis("loss"), lines, "no step has a loss from all ranks.")
     whose = "Of each step's global batch." if run.synchronised else "Of each rank's own model, on its own part."
-    return chart, f"{whose}{thinned(lines)}"
+    return chart, f"{whose}{remarks(lines, 'steps', 'ranks')}"
 
 
 def _accuracy(run: Run) -> Drawn:
@@ -110,18 +106,10 @@ def _accuracy(run: Run) -> Drawn:
     if len(epochs) < 2:
         raise Missing("a course over time needs two epochs, and the table below has the scores of one.")
     numbers = [(epoch[measures.EPOCH] or 0) + 1 for epoch in epochs]
-    lines = {"training": measures.TRAINING_ACCURACY, "test": measures.ACCURACY}
-    traces = [Trace(name, *_known(numbers, [epoch[each] for epoch in epochs])) for name, each in lines.items()]
-    labels = [(float(number), f"{number}") for number in numbers[:: -(-len(numbers) // 10)]]
-    chart = Plot(
-        "Accuracy by epoch", Axis("epoch", labels=labels), Axis("accuracy", "share", most=1.0), [Panel(traces)]
-    )
-    return chart, "Training: each image as classified at its step. Test: after the epoch, the mean over ranks."
-
-
-def _known(at: Sequence[float], values: Sequence[float | None]) -> tuple[list[float], list[float]]:
-    pairs = [(place, value) for place, value in zip(at, values, strict=True) if value is not None]
-    return [place for place, _ in pairs], [value for _, value in pairs]
+    scores = {"training": measures.TRAINING_ACCURACY, "test": measures.ACCURACY}
+    lines = [series(name, numbers, [epoch[each] for epoch in epochs]) for name, each in scores.items()]
+    caption = "Training: each image as classified at its step. Test: after the epoch, the mean over ranks."
+    return curves("Accuracy", "epoch", Axis("accuracy", "share", most=1.0), lines), caption
 
 
 WAYS = (measures.BYTES_RECEIVED, measures.BYTES_SENT)
@@ -246,8 +234,6 @@ def _cpu(run: Run) -> Drawn:
 
 
 def _network(run: Run) -> Drawn:
-    if all(sample.network_sent_bytes is None for rank in run.ranks for sample in rank.usage):
-        raise Missing("the interface is shared with others, or there are no samples.")
     fields = {"sent": "network_sent_bytes", "received": "network_received_bytes"}
     caption = "By the kernel's counters of the rank's interface, headers and acknowledgements included."
     return _usage(run, fields, Axis("", "B/s"), caption)
@@ -259,17 +245,12 @@ def _memory(run: Run) -> Drawn:
 
 def _usage(run: Run, fields: Mapping[str, str], up: Axis, caption: str) -> Drawn:
     """A panel per rank."""
-    if not any(rank.usage for rank in run.ranks):
-        raise Missing("there are no samples of usage.")
-    panels, lines = [], []
-    for rank in run.ranks[:MOST_RANKS]:
-        own = [of_usage(rank, name, field, FEW_POINTS) for name, field in fields.items()]
-        lines += own
-        panels.append(Panel([trace(line) for line in own if not line.empty], f"rank {rank.rank}"))
-    cut = left_out(len(run.ranks), MOST_RANKS, "ranks")
-    return Plot(
-        caption, Axis("since the start of the run", "s"), up, panels
-    ), f"{caption}{cut}{thinned(lines, 'samples')}"
+    found = {
+        f"rank {rank.rank}": {name: [of_usage(rank, name, field, FEW_POINTS)] for name, field in fields.items()}
+        for rank in run.ranks
+    }
+    chart, cut = panels(caption, SINCE_START, up, found, "ranks", "samples", NO_SAMPLES)
+    return chart, f"{caption}{cut}"
 
 
 # Several runs
@@ -277,16 +258,8 @@ def _usage(run: Run, fields: Mapping[str, str], up: Axis, caption: str) -> Drawn
 
 def _losses(runs: Sequence[Run]) -> Drawn:
     lines = [series(run.name, range(len(run.summary.losses)), run.summary.losses) for run in runs]
-    chart = _curves("Loss by step, by run", "step", Axis("loss"), lines, "no step has a loss from all ranks.")
+    chart = curves("Loss of each run", "step", Axis("loss"), lines, "no step has a loss from all ranks.")
     return chart, (
-        f"Of each step's global batch. Without synchronisation, the mean over the ranks' own models.{thinned(lines)}"
+        "Of each step's global batch. Without synchronisation, the mean over the ranks' own models."
+        f"{remarks(lines, 'steps', 'runs')}"
     )
-
-
-def _curves(words: str, across: str, up: Axis, lines: Sequence[Series], missing: str = "nothing was measured.") -> Plot:
-    known = [line for line in lines if not line.empty]
-    if not known:
-        raise Missing(missing)
-    places = sorted({int(place) for line in known for place in line.at})
-    labels = [(float(each), f"{each}") for each in places] if places[-1] <= MOST_LABELS else []
-    return Plot(words, Axis(across, "count", labels=labels), up, [Panel([trace(line) for line in known])])

@@ -5,25 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.analysis.statistics import Blocks, Comparison, Interval
-from app.analysis.units import MEGABYTES, MEGABYTES_PER_SECOND, PERCENT, SECONDS, Unit, digits
+from app.analysis.units import PERCENT, Unit, digits
 from app.pages.definitions import INTERVALS
 from app.pages.intervals import NO_DIFFERENCE, interval
 from app.pages.scale import written
 
-AXES = {"s": SECONDS, "B": MEGABYTES, "B/s": MEGABYTES_PER_SECOND, "share": PERCENT}
 NEAR = 0.1  # of a published value
 MOST_BESIDE = 8  # cells that are put beside each other one by one
 MOST_LISTED = 12
-
-
-def axis_of(unit: Unit) -> str:
-    """The unit of a chart's axis for values of this one."""
-    return next((name for name, each in AXES.items() if each == unit), "count")
-
-
-def in_words(value: float, unit: Unit) -> str:
-    """A number with the unit that suits it."""
-    return written(value, axis_of(unit))
 
 
 def listed(names: Sequence[str]) -> str:
@@ -56,7 +45,7 @@ class Judged:
         return f"{self.title[0].upper()}{self.title[1:]}"
 
     def words(self, value: float) -> str:
-        return in_words(value, self.unit)
+        return written(value, self.unit.axis)
 
     def fastest_first(self, cells: Iterable[str]) -> list[str]:
         """The smallest value first, where no end is the better one."""

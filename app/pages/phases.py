@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from app.analysis.figures import Figures
 from app.analysis.measures import STEP, STEP_TIMES
+from app.pages import definitions
 from app.pages.drawing import Missing
 from app.pages.rows import Bars, Row, Span, stacked
 from app.pages.scale import Axis
@@ -18,11 +19,13 @@ def mean_seconds(figures: Figures) -> MeanSeconds:
     return {name: figures[timing.mean] for name, timing in TIMES.items()}
 
 
-def phase_bars(words: str, rows: Sequence[tuple[str, MeanSeconds]]) -> Bars:
-    """A bar per name."""
+def phase_bars(words: str, rows: Sequence[tuple[str, MeanSeconds]], caption: str) -> tuple[Bars, str]:
+    """A bar per name, and the caption with what all such bars need."""
     if not any(row["step"] for _, row in rows):
         raise Missing("only the first step was recorded, which includes setup.")
-    return Bars(words, Axis("time per step", "s"), [_bar(name, row) for name, row in rows])
+    bars = Bars(words, Axis("time per step", "s"), [_bar(name, row) for name, row in rows])
+    hidden = definitions.HIDDEN_BAR if any(row["hidden_sync"] for _, row in rows) else ""
+    return bars, f"{caption}. {definitions.WAIT_AND_SYNC}{hidden}"
 
 
 def _bar(name: str, seconds: MeanSeconds) -> Row:

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from app.analysis.run_records import RankRecords, column
 from app.analysis.statistics import Numbers
 from app.analysis.table import Mask
-from app.pages.traces import Trace
 
 MOST_POINTS = 240
 
@@ -66,13 +65,6 @@ def over_ranks(name: str, at: Sequence[float], values: Sequence[Sequence[float]]
     places, means = (np.add.reduceat(each, edges) / counts for each in (np.array(at, float), by_step.mean(1)))
     band = Band(neighbours, np.minimum.reduceat(by_step.min(1), edges), np.maximum.reduceat(by_step.max(1), edges))
     return Series(name, places, means, band)
-
-
-def trace(line: Series) -> Trace:
-    """The line of a chart."""
-    low, high = (line.band.least, line.band.most) if line.band else ((), ())
-    look: Literal["curve", "line"] = "curve" if len(line.at) > 1 else "line"
-    return Trace(line.name, [*map(float, line.at)], [*map(float, line.values)], [*low], [*high], look)
 
 
 def of_records(name: str, records: Sequence[Any], at: str, value: str, scale: float = 1.0) -> Series:

@@ -168,8 +168,8 @@ def test_how_each_run_of_a_series_ended_is_noted_once(
     for each in told:
         series.end(tmp_path, EndedRun(*each))
     plan.note_series(code, 5.0)
-    assert {name: each.exit_code for name, each in plan.outcomes().items()} == noted
-    assert {each.attempts for each in plan.outcomes().values()} == {1}
+    assert {each.run: each.exit_code for each in plan.outcomes()} == noted
+    assert {*plan.attempts_made().values()} == {1}
     assert plan.note_series() == []
 
 
@@ -183,7 +183,7 @@ def test_a_block_can_be_left_out_of_the_quick_version() -> None:
 
 
 WRONG = [
-    ("WORKERS = 3", 'WORKERS = 3\nquick = "no"', "quick = no.* true, false"),
+    ("WORKERS = 3", 'WORKERS = 3\nquick = "no"', "quick = no.* boolean"),
     ('MODEL = "lenet5"', 'MODEL = "lenet6"', "MODEL.*lenet6.* vgg11, lenet5, resnet18"),
     ("MAX_STEPS = 20", "MAX_STEP = 20", r"MAX_STEP\b.* MAX_STEPS"),
     ("MAX_STEPS = 20", "MAX_STEPS = 0", "MAX_STEPS.*0.* 1 to 1000000000"),
@@ -200,13 +200,13 @@ WRONG = [
     ('["all_reduce", "ddp"]', '["ddp", "ddp"]', "SYNC_MODE = .* each once"),
     ('["all_reduce", "ddp"]', "[]", r"SYNC_MODE = \[\].* each once"),
     ('LINK_RATE = "1gbit"', 'LINK_RATE = "1gbps"', "LINK_RATE.*1gbps"),
-    ("repeats = 3", "repeats = 0", "repeats = 0.* 1 to 100"),
+    ("repeats = 3", "repeats = 0", "repeats = 0.* greater than or equal to 1"),
     ("repeats = 2", 'repeats = "2"', "repeats = 2"),
     ("repeats = 2", "rounds = 2", "'rounds'.* repeats, settings"),
     ("question = ", "purpose = ", "'purpose'.* title, question, notes, repeats,"),
-    ('question = "Which is the fastest?"', "", "missing .*'question'"),
-    ('title = "Modes"', 'title = ""', "'title'.* text"),
-    ("repeats = 3", "repeats = 3\nnotes = [1]", "notes = 1.* list of texts"),
+    ('question = "Which is the fastest?"', "", "'question' is missing"),
+    ('title = "Modes"', 'title = ""', "title = .* at least 1 character"),
+    ("repeats = 3", "repeats = 3\nnotes = [1]", "notes = 1.* string"),
     ("MAX_STEPS = 20", "MAX_STEP = true", r"MAX_STEP\b.* MAX_STEPS"),
     ('label = "{SYNC_MODE} at {LINK_RATE}"', 'label = "{MODE}"', r"\{MODE\}.* MODEL, MAX_STEPS, WORKERS"),
     ('label = "{SYNC_MODE} at {LINK_RATE}"', 'label = "{SYNC_MODE}"', "'all_reduce'.*'all_reduce'"),
@@ -215,11 +215,11 @@ WRONG = [
     ('measure = "seconds"', "measure = 'seconds_to_loss(0)'", r"'seconds_to_loss\(0\)'"),
     ('measure = "seconds"', "measure = []", "measure"),
     ('measure = "seconds"', 'measure = "busiest_rank"', "number.*'busiest_rank'"),
-    ("baseline = ", "base = ", "a bar: base: .* title, measure,"),
-    ('baseline = "one node"', 'baseline = "1 node"', "a bar.*'1 node'.*one node"),
+    ("baseline = ", "base = ", "'base'.* title, measure,"),
+    ('baseline = "one node"', 'baseline = "1 node"', "'1 node'.*one node"),
     ('baseline = "one node"', 'baseline = "one node"\nstacked = true', "two measures"),
-    ('source = "a report"', 'origin = "a report"', r"a bar: published\.0\.source: "),
-    ('source = "a report"', 'source = "a report"\nmeasure = "accuracy"', "a bar: .*'accuracy'"),
+    ('source = "a report"', 'origin = "a report"', "'origin'.* measure, ratio, source,"),
+    ('source = "a report"', 'source = "a report"\nmeasure = "accuracy"', "'accuracy'"),
 ]
 
 
@@ -318,7 +318,7 @@ def test_a_view_of_some_cells_needs_at_least_one() -> None:
         "ddp at 1gbit",
     ]
     told = refusal(SOUND.replace('title = "Time"', 'title = "Time"\nwhere = { SYNC_MODE = "tree" }'))
-    assert "a bar: no cell" in told
+    assert "[[view]] 1: no cell" in told
 
 
 @pytest.mark.parametrize(
@@ -332,18 +332,17 @@ def test_a_view_of_some_cells_needs_at_least_one() -> None:
         ('kind = "bar"\nmeasure = "accuracy"\nbaseline = "one node"\ntimes_less = true', "share"),
         ('kind = "bar"\nmeasure = "seconds"\ntimes_less = true', "baseline"),
         ('kind = "bar"\nmeasure = "phases"\nbaseline = "one node"', "baseline"),
-        ('kind = "bar"\nmeasure = "phases"\namong = ["one node"]', "among"),
         ('kind = "curve"\nmeasure = "accuracy"', "'accuracy'"),
         ('kind = "curve"\nmeasure = "accuracy"\nby = "epoch"\nevery = 2', "every"),
         ('kind = "curve"\nmeasure = ["loss", "seconds"]\nreference = "one node"', "reference"),
         ('kind = "curve"\nmeasure = "loss"\npublished = { source = "a", values = { "one node" = 2.5 } }', "lists"),
-        ('kind = "table"\nmeasure = "seconds"\nby = "step"', "by: "),
+        ('kind = "table"\nmeasure = "seconds"\nby = "step"', "by = step.*'cell' or 'rank'"),
         ('kind = "table"\nmeasure = ["first_step.seconds", "first_step_seconds"]', "'first_step"),
     ],
 )
 def test_options_that_no_page_could_follow_are_refused(view: str, told: str) -> None:
     error = refused(SOUND[: SOUND.index("[[view]]")] + f'[[view]]\ntitle = "T"\n{view}\n')
-    assert re.search(told, str(error).split("Options: ")[0])
+    assert re.search(told, str(error))
 
 
 def test_the_view_that_the_documents_show_loads() -> None:

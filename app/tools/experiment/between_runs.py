@@ -99,15 +99,15 @@ def make_page(name: str, given: Sequence[str], say: Say, *, quick: bool) -> int:
         raise SettingError(f"{name} has no {version} runs. Run scripts/experiment {name}{rest}.", "missing-file")
     path = page.write(read, made)
     may_fail = {cell.name: cell.may_fail for cell in read.cells}
-    bad = [trial for trial in made.failed() if not may_fail.get(trial.cell)]
-    for trial in made.failed():
+    failed = made.failed()
+    for trial in failed:
         excuse = may_fail.get(trial.cell)
         say(f"{trial.name} failed{f', as its grid allows: {excuse}' if excuse else ''}")
     if made.open():
         say(f"The report lacks {len(made.trials) - len(made.finished())} of {len(made.trials)} runs.")
     page.write_index()
     say(f"Report: {path}")
-    return 1 if bad else 0
+    return int(any(not may_fail.get(trial.cell) for trial in failed))
 
 
 def _settings(trial: Trial) -> str:

@@ -1,15 +1,16 @@
 """The manual of grid files, made from the definitions of their fields and of the views."""
 
+import types
 from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
 from app.analysis.on_request import ON_REQUEST, WITH_A_NUMBER
-from app.tools.experiment.plan.grid_file import Block, GridFile, Quick
-from app.tools.experiment.plan.kinds import kind
+from app.tools.experiment.plan.grid_file import Block, GridFile, Published, Quick
 from app.tools.experiment.views import VIEWS
 from app.tools.experiment.views.curve import KNOWN
-from app.tools.experiment.views.view import Published, View
+from app.tools.experiment.views.view import View
 
 INTRODUCTION = """\
 # Grid files
@@ -59,8 +60,9 @@ def _lines() -> Iterator[str]:
         ("Fields of `[quick]`", Quick),
     ):
         yield f"## {title}\n"
-        shown = {name: field for name, field in model.model_fields.items() if not field.exclude}
-        yield from _table({name: field.description or "" for name, field in shown.items()})
+        yield from _table(
+            {name: field.description or "" for name, field in model.model_fields.items() if not field.exclude}
+        )
     yield "## Views\n"
     yield "What a `[[view]]` can be. In brackets: what holds where an option is not given. All of them take:\n"
     common = _options(View)
@@ -94,6 +96,18 @@ def _table(rows: Mapping[str, str]) -> Iterator[str]:
 
 def _options(model: type[BaseModel]) -> dict[str, str]:
     return {
-        name: f"{field.description} ({kind(field.annotation)}{', must be given' if field.is_required() else ''})"
+        name: f"{field.description} ({_kind(field.annotation)}{', must be given' if field.is_required() else ''})"
         for name, field in model.model_fields.items()
     }
+
+
+def _kind(annotation: Any) -> str:
+    """A type in words."""
+    origin, inside = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_kind(each) for each in inside if each is not types.NoneType)
+    if origin is Literal:
+        return " or ".join(f"`{each}`" for each in inside)
+    if origin is list:
+        return f"list of {_kind(inside[0])}s"
+    return {str: "text", int: "whole number", float: "number", bool: "true, false"}.get(annotation, "table")

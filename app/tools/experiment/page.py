@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,16 @@ from app.machine import folders
 from app.machine.say import as_csv, shown
 from app.pages import files
 from app.pages.section import Section, write_page
-from app.records.manifest import ALWAYS_SET, Manifest
+from app.records.manifest import ALWAYS_SET
 from app.settings.explanations import hint
 from app.settings.settings import own_among
 from app.tools.experiment.plan import grid as grids
 from app.tools.experiment.plan.grid import Grid
-from app.tools.experiment.plan.grid_file import Place, refusal
+from app.tools.experiment.plan.grid_file import Place, ViewTable, refusal, refusal_of
 from app.tools.experiment.plan.trials import ExperimentPlan, page_folder
 from app.tools.experiment.results import Results
 from app.tools.experiment.views import VIEWS
-from app.tools.experiment.views.view import UnknownName, View
+from app.tools.experiment.views.view import View
 
 MOST_WARNINGS = 8
 RUNS = "runs.csv"
@@ -34,41 +34,24 @@ SUMMARY = "experiment.json"  # what the index needs to know of a page
 
 def views_of(grid: Grid) -> list[View]:
     """The views that the grid file asks for, checked as far as that goes without a run."""
-    return [_view(grid, ("view", number), table.kind, table.options) for number, table in enumerate(grid.views)]
+    return [_view(grid, ("view", number), table) for number, table in enumerate(grid.views)]
 
 
-def _view(grid: Grid, place: Place, kind: str, options: Mapping[str, Any]) -> View:
-    if kind not in VIEWS:
-        message = f"unknown kind '{shown(kind)}'. {hint(kind, list(VIEWS))}"
+def _view(grid: Grid, place: Place, table: ViewTable) -> View:
+    if table.kind not in VIEWS:
+        message = f"unknown kind '{shown(table.kind)}'. {hint(table.kind, list(VIEWS))}"
         raise refusal(grid.file, (*place, "kind"), message, "unknown-name")
     try:
-        view = VIEWS[kind].model_validate(options)
+        view = VIEWS[table.kind].model_validate(table.model_dump())
     except ValidationError as error:
-        detail = error.errors()[0]
-        where = f"{shown('.'.join(map(str, detail['loc'])))}: " if detail["loc"] else ""
-        problem = detail["msg"].removeprefix("Value error, ").rstrip(".")
-        message = f"a {kind}: {where}{problem}. Options: {', '.join(VIEWS[kind].model_fields)}."
-        unknown = isinstance(detail.get("ctx", {}).get("error"), UnknownName)
-        raise refusal(grid.file, place, message, "unknown-name" if unknown else "invalid-grid") from None
-    if grid.quick:  # which may leave out what the full version has
-        return view
-    there = [cell for cell in grid.cells if cell.matches(view.where)]
-    settings = sorted({name for cell in grid.cells for name in cell.settings} | {"SYNC_MODE", "WORKERS"})
-    _check_names(grid, place, f"a {kind}: no cell sets", view.named_settings(), settings)
-    if not there:
-        raise refusal(grid.file, (*place, "where"), f"a {kind}: no cell matches its 'where'.")
-    _check_names(grid, place, f"a {kind}: no cell is called", view.named_cells(), [cell.name for cell in there])
-    if wrong := view.unknown_line(there):
-        message = f"a {kind}: no line is called '{shown(wrong[0])}'. Choose from: {', '.join(wrong[1])}."
-        raise refusal(grid.file, place, message, "unknown-name")
+        raise refusal_of(error, grid.file, VIEWS[table.kind], place) from None
+    # The quick version may leave out what the full version has.
+    for what, asked, known in view.references(grid.cells) if not grid.quick else ():
+        for name in asked:
+            if name not in known:
+                choice = f" Choose from: {', '.join(known)}." if known else ""
+                raise refusal(grid.file, place, f"{what} '{shown(name)}'.{choice}", "unknown-name")
     return view
-
-
-def _check_names(grid: Grid, place: Place, what: str, asked: Sequence[str], known: Sequence[str]) -> None:
-    for name in asked:
-        if name not in known:
-            message = f"{what} '{shown(name)}'. Choose from: {', '.join(known)}."
-            raise refusal(grid.file, place, message, "unknown-name")
 
 
 def write(grid: Grid, plan: ExperimentPlan) -> Path:
@@ -82,11 +65,8 @@ def write(grid: Grid, plan: ExperimentPlan) -> Path:
     folders.replace_file(folder / RUNS, _runs(plan, results))
     summary = _summary(grid, plan, results, sections)
     folders.replace_file(folder / SUMMARY, json.dumps(summary, indent=2) + "\n")
-    content = {
-        "title": grid.title,
+    content = summary | {
         "kind": grid.name,
-        "reading": summary["reading"],
-        "warnings": summary["warnings"],
         "made_from": "the records of the runs",
         "grid": grid,
         "summary": summary,
@@ -128,10 +108,6 @@ def write_index() -> Path:
     return path
 
 
-def _uses_own_files(manifest: Manifest) -> bool:
-    return bool(own_among({name.upper(): str(manifest.settings[name]) for name in ALWAYS_SET}))
-
-
 def names_of(views: Sequence[View]) -> list[str]:
     """Of the views on the page, and of their files: kind and measure, numbered where both come again."""
     names = [f"{view.kind}-{slug(view.measure[0])}" for view in views]
@@ -141,7 +117,7 @@ def names_of(views: Sequence[View]) -> list[str]:
     ]
 
 
-def _summary(grid: Grid, plan: ExperimentPlan, results: Results, sections: list[Section]) -> dict[str, Any]:
+def _summary(grid: Grid, plan: ExperimentPlan, results: Results, sections: Sequence[Section]) -> dict[str, Any]:
     return {
         "name": grid.name,
         "title": grid.title,
@@ -149,16 +125,9 @@ def _summary(grid: Grid, plan: ExperimentPlan, results: Results, sections: list[
         "runs_planned": len(plan.trials),
         "runs_finished": len(results.all_runs),
         "failed": [trial.name for trial in plan.failed()],
-        "reading": list(_reading(sections)),
+        "reading": [f"{each.title}. {each.findings[0]}" for each in sections if each.findings],
         "warnings": list(_warnings(results)),
     }
-
-
-def _reading(sections: Sequence[Section]) -> Iterator[str]:
-    """The first sentence of each part, with the part that says it."""
-    for section in sections:
-        if section.findings:
-            yield f"{section.title}. {section.findings[0]}"
 
 
 def _warnings(results: Results) -> Iterator[str]:
@@ -166,7 +135,8 @@ def _warnings(results: Results) -> Iterator[str]:
     manifests = [run.manifest for run in results.all_runs]
     if len({tuple(sorted({rank.host_boot_id for rank in each.ranks})) for each in manifests}) > 1:
         yield "These runs come from different machines, or from before and after a reboot: ratios may be misleading."
-    versions = {(_uses_own_files(each), each.image.source_sha256) for each in manifests}
+    named = [{name.upper(): str(each.settings[name]) for name in ALWAYS_SET} for each in manifests]
+    versions = {(bool(own_among(own)), each.image.source_sha256) for own, each in zip(named, manifests, strict=True)}
     if len(versions) > len({own for own, _ in versions}):  # the hash covers the user's own files where a run uses them
         yield "The runs were made by different versions of the program: what differs may be the program."
     told = Counter(warning for run in results.all_runs for warning in run.summary.warnings)

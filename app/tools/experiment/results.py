@@ -18,24 +18,29 @@ from app.tools.experiment.plan.trials import ExperimentPlan
 
 @dataclass(frozen=True)
 class MeasuredCell(Cell):
-    """A cell with its finished runs, by round."""
+    """A cell with its finished runs, by round, or a rank of it."""
 
     runs: Sequence[Run] = ()
+    rank: int | None = None  # None: all of them together
 
     @property
     def first(self) -> Run:
         """The run that stands for the cell where only one can be shown."""
         return self.runs[0]
 
-    @staticmethod
-    def value(run: Run, measure: Measure[Any], rank: int | None = None) -> Any:
-        """A run's measure, of a rank or of all of them together."""
-        return value(measure, rank_rows(rank, run.table.all))
+    def value(self, run: Run, measure: Measure[Any]) -> Any:
+        """A measure of one of the runs."""
+        return value(measure, rank_rows(self.rank, run.table.all))
 
-    def middle(self, measure: Measure[Any], rank: int | None = None) -> float | None:
+    def middle(self, measure: Measure[Any]) -> float | None:
         """The median of a measure over the rounds; None where one of them lacks it."""
-        measured = [found for run in self.runs if (found := self.value(run, measure, rank)) is not None]
+        measured = [found for run in self.runs if (found := self.value(run, measure)) is not None]
         return median(measured) if measured and len(measured) == len(self.runs) else None
+
+    def by_rank(self) -> list["MeasuredCell"]:
+        """Each of its ranks, then all of them together where there are several."""
+        ranks = [replace(self, rank=rank) for rank in range(self.world_size)]
+        return [*ranks, self] if len(ranks) > 1 else ranks
 
 
 class Results:

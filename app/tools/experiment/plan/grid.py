@@ -6,20 +6,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from string import Formatter
 
 from app.errors import SettingError
 from app.machine.say import shown
 from app.settings.explanations import hint
 from app.tools.experiment.plan import grid_file
 from app.tools.experiment.plan.cells import Cell, known, problems, world_size
-from app.tools.experiment.plan.grid_file import Block, Choices, GridFile, Place, ViewTable, refusal
+from app.tools.experiment.plan.grid_file import Block, GridFile, Place, ViewTable, refusal
 
 GRIDS = Path("experiments")  # in the image's working directory: the host's scripts/experiments
 SHOWN_AS = Path("scripts/experiments")  # how users know it
 
-Values = dict[str, tuple[Place, list[str]]]  # of each setting, where it stands and what it can be
-
+COMMON: list[Place] = [("quick", "settings"), ("settings",)]  # tables of settings for all blocks
 LONGEST_NAME = 150  # of a cell
 MOST_CELLS = 1000
 
@@ -56,117 +54,97 @@ def read(name: str, *, quick: bool = False, given: Mapping[str, str] | None = No
     shown_as = SHOWN_AS / path.name
     file = grid_file.read(path, shown_as)
     # Both versions are checked, whichever is asked for.
-    cells = {version: _Cells(name, file, shown_as, version, given or {}).checked() for version in (False, True)}
+    cells = {version: _Version(file, shown_as, given or {}, quick=version).cells() for version in (False, True)}
     repeats = (file.quick.repeats if quick else None) or file.repeats
     return Grid(name, file.title, file.question, file.notes, file.view, quick, repeats, cells[quick], shown_as)
 
 
-class _Cells:
-    """The cells of one version of a grid file."""
+class _Version:
+    """The full or the quick version of a grid file."""
 
-    def __init__(self, name: str, file: GridFile, shown_as: Path, quick: bool, given: Mapping[str, str]) -> None:
-        self._name, self._file, self._shown_as, self._quick, self._given = name, file, shown_as, quick, given
-        self._blocks = [(place, block, dict(values)) for place, block, values in self._chosen()]
+    def __init__(self, file: GridFile, shown_as: Path, given: Mapping[str, str], *, quick: bool) -> None:
+        self._file, self._shown_as, self._given = file, shown_as, given
+        self._replaced = file.quick.settings if quick else {}
+        shown = [(number, block) for number, block in enumerate(file.grid) if block.quick or not quick]
+        self._blocks = [(("grid", number), block, self._values(block)) for number, block in shown]
         self._varied = _varied([values for *_, values in self._blocks])
 
-    def checked(self) -> list[Cell]:
+    def cells(self) -> list[Cell]:
         """All of them, in the order of the file; refused if one is wrong, or two have the same name."""
-        self._check_given()
-        number = sum(math.prod(len(each) for _, each in values.values()) for *_, values in self._blocks)
-        if not number:
-            raise refusal(
-                self._shown_as, ("grid",), "the quick version has no cells. Omit quick = false in a [[grid]]."
-            )
-        if number > MOST_CELLS:
-            raise refusal(self._shown_as, ("grid",), f"the grid has {number} cells (limit: {MOST_CELLS}).")
-        made = list(self._made())
-        slugs: dict[str, Cell] = {}
-        for place, cell, places in made:
-            if other := slugs.get(cell.slug.lower()):
-                raise refusal(
-                    self._shown_as,
-                    place,
-                    f"the names of cells '{shown(other.name)}' and '{shown(cell.name)}' clash. "
-                    "Give the blocks different labels.",
-                )
-            slugs[cell.slug.lower()] = cell
-            for name, message in problems(cell.settings).items():
-                if name in self._given:
-                    raise SettingError(message)
-                raise refusal(self._shown_as, places.get(name, place), message, "invalid-setting")
-        return [cell for _, cell, _ in made]
-
-    def _check_given(self) -> None:
         for name, value in self._given.items():
             if name not in known():
                 raise SettingError(f"{name} cannot be set in an experiment. {hint(name, known())}", "unknown-setting")
             if name in self._varied:
-                message = f"{name}={value}: experiment '{self._name}' varies {name}. Omit it."
+                message = f"{name}={value}: experiment '{self._shown_as.stem}' varies {name}. Omit it."
                 raise SettingError(message, "conflicting-settings")
+        number = sum(math.prod(map(len, values.values())) for *_, values in self._blocks)
+        if not number:
+            message = "the quick version has no cells. Omit quick = false in a [[grid]]."
+            raise refusal(self._shown_as, ("grid",), message)
+        if number > MOST_CELLS:
+            raise refusal(self._shown_as, ("grid",), f"the grid has {number} cells (limit: {MOST_CELLS}).")
+        slugs: dict[str, Cell] = {}
+        for place, cell in self._made():
+            if other := slugs.get(cell.slug.lower()):
+                names = f"the names of cells '{shown(other.name)}' and '{shown(cell.name)}' clash"
+                raise refusal(self._shown_as, place, f"{names}. Give the blocks different labels.")
+            slugs[cell.slug.lower()] = cell
+            for name, message in problems(cell.settings).items():
+                if name in self._given:
+                    raise SettingError(message)
+                raise refusal(self._shown_as, self._place_of(name, cell, place), message, "invalid-setting")
+        return list(slugs.values())
 
-    def _chosen(self) -> Iterator[tuple[Place, Block, Values]]:
-        """Each block with the values of all its settings."""
-        common = _values(("settings",), self._file.settings)
-        quick = _values(("quick", "settings"), self._file.quick.settings if self._quick else {})
-        in_blocks = {name for block in self._file.grid for name in block.settings}
-        listed = {name for block in self._file.grid for name, each in block.settings.items() if each.listed}
+    def _values(self, block: Block) -> dict[str, list[str]]:
+        """What each setting can be in a block."""
+        in_blocks = {name for each in self._file.grid for name in each.settings}
+        listed = {name for each in self._file.grid for name, values in each.settings.items() if values.listed}
+        common = dict(self._file.settings)
         # What no block has is for all cells.
-        for_all = common | {name: value for name, value in quick.items() if name in common or name not in in_blocks}
-        for number, block in enumerate(self._file.grid):
-            place: Place = ("grid", number)
-            # A quick version replaces lists of values. It keeps a single value that defines a block, such as one rank
-            # where other blocks list several.
-            own = {
-                name: quick[name] if name in quick and (len(values) > 1 or name not in listed) else (where, values)
-                for name, (where, values) in _values(place, block.settings).items()
-            }
-            if block.quick or not self._quick:
-                yield place, block, {name: each for name, each in for_all.items() if name not in own} | own
+        common |= {name: each for name, each in self._replaced.items() if name in common or name not in in_blocks}
+        # A quick version replaces lists of values. It keeps a single value that defines a block, such as one rank
+        # where other blocks list several.
+        own = {
+            name: self._replaced.get(name, each) if len(each.values) > 1 or name not in listed else each
+            for name, each in block.settings.items()
+        }
+        all_of = {name: each for name, each in common.items() if name not in own} | own
+        return {name: each.values for name, each in all_of.items()}
 
-    def _made(self) -> Iterator[tuple[Place, Cell, dict[str, Place]]]:
-        """Each cell with the place of its block and of each of its settings."""
+    def _made(self) -> Iterator[tuple[Place, Cell]]:
+        """Each cell with the place of its block."""
         for place, block, values in self._blocks:
-            several = [name for name, (_, each) in values.items() if len(each) > 1 and name not in self._given]
-            for point in itertools.product(*(each for _, each in values.values())):
+            several = [name for name, each in values.items() if len(each) > 1 and name not in self._given]
+            for point in itertools.product(*values.values()):
                 chosen = {**dict(zip(values, point, strict=True)), **self._given}
                 varied = {name: chosen[name] for name in self._varied if name in chosen}
                 name = self._label(place, block.label, chosen, several or list(varied))
                 if len(name) > LONGEST_NAME:
-                    raise refusal(
-                        self._shown_as,
-                        place,
-                        f"cell name '{shown(name)}' has {len(name):,} characters. The limit is {LONGEST_NAME}, as for "
-                        "its folder's name. Give the block a shorter label.",
-                    )
-                yield place, Cell(name, chosen, varied, block.may_fail), {n: where for n, (where, _) in values.items()}
+                    length = f"cell name '{shown(name)}' has {len(name):,} characters"
+                    limit = f"The limit is {LONGEST_NAME}, as for its folder's name"
+                    raise refusal(self._shown_as, place, f"{length}. {limit}. Give the block a shorter label.")
+                yield place, Cell(name, chosen, varied, block.may_fail)
+
+    def _place_of(self, name: str, cell: Cell, block: Place) -> Place:
+        """Where a setting of a cell has its value: in its block, or in a table for all blocks."""
+        for place, table in self._file.settings_tables():
+            if place in (block, *COMMON) and name in table and cell.settings[name] in table[name].values:
+                return (*place, name)
+        return block
 
     def _label(self, place: Place, template: str | None, chosen: Mapping[str, str], named: Sequence[str]) -> str:
         if template is None:
             words = [chosen[name] if name == "SYNC_MODE" else f"{name.lower()} {chosen[name]}" for name in named]
             return ", ".join(words) or "all"
-        try:
-            # Names alone: a width could fill the memory.
-            fields = [field for _, *field in Formatter().parse(template) if field[0] is not None]
-            if any(width or how or name not in (*chosen, "ranks") for name, width, how in fields):
-                raise ValueError
-            return template.format(**chosen, ranks=world_size(chosen))
-        except ValueError:
-            raise refusal(
-                self._shown_as,
-                (*place, "label"),
-                f'invalid label "{shown(template)}". In braces, use ranks or one of this block\'s settings: '
-                f"{', '.join(chosen)}.",
-            ) from None
+        known = {**chosen, "ranks": str(world_size(chosen))}
+        label = re.sub(r"{(\w+)}", lambda field: known.get(field[1], field[0]), template)
+        if {*"{}"} & {*label}:
+            message = f'invalid label "{shown(template)}". In braces, use ranks or one of this block\'s settings: '
+            raise refusal(self._shown_as, (*place, "label"), f"{message}{', '.join(chosen)}.")
+        return label
 
 
-def _values(place: Place, table: Mapping[str, Choices]) -> Values:
-    return {name: ((*place, name), choices.values) for name, choices in table.items()}
-
-
-def _varied(blocks: Sequence[Values]) -> list[str]:
+def _varied(blocks: Sequence[Mapping[str, Sequence[str]]]) -> list[str]:
     """The settings that some cells have otherwise than others, or not at all."""
-    values: dict[str, set[str]] = {}
-    for block in blocks:
-        for name, (_, choices) in block.items():
-            values.setdefault(name, set()).update(choices)
-    return [name for name, all_of in values.items() if len(all_of) > 1 or not all(name in block for block in blocks)]
+    names = dict.fromkeys(itertools.chain.from_iterable(blocks))
+    return [name for name in names if len({each for block in blocks for each in block.get(name, ("",))}) > 1]

@@ -10,17 +10,21 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from app.analysis.statistics import mean
 from app.errors import SettingError
 from app.machine.say import escaped, shown
 from app.settings.explanations import hint
 from app.tools.experiment.plan.cells import NOT_IN_A_GRID, known
-from app.tools.experiment.plan.kinds import allowed
 from app.tools.experiment.plan.older import new_lines
 
 Place = tuple[str | int, ...]  # of a key: the tables that it is in, each with its number where there are several
 
 MOST_REPEATS = 100
 MOST_BYTES = 2**18  # of a grid file
+
+
+class UnknownName(ValueError):  # noqa: N818  # its message is part of a refusal
+    """An option names what there is not."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +38,9 @@ class Choices:
 def _choices(given: object) -> Choices:
     values = given if isinstance(given, list) else [given]
     if any(isinstance(each, bool) or not isinstance(each, str | int | float) for each in values):
-        raise ValueError("a text or a number, or a list")
+        raise ValueError("Give a text or a number, or a list")
     if not values or len(set(map(str, values))) < len(values):
-        raise ValueError("one or more values, each once")
+        raise ValueError("Give one or more values, each once")
     return Choices([str(each) for each in values], isinstance(given, list))
 
 
@@ -85,10 +89,48 @@ class ViewTable(BaseModel):
 
     kind: str = Field(description="`line`, `bar`, `curve` or `table`")
 
+
+class Published(BaseModel):
+    """A [[view.published]]: figures that a document published, by cell."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    measure: str | None = Field(None, description="the measure that they are of, one of the view's [its first one]")
+    ratio: bool = Field(False, description="true if the figures are ratios to the cell that is compared with")
+    source: str = Field(description="which document, in a few words")
+    scale: float = Field(
+        1.0,
+        gt=0,
+        description="factor that converts the figures to seconds, bytes or shares, such as 1e6 for MB [1]",
+    )
+    values: dict[str, float | list[float | None]] = Field(
+        description="by cell; a list where a cell has several, such as one for each rank"
+    )
+
+    def of(self, cell: str | None, rank: int | None = None) -> float | None:
+        """The figure of a cell or of one of its ranks; where each rank has one, that of the cell is their mean."""
+        told = self.values.get(cell or "")
+        if isinstance(told, list):
+            told = mean(told if rank is None else told[rank : rank + 1])
+            rank = None
+        return None if told is None or rank is not None else self.scale * told
+
+    def several(self, cell: str) -> list[float | None] | None:
+        """The figures of a cell that has several."""
+        values = self.values.get(cell)
+        return [v if v is None else self.scale * v for v in values] if isinstance(values, list) else None
+
+    def by(self, cell: str | None, base: str | None, *, gain: bool = False) -> float | None:
+        """A cell's figure by another's, or the other by it, or that ratio as it was published."""
+        if self.ratio:
+            return self.of(cell)
+        value, other = self.of(cell), self.of(base)
+        value, other = (other, value) if gain else (value, other)
+        return value / other if value is not None and other else None
+
     @property
-    def options(self) -> dict[str, Any]:
-        """All of it, as it stands in the file."""
-        return {"kind": self.kind, **(self.__pydantic_extra__ or {})}
+    def by_cell(self) -> dict[str, float]:
+        return {cell: value for cell in self.values if (value := self.of(cell)) is not None}
 
 
 class GridFile(BaseModel):
@@ -117,9 +159,12 @@ class GridFile(BaseModel):
 
     def settings_tables(self) -> Iterator[tuple[Place, Mapping[str, Choices]]]:
         """Each table of settings, and where it stands."""
-        yield ("settings",), self.settings
-        yield ("quick", "settings"), self.quick.settings
         yield from ((("grid", number), block.settings) for number, block in enumerate(self.grid))
+        yield ("quick", "settings"), self.quick.settings
+        yield ("settings",), self.settings
+
+
+TABLES: dict[str, type[BaseModel]] = {"grid": Block, "quick": Quick, "view": ViewTable, "published": Published}
 
 
 def refusal(file: Path, place: Place, message: str, name: str = "invalid-grid") -> SettingError:
@@ -133,7 +178,27 @@ def refusal(file: Path, place: Place, message: str, name: str = "invalid-grid") 
     return SettingError(f"{', '.join([str(file), *words])}: {escaped(message)}", name)
 
 
-TABLES: dict[str, type[BaseModel]] = {"grid": Block, "quick": Quick, "view": ViewTable}
+def refusal_of(error: ValidationError, file: Path, model: type[BaseModel], place: Place = ()) -> SettingError:
+    """The same for what a table lacks or has wrong; its place is that of the table."""
+    # A field that is spelled wrongly also explains the one that is missing.
+    detail = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    where, problem = (*place, *detail["loc"]), detail["msg"].removeprefix("Value error, ")
+    problem += "" if problem.endswith((".", "?")) else "."
+    if isinstance(detail.get("ctx", {}).get("error"), UnknownName):
+        return refusal(file, where, problem, "unknown-name")
+    if not detail["loc"]:
+        return refusal(file, where, problem)
+    *outside, name = [part for part in detail["loc"] if isinstance(part, str)]
+    table = TABLES.get(outside[0], model) if outside else model
+    if detail["type"] == "extra_forbidden":
+        fields = ", ".join(each for each, field in table.model_fields.items() if not field.exclude)
+        return refusal(file, where, f"unknown field '{name}'. Choose from: {fields}.")
+    if detail["type"] == "missing":
+        return refusal(file, where, f"'{name}' is missing.")
+    invalid = f"invalid {name} = {_written(detail)}. {problem}"
+    if model is GridFile and name not in table.model_fields:  # it is a setting
+        return refusal(file, where, *(_wrong_name(name) or (invalid, "invalid-setting")))
+    return refusal(file, where, invalid)
 
 
 def read(path: Path, shown_as: Path) -> GridFile:
@@ -147,19 +212,9 @@ def read(path: Path, shown_as: Path) -> GridFile:
     try:
         file = GridFile.model_validate(tables)
     except ValidationError as error:
-        # A field that is spelled wrongly also explains the one that is missing.
-        detail = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-        raise refusal(shown_as, detail["loc"], *_explain(detail)) from None
+        raise refusal_of(error, shown_as, GridFile) from None
     if file.show:
-        try:
-            lines = list(itertools.chain.from_iterable(map(new_lines, file.show)))
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # it was wrong before
-            lines = []
-        then = "Put these lines there:" if lines else "scripts/experiments/README.md describes it."
-        older = refusal(shown_as, ("show",), f"a [[show]] of an older version is a [[view]] now. {then}")
-        for line in lines:
-            older.add_note(escaped(line))
-        raise older
+        raise _older(file.show, shown_as)
     for place, table in file.settings_tables():
         for name in table:
             if wrong := _wrong_name(name):
@@ -167,27 +222,24 @@ def read(path: Path, shown_as: Path) -> GridFile:
     return file
 
 
+def _older(shows: list[dict[str, Any]], file: Path) -> SettingError:
+    """A refusal that shows the new lines."""
+    try:
+        lines = list(itertools.chain.from_iterable(map(new_lines, shows)))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # it was wrong before
+        lines = []
+    then = "Put these lines there:" if lines else "scripts/experiments/README.md describes it."
+    error = refusal(file, ("show",), f"a [[show]] of an older version is a [[view]] now. {then}")
+    for line in lines:
+        error.add_note(escaped(line))
+    return error
+
+
 def _wrong_name(name: str) -> tuple[str, str] | None:
     """The message and the name of the error for a setting's name that a grid cannot have."""
     if name in NOT_IN_A_GRID:
         return f"{name} is set by the experiment or the machine. Remove it from the grid.", "invalid-grid"
     return None if name in known() else (f"unknown setting {name}. {hint(name, known())}", "unknown-setting")
-
-
-def _explain(detail: ErrorDetails) -> tuple[str, str]:
-    """The message and the name of the error for a wrong field."""
-    *outside, name = [part for part in detail["loc"] if isinstance(part, str)]
-    table = TABLES[outside[0]] if outside and outside[0] in TABLES else GridFile
-    if detail["type"] == "extra_forbidden":
-        fields = ", ".join(each for each, field in table.model_fields.items() if not field.exclude)
-        return f"unknown field '{name}'. Choose from: {fields}.", "invalid-grid"
-    if name not in table.model_fields:  # it is a setting, and its check explains itself
-        explanation = f"invalid {name} = {_written(detail)}. Give {detail['ctx']['error']}."
-        return _wrong_name(name) or (explanation, "invalid-setting")
-    words = allowed(table.model_fields[name])
-    if detail["type"] == "missing" or isinstance(detail["input"], dict | list) or detail["input"] == "":
-        return f"missing or invalid '{name}'. Give {words}.", "invalid-grid"
-    return f"invalid {name} = {_written(detail)}. Give {words}.", "invalid-grid"
 
 
 def _written(detail: ErrorDetails) -> str:

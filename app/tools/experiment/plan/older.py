@@ -39,7 +39,7 @@ def _ratio(options: Options, name: str) -> dict[str, Any] | None:
 
 def _times(o: Options) -> Iterator[dict[str, Any]]:
     means = [f"mean_seconds_to({count})" for count in o.get("first_steps", [])]
-    named = {name: o.get(name) for name in ("baseline", "among", "published")}
+    named = {name: o.get(name) for name in ("baseline", "published")}
     yield view("bar", ["seconds", "first_step_seconds", *means], **named)
 
 
@@ -101,7 +101,7 @@ def _curves(o: Options) -> Iterator[dict[str, Any]]:
     )
     yield view("table", ["training_loss", "training_accuracy", "training_seconds"], by="rank", published=told)
     if pair := o.get("together"):
-        yield view("curve", "loss", reference=pair[0], among=pair[1:], rounding=o.get("tolerance", 1e-3))
+        yield view("curve", "loss", reference=pair[0], rounding=o.get("tolerance", 1e-3))
 
 
 def _accuracy(o: Options) -> Iterator[dict[str, Any]]:
@@ -112,7 +112,7 @@ def _accuracy(o: Options) -> Iterator[dict[str, Any]]:
 
 
 def _distance(o: Options) -> Iterator[dict[str, Any]]:
-    yield view("curve", "loss", reference=o.get("reference"), among=o.get("among"), rounding=o.get("rounding"))
+    yield view("curve", "loss", reference=o.get("reference"), rounding=o.get("rounding"))
 
 
 def _exchanges(o: Options) -> Iterator[dict[str, Any]]:
@@ -157,7 +157,8 @@ NEW: dict[str, Callable[[Options], Iterator[dict[str, Any]]]] = {
 
 def new_lines(show: Options) -> list[str]:
     """The [[view]] tables that show the same, in TOML; none where there was no such view."""
-    lines: list[str] = []
+    chosen = show.get("among") or (show.get("together") or [])[1:]
+    lines = [f"# Choose by settings, with where, what was chosen by name: {_toml(chosen)}"] if chosen else []
     common = {name: show[name] for name in ("where", "note") if name in show}
     for made in NEW[show["view"]](show) if show.get("view") in NEW else ():
         lines += [

@@ -63,23 +63,14 @@ class Trial:
         return {name: value for name, value in self.settings.items() if name.lower() in names}
 
 
-@dataclass(frozen=True)
-class RunOutcome:
-    """How a trial ended, as the host saw it."""
-
-    exit_code: int
-    seconds: Number
-    attempts: Positive = 1
-
-
 _PLAN = TypeAdapter(list[Trial])
-_OUTCOMES = TypeAdapter(dict[str, RunOutcome])
+_OUTCOMES = TypeAdapter(list[EndedRun])
 _ASKED = TypeAdapter(dict[str, dict[str, str]])
 
 
 def folder_of(name: str, *, quick: bool) -> Path:
     """Where an experiment's runs lie; those of its quick version are apart."""
-    return folders.RESULTS / "experiments" / name / ("quick" if quick else "full")
+    return page_folder(name) / ("quick" if quick else "full")
 
 
 def page_folder(name: str) -> Path:
@@ -136,7 +127,7 @@ class ExperimentPlan:
         # A failure is of one attempt; how long the others took is worth knowing for longer.
         self.note_series()
         done = {trial.name for trial in self.finished()}
-        _write(self.folder / OUTCOMES, {name: asdict(each) for name, each in self.outcomes().items() if name in done})
+        _write(self.folder / OUTCOMES, [asdict(each) for each in self.outcomes() if each.run in done])
 
     @classmethod
     def read(cls, name: str, *, quick: bool) -> "ExperimentPlan":
@@ -148,9 +139,9 @@ class ExperimentPlan:
         """Whether all of its ranks came to the end and its summary was written."""
         return is_complete(self.folder / trial.name)
 
-    def outcomes(self) -> dict[str, RunOutcome]:
-        """How the trials ended that were run, by name."""
-        return _read(self.folder / OUTCOMES, _OUTCOMES, {})
+    def outcomes(self) -> list[EndedRun]:
+        """How each attempt ended, in their order."""
+        return _read(self.folder / OUTCOMES, _OUTCOMES, [])
 
     def finished(self) -> list[Trial]:
         """Those that need not be run again."""
@@ -172,7 +163,7 @@ class ExperimentPlan:
 
     def attempts_made(self) -> Counter[str]:
         """How often each trial was run since the plan was written, or, once finished, until it was."""
-        return Counter({name: outcome.attempts for name, outcome in self.outcomes().items()})
+        return Counter(each.run for each in self.outcomes())
 
     def next(self) -> list[Trial]:
         """The trials to run now, in the same containers; what interrupted ones left is taken away."""
@@ -186,9 +177,8 @@ class ExperimentPlan:
 
     def seconds_left(self, trials: Sequence[Trial] | None = None) -> float:
         """What these trials will take: as long as their cells took before, else as expected, put right so far."""
-        outcomes = self.outcomes()
-        took = {trial.name: outcomes[trial.name].seconds for trial in self.finished() if trial.name in outcomes}
-        known = [(trial, took[trial.name]) for trial in self.trials if trial.name in took]
+        took = {each.run: each.seconds for each in self.outcomes()}  # of its last attempt
+        known = [(trial, took[trial.name]) for trial in self.finished() if trial.name in took]
         expected = sum(trial.expected_seconds for trial, _ in known)
         correction = sum(seconds for _, seconds in known) / expected if expected else 1.0
         by_cell = {trial.cell: [seconds for other, seconds in known if other.cell == trial.cell] for trial, _ in known}
@@ -200,21 +190,19 @@ class ExperimentPlan:
     def note_series(self, exit_code: int = 0, seconds: float = 0.0) -> list[EndedRun]:
         """Remember how the runs of the last series ended, which ended with this exit code; returns all that did."""
         ended = series.ended(self.folder)
-        for each in ended:
-            self.note(each.run, each.exit_code, each.seconds)
         left = [each.run for each in series.planned(self.folder) if each.run not in {one.run for one in ended}]
         if left and seconds and not any(each.exit_code and each.seconds for each in ended):
             # Rank 0 did not live to tell, or was not asked to.
             ended.append(EndedRun(left[0], exit_code, seconds))
-            self.note(left[0], exit_code, seconds)
+        for each in ended:
+            self.note(each.run, each.exit_code, each.seconds)
         series.plan(self.folder, [])
         return ended
 
     def note(self, trial: str, exit_code: int, seconds: float) -> None:
-        """Remember how a trial ended."""
-        outcome = RunOutcome(exit_code, seconds, self.attempts_made()[trial] + 1)
-        outcomes = {name: asdict(each) for name, each in self.outcomes().items()}
-        _write(self.folder / OUTCOMES, outcomes | {trial: asdict(outcome)})
+        """Remember how an attempt ended."""
+        attempts = [*self.outcomes(), EndedRun(trial, exit_code, seconds)]
+        _write(self.folder / OUTCOMES, [asdict(each) for each in attempts])
 
     def _refuse_other_settings(self) -> None:
         before = _read(self.folder / ASKED, _ASKED, {})

@@ -15,15 +15,12 @@ from app.pages import definitions, phases
 from app.pages.chart import Chart
 from app.pages.drawing import Drawing, Missing, draw
 from app.pages.drawn import bar, bars
-from app.pages.findings import Judged, axis_of, listed, listing
-from app.pages.rows import Row, stacked
+from app.pages.findings import Judged, listed, listing
 from app.pages.scale import Axis
 from app.pages.table import Column, Table
 from app.records.lines import PHASES
 from app.tools.experiment.results import MeasuredCell, Results
-from app.tools.experiment.views.view import CELL, ROUNDS, OfMeasures, beside, told_ratio
-
-COLOURS = ("backward", "sync", "wait")  # of parts that are no phases: computing, the network, waiting
+from app.tools.experiment.views.view import CELL, ROUNDS, OfMeasures
 
 
 class BarView(OfMeasures):
@@ -39,11 +36,10 @@ class BarView(OfMeasures):
         False,
         description="true: baseline divided by cell instead of cell divided by baseline [false]",
     )
-    among: list[str] | None = Field(None, description="cells to rank [all but the baseline]")
 
     @model_validator(mode="after")
     def _parts(self) -> "BarView":
-        if self._of_phases and (without := self.model_fields_set & {"stacked", "baseline", "times_less", "among"}):
+        if self._of_phases and (without := self.model_fields_set & {"stacked", "baseline", "times_less"}):
             raise ValueError(f"bars of phases are not compared: omit {', '.join(sorted(without))}")
         if self.stacked and len(self.measures) < 2:
             raise ValueError("stacked needs a whole and its parts: two measures or more")
@@ -57,9 +53,8 @@ class BarView(OfMeasures):
     def _of_phases(self) -> bool:
         return self.measure[0] == "phases"
 
-    def named_cells(self) -> list[str]:
-        own = [*([self.baseline] if self.baseline else []), *(self.among or [])]
-        return list(dict.fromkeys([*own, *super().named_cells()]))
+    def named_cells(self) -> list[str | None]:
+        return [self.baseline, *super().named_cells()]
 
     def sentences(self, results: Results) -> Iterator[str]:
         judged = self.judged(results)
@@ -67,7 +62,7 @@ class BarView(OfMeasures):
         if self._of_phases:
             yield from _about_phases(results)
             return
-        order = [cell for cell in cells if cell != self.baseline] if self.among is None else self.among
+        order = [cell for cell in cells if cell != self.baseline]
         if self.stacked:
             yield from self._of_parts(results, judged)
         elif judged.slowest_is_largest is not None:
@@ -78,12 +73,12 @@ class BarView(OfMeasures):
             yield from judged.all_against(self.baseline, cells)
         for each in self.published_of(self.first):
             if each.ratio:
-                told = (f"{cell} {value:g} times" for cell, value in each.single.items())
+                told = (f"{cell} {value:g} times" for cell, value in each.by_cell.items())
                 yield from listing(f"Published, against {self.baseline}", told)
             elif judged.slowest_is_largest is not None:
-                yield from judged.published_order(order, each.single)
+                yield from judged.published_order(order, each.by_cell)
             else:
-                yield from judged.beside_published(each.single)
+                yield from judged.beside_published(each.by_cell)
         if judged.blocks.cells:
             yield judged.noise()
 
@@ -97,13 +92,10 @@ class BarView(OfMeasures):
         yield from listing(judged.capital, words)
 
     def tables(self, results: Results, name: str) -> list[Table]:
-        judged, base = self.judged(results), self.baseline
-        less, ratio = self.times_less, partial(self._ratio, judged)
-
         columns: list[Column[Any]] = [*CELL, *self.values(results)]
-        if base:
-            ratios = beside(judged, base, ratio, less=less)
-            columns += [*ratios, *told_ratio(self.published_ratios(), ratios[0].name, lambda _: base, gain=less)]
+        if base := self.baseline:
+            judged = self.judged(results)
+            columns += self.compared(judged, base, partial(self._ratio, judged), lambda _: base, gain=self.times_less)
         return [Table.of(name, self.title, [*columns, ROUNDS], results.cells, self.explained())]
 
     def _ratio(self, judged: Judged, cell: MeasuredCell) -> Interval | None:
@@ -112,14 +104,13 @@ class BarView(OfMeasures):
         return judged.blocks.compare(*(self.baseline, cell.name)[:: 1 if self.times_less else -1])
 
     def drawings(self, results: Results, name: str) -> list[Drawing]:
-        make = self._phases if self._of_phases else self._stack if self.stacked else self._bars
-        return [draw(name, self.title, make, results)]
+        return [draw(name, self.title, self._phases if self._of_phases else self._bars, results)]
 
     def _bars(self, results: Results) -> tuple[Chart, str]:
         judged, base = self.judged(results), self._base_of_bars(results)
         theirs = next(iter(self.published_of(self.first)), None)
         if base is None:
-            x = Axis(judged.title, axis_of(self.first.unit))
+            x = Axis(judged.title, self.first.unit.axis)
         else:
             x = Axis(f"times less than {base}" if self.times_less else f"{judged.title}, {base} is 1")
         rows = []
@@ -129,7 +120,8 @@ class BarView(OfMeasures):
                 told = None
             else:
                 told = theirs.of(cell.name) if base is None else theirs.by(cell.name, base, gain=self.times_less)
-            rows.append(bar(cell.name, found, x.unit, told))
+            parts = [(label(part), cell.middle(part) or 0.0) for part in self.measures[1:]] if self.stacked else []
+            rows.append(bar(cell.name, found, x.unit, told, parts))
         caption = f"Medians over rounds; lines are {definitions.INTERVALS}."
         if all(row.value is None for row in rows):
             raise Missing("no cell has this figure in all of its runs.")
@@ -142,32 +134,17 @@ class BarView(OfMeasures):
 
     def _base_of_bars(self, results: Results) -> str | None:
         """Times from another machine compare only as ratios."""
-        told = self.times_less or (
-            self.published_of(self.first) and self.judged(results).slowest_is_largest is not None
-        )
+        of_another = self.published_of(self.first) and self.judged(results).slowest_is_largest is not None
+        told = not self.stacked and (self.times_less or of_another)
         return self.baseline if told and self.baseline in [cell.name for cell in results.cells] else None
-
-    def _stack(self, results: Results) -> tuple[Chart, str]:
-        judged, rows = self.judged(results), []
-        for cell in results.cells:
-            parts = [
-                (label(part), cell.middle(part) or 0.0, COLOURS[number % len(COLOURS)])
-                for number, part in enumerate(self.measures[1:])
-            ]
-            whole = judged.blocks.estimate(cell.name)
-            value, low, high = (whole.value, whole.low, whole.high) if whole else (None, None, None)
-            rows.append(Row(cell.name, stacked(parts), value=value, low=low, high=high))
-        x = Axis(judged.title, axis_of(self.first.unit))
-        return bars(self.title, x, rows), f"Medians over rounds; lines are {definitions.INTERVALS}."
 
     def _phases(self, results: Results) -> tuple[Chart, str]:
         rows = [
             (cell.name, {name: cell.middle(timing.mean) for name, timing in phases.TIMES.items()})
             for cell in results.cells
         ]
-        hidden = definitions.HIDDEN_BAR if any(row["hidden_sync"] for _, row in rows) else ""
-        caption = f"Mean seconds of each phase {definitions.BUT_THE_FIRST}, the median over rounds. "
-        return phases.phase_bars(self.title, rows), f"{caption}{definitions.WAIT_AND_SYNC}{hidden}"
+        caption = f"Mean seconds of each phase {definitions.BUT_THE_FIRST}, the median over rounds"
+        return phases.phase_bars(self.title, rows, caption)
 
 
 # What a step is made of

@@ -3,22 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import mean, median
 from typing import Any
 
+from app.analysis.statistics import mean, median
 from app.analysis.units import COUNT, SECONDS, TEXT
 from app.pages.chart import Chart
-from app.pages.drawing import Missing
-from app.pages.drawn import curve, whole
-from app.pages.plot import Plot
+from app.pages.drawn import panels, whole
 from app.pages.scale import Axis
-from app.pages.series import left_out, series, thinned
+from app.pages.series import series
 from app.pages.table import Column, Table
-from app.pages.traces import Panel
 from app.records.lines import Step
 from app.tools.experiment.results import MeasuredCell
 
-MOST_PANELS = 12
 PARTS: dict[str, tuple[str, ...]] = {  # the phases of a block's parts; the last one gives the colour
     "forward": ("forward",),
     "backward": ("backward",),
@@ -34,17 +30,28 @@ class BlockOfSteps:
     cell: str
     first: int
     last: int
-    rounds: list[list[Step]]  # the steps of all ranks, by round
-
-    def seconds(self, part: str) -> float | None:
-        """Of a step: the mean over ranks and steps, then the median over rounds."""
-        taken = [[each for step in steps if (each := _taken(step, PARTS[part])) is not None] for steps in self.rounds]
-        means = [mean(known) for known in taken if known]
-        return median(means) if means else None
+    rounds: int
+    seconds: dict[str, float | None]  # of each part of a step: the mean over ranks and steps, the median over rounds
 
 
 def of(cells: Sequence[MeasuredCell], size: int) -> list[BlockOfSteps]:
-    return [block for cell in cells for block in _of_cell(cell, size)]
+    """The blocks of all cells; the first step of a run is in none, because it sets everything up."""
+    found = []
+    for cell in cells:
+        lengths = [min(len(rank.steps) for rank in run.ranks) for run in cell.runs]
+        for begin in range(0, max(lengths), size):
+            first, end = max(begin, 1), min(begin + size, max(lengths))
+            every = [
+                [step for rank in run.ranks for step in rank.steps[first : min(end, length)]]
+                for run, length in zip(cell.runs, lengths, strict=True)
+            ]
+            if rounds := [steps for steps in every if steps]:
+                seconds = {
+                    part: median(mean(_taken(step, phases) for step in steps) for steps in rounds)
+                    for part, phases in PARTS.items()
+                }
+                found.append(BlockOfSteps(cell.name, first + 1, end, len(rounds), seconds))
+    return found
 
 
 def _taken(step: Step, phases: Sequence[str]) -> float | None:
@@ -52,23 +59,8 @@ def _taken(step: Step, phases: Sequence[str]) -> float | None:
     return sum(measured) if measured else None
 
 
-def _of_cell(cell: MeasuredCell, size: int) -> list[BlockOfSteps]:
-    """A cell's blocks; the first step of a run is in none, because it sets everything up."""
-    lengths = [min(len(rank.steps) for rank in run.ranks) for run in cell.runs]
-    found = []
-    for begin in range(0, max(lengths), size):
-        first, end = max(begin, 1), begin + size
-        rounds = [
-            [step for rank in run.ranks for step in rank.steps[first : min(end, length)]]
-            for run, length in zip(cell.runs, lengths, strict=True)
-        ]
-        if there := [steps for steps in rounds if steps]:
-            found.append(BlockOfSteps(cell.name, first + 1, min(end, max(lengths)), there))
-    return found
-
-
 def _seconds_of(part: str, block: BlockOfSteps) -> float | None:
-    return block.seconds(part)
+    return block.seconds[part]
 
 
 def table(blocks: Sequence[BlockOfSteps], name: str, title: str) -> Table:
@@ -78,7 +70,7 @@ def table(blocks: Sequence[BlockOfSteps], name: str, title: str) -> Table:
         Column("from step", "first_step", COUNT, lambda block: block.first),
         Column("to", "last_step", COUNT, lambda block: block.last),
         *(Column(part, f"{part}_seconds", SECONDS, partial(_seconds_of, part)) for part in PARTS),
-        Column("rounds", "rounds", COUNT, lambda block: len(block.rounds)),
+        Column("rounds", "rounds", COUNT, lambda block: block.rounds),
     ]
     note = (
         "Per step: the mean over the block's steps and all ranks, then the median over rounds. Communication: wait and "
@@ -89,19 +81,16 @@ def table(blocks: Sequence[BlockOfSteps], name: str, title: str) -> Table:
 
 def figure(blocks: Sequence[BlockOfSteps]) -> tuple[Chart, str]:
     """A panel for each cell, a line for each part of a step."""
-    if not blocks:
-        raise Missing("no step but the first is there.")
-    cells = list(dict.fromkeys(block.cell for block in blocks))
-    panels, lines = [], []
-    for cell in cells[:MOST_PANELS]:
-        own = [block for block in blocks if block.cell == cell]
-        last = [block.last for block in own]
-        parts = [series(part, last, [block.seconds(part) for block in own]) for part in PARTS]
-        panels.append(Panel([curve(each.name, each, role=PARTS[each.name][-1]) for each in parts], cell))
-        lines += parts
-    x, y = whole("last step of the block", lines), Axis("time per step", "s")
+    own: dict[str, list[BlockOfSteps]] = {}
+    for block in blocks:
+        own.setdefault(block.cell, []).append(block)
+    found = {
+        cell: {part: [series(part, [b.last for b in each], [b.seconds[part] for b in each])] for part in PARTS}
+        for cell, each in own.items()
+    }
+    lines = [line for parts in found.values() for each in parts.values() for line in each]
+    y, roles = Axis("time per step", "s"), {part: phases[-1] for part, phases in PARTS.items()}
     words = f"Phases by block of steps: {y.title} of {', '.join(PARTS)}, by cell"
-    return Plot(words, x, y, panels), (
-        "Mean seconds per step of each block, by the number of its last step; medians over rounds."
-        f"{left_out(len(cells), MOST_PANELS, 'cells')}{thinned(lines, 'blocks')}"
-    )
+    missing = "no step but the first is there."
+    chart, cut = panels(words, whole("last step of the block", lines), y, found, "cells", "blocks", missing, roles)
+    return chart, f"Mean seconds per step of each block, by the number of its last step; medians over rounds.{cut}"

@@ -16,19 +16,18 @@ from app.analysis.units import COUNT, DIGITS, PERCENT, SECONDS, Unit, digits
 from app.machine.say import shown
 from app.pages.chart import Chart
 from app.pages.drawing import Drawing, Missing, draw
-from app.pages.drawn import curve, curves, remarks
-from app.pages.findings import axis_of, in_words, listed
-from app.pages.plot import Plot
-from app.pages.scale import Axis
-from app.pages.series import Series, left_out, of_usage, series, thinned
+from app.pages.drawn import NO_SAMPLES, SINCE_START, curves, panels, remarks
+from app.pages.findings import listed
+from app.pages.scale import Axis, written
+from app.pages.series import Series, of_usage, series
 from app.pages.table import Column, Table
-from app.pages.traces import Panel
 from app.settings.explanations import hint
 from app.tools.experiment.plan.cells import Cell
+from app.tools.experiment.plan.grid_file import UnknownName
 from app.tools.experiment.results import MeasuredCell, Results
 from app.tools.experiment.views import blocks, distance
 from app.tools.experiment.views.distance import Distance
-from app.tools.experiment.views.view import UnknownName, View
+from app.tools.experiment.views.view import View
 
 LOSS = "loss"
 PHASES = "phases"
@@ -56,7 +55,6 @@ class CurveView(View):
         None, description="a cell: the relative difference of the others' losses from its losses, step by step"
     )
     rounding: float = Field(1e-6, gt=0, description="largest relative difference that rounding explains [1e-6]")
-    among: list[str] | None = Field(None, description="with a reference, the cells that are shown [all]")
 
     @model_validator(mode="after")
     def _consistent(self) -> "CurveView":
@@ -77,18 +75,12 @@ class CurveView(View):
             raise ValueError("a curve by time needs measures of one unit")
         if self.by != "step" and "every" in self.model_fields_set:
             raise ValueError("every counts steps: omit it, or use by = 'step'")
-        if self.among and not self.reference:
-            raise ValueError("among needs a reference")
         if self.reference and self.measure != [LOSS]:
             raise ValueError(f"a reference needs measure = '{LOSS}'")
         return self
 
-    def named_cells(self) -> list[str]:
-        own = [*([self.reference] if self.reference else []), *(self.among or [])]
-        return list(dict.fromkeys([*own, *super().named_cells()]))
-
-    def planned(self, cells: Sequence[Cell]) -> Sequence[Cell]:
-        return [each for each in cells if self.among is None or each.name in (*self.among, self.reference)]
+    def named_cells(self) -> list[str | None]:
+        return [self.reference, *super().named_cells()]
 
     def sentences(self, results: Results) -> Iterator[str]:
         if self.reference:
@@ -105,14 +97,13 @@ class CurveView(View):
     def _ends(self, results: Results) -> Iterator[str]:
         for name in self.measure:
             last = {cell.name: known[-1] for cell in results.cells if (known := _by_epoch(cell, name))}
-            unit = OF_EPOCH[name].unit
-            words = [f"{in_words(value, unit)} ({cell})" for cell, value in last.items() if value is not None]
+            unit = OF_EPOCH[name].unit.axis
+            words = [f"{written(value, unit)} ({cell})" for cell, value in last.items() if value is not None]
             yield f"At the end, {label(OF_EPOCH[name])}: {', '.join(words) or 'no cell has it'}."
 
     def _distances(self, results: Results) -> list[Distance]:
-        planned = [cell.name for cell in self.planned(results.grid.cells)]
-        names = [cell.name for cell in results.cells if cell.name in planned and cell.name != self.reference]
-        return [Distance.of(results, name, self.reference or "") for name in names]
+        others = [cell.name for cell in results.cells if cell.name != self.reference]
+        return [Distance.of(results, name, self.reference or "") for name in others]
 
     # Tables
 
@@ -169,7 +160,7 @@ class CurveView(View):
         if self.by == "epoch":
             scores = [(cell.name, _by_epoch(cell, measure)) for cell in results.cells]
             lines = [series(name, range(1, len(values) + 1), values) for name, values in scores]
-            up = Axis(measure.replace("_", " "), axis_of(OF_EPOCH[measure].unit), zero=False)
+            up = Axis(measure.replace("_", " "), OF_EPOCH[measure].unit.axis, zero=False)
             chart = curves(self.title, "epoch", up, lines, "no epoch has this score.")
             return chart, f"Medians over rounds.{remarks(lines, 'epochs')}"
         courses = [(cell.name, _of_all_ranks(cell.first, measure)) for cell in results.cells]
@@ -200,24 +191,11 @@ class CurveView(View):
 
     def _over_time(self, results: Results) -> tuple[Chart, str]:
         """A panel for each cell: a line for each of several measures, or for each rank."""
-        cells = results.cells[: blocks.MOST_PANELS]
-        found = {cell.name: self._samples(cell.first) for cell in cells}
-        every = [each for lines in found.values() for own in lines.values() for each in own]
-        if not any(not each.empty for each in every):
-            raise Missing("no sample is there, or the interface is shared with others.")
-        panels = [
-            Panel([curve(name, *own, most_marks=1) for name, own in lines.items()], cell)
-            for cell, lines in found.items()
-        ]
+        found = {cell.name: self._samples(cell.first) for cell in results.cells}
         what = listed([measure.replace("_", " ") for measure in self.measure])
-        chart = Plot(
-            f"{what} over time, by cell",
-            Axis("time since the run began", "s"),
-            Axis(what, OF_TIME[self.measure[0]]),
-            panels,
-        )
-        cut = left_out(len(results.cells), blocks.MOST_PANELS, "cells")
-        return chart, f"Of each rank, by sample, in the first round that is finished.{cut}{thinned(every, 'samples')}"
+        words, up = f"{what} over time, by cell", Axis(what, OF_TIME[self.measure[0]])
+        chart, cut = panels(words, SINCE_START, up, found, "cells", "samples", NO_SAMPLES)
+        return chart, f"Of each rank, by sample, in the first round that is finished.{cut}"
 
     def _samples(self, run: Run) -> dict[str, list[Series]]:
         if len(self.measure) > 1:
@@ -231,13 +209,8 @@ def _at(values: Sequence[float | None], row: int) -> float | None:
 
 def _by_epoch(cell: MeasuredCell, measure: str) -> list[float | None]:
     """The median over rounds; None where a round lacks it."""
-    values: list[float | None] = []
-    for epoch in zip(
-        *([each[OF_EPOCH[measure]] for each in run.summary.run.epochs] for run in cell.runs), strict=False
-    ):
-        known = [each for each in epoch if each is not None]
-        values.append(median(known) if len(known) == len(epoch) else None)
-    return values
+    rounds = ([each[OF_EPOCH[measure]] for each in run.summary.run.epochs] for run in cell.runs)
+    return [median(epoch) if None not in epoch else None for epoch in zip(*rounds, strict=False)]
 
 
 def _of_rank_0(run: Run, measure: str) -> list[float | None]:

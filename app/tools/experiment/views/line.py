@@ -17,13 +17,14 @@ from app.pages.chart import Chart
 from app.pages.definitions import INTERVALS
 from app.pages.drawing import Drawing, Missing, draw
 from app.pages.drawn import MOST_LINES, interval_line, plot
-from app.pages.findings import Judged, axis_of
+from app.pages.findings import Judged
 from app.pages.intervals import with_interval
 from app.pages.scale import MOST_EVEN, Axis
 from app.pages.series import left_out
 from app.pages.table import Column, Table
 from app.pages.traces import Trace
 from app.tools.experiment.plan.cells import Cell
+from app.tools.experiment.plan.grid_file import UnknownName
 from app.tools.experiment.results import MeasuredCell, Results
 from app.tools.experiment.views import rates
 from app.tools.experiment.views.places import (
@@ -40,7 +41,7 @@ from app.tools.experiment.views.places import (
     by_place,
     is_a_number,
 )
-from app.tools.experiment.views.view import CELL, ROUNDS, OfMeasures, UnknownName, beside, figure, told_ratio
+from app.tools.experiment.views.view import CELL, ROUNDS, OfMeasures, figure
 
 
 class LineView(OfMeasures):
@@ -92,22 +93,20 @@ class LineView(OfMeasures):
     def _bound(self) -> Measure[Any] | None:
         return find(self.bound) if self.bound else None
 
-    def named_cells(self) -> list[str]:
-        return [*([self.baseline] if self.baseline else []), *super().named_cells()]
+    def named_cells(self) -> list[str | None]:
+        return [self.baseline, *super().named_cells()]
 
     def named_settings(self) -> list[str]:
         own = (self._placing.axis, self._placing.series)
         return [*super().named_settings(), *(name for name in own if name and name != LABEL)]
 
-    def unknown_line(self, cells: Sequence[Cell]) -> tuple[str, list[str]] | None:
-        """A line that the options name but no cell belongs to, and the lines that exist."""
-        if self._placing.series is None or (
-            self._placing.series == MODE and any(MODE not in c.settings for c in cells)
-        ):
-            return None  # the run tells its mode
-        known = list(dict.fromkeys(map(self._placing.series_of, cells)))
+    def references(self, cells: Sequence[Cell]) -> Iterator[tuple[str, list[str], list[str]]]:
+        yield from super().references(cells)
+        there = [cell for cell in cells if cell.matches(self.where)]
+        known = list(dict.fromkeys(map(self._placing.series_of, there)))
         asked = [each for each in (self.against, self.watch) if each and each != ONE_RANK]
-        return next(((each, known) for each in asked if each not in known), None)
+        if self._placing.series != MODE or all(MODE in cell.settings for cell in there):  # else the run tells its mode
+            yield "no line is called", asked, known
 
     def _gains(self, judged: Judged) -> bool:
         """Whether cells are shown by how many times as fast they are as one rank."""
@@ -139,7 +138,7 @@ class LineView(OfMeasures):
         if judged.slowest_is_largest is None:
             yield from judged.extent()
             for each in self.published_of(self.first):
-                yield from () if each.ratio else judged.beside_published(each.single)
+                yield from () if each.ratio else judged.beside_published(each.by_cell)
         elif series is None:
             yield from self._along(found, judged)
         elif series != LABEL:
@@ -230,19 +229,15 @@ class LineView(OfMeasures):
         def efficiency(spot: Spot) -> float | None:
             return each.value / spot.world_size if (each := compared(spot)) else None
 
-        gains, bases = self._gains(judged), {spot.name: spot.base for spot in found}
-        first = (
-            "the first of its line" if len({s.group for s in found}) > 1 else found[0].label if found else "the first"
-        )
+        bases = {spot.name: spot.base for spot in found}
+        if self._gains(judged):
+            columns: list[Column[Any]] = [*with_interval("speedup", "speedup", compared)]
+            columns += self.told_ratios("speedup", bases.get, gain=judged.slowest_is_largest is True)
+            return [*columns, Column("efficiency", "efficiency", PERCENT, efficiency)]
+        several = len({spot.group for spot in found}) > 1
+        first = "the first of its line" if several else found[0].label if found else "the first"
         other = self.baseline or self.against or ("the fastest there" if self.series else first)
-        columns = with_interval("speedup", "speedup", compared) if gains else beside(judged, other, compared)
-        if self.against or self.baseline:
-            less = gains and judged.slowest_is_largest is True
-            told = self.published_ratios()
-            columns += told_ratio(told, columns[0].name, lambda cell: bases[cell.name], gain=less)
-        if gains:
-            columns.append(Column("efficiency", "efficiency", PERCENT, efficiency))
-        return columns
+        return self.compared(judged, other, compared, bases.get)
 
     # The drawing
 
@@ -265,7 +260,7 @@ class LineView(OfMeasures):
         traces = [interval_line(line, points) for line, points in [*lines.items()][:MOST_LINES]]
         values = [value for trace in traces for value in trace.y]
         log = min(values) > 0 and max(values) > MOST_EVEN * min(values)
-        up, levels = Axis(judged.title, axis_of(self.first.unit), log=log), []
+        up, levels = Axis(judged.title, self.first.unit.axis, log=log), []
         caption = f"Medians over rounds; upright lines are {INTERVALS}."
         if ratios and self._gains(judged):
             up = Axis("speedup")

@@ -1,33 +1,25 @@
 """A row for each cell, or for each of its ranks."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 from pydantic import Field
 
 from app.analysis import measures
-from app.analysis.catalogue import column, heading, label, named
+from app.analysis.catalogue import label, named
 from app.analysis.figures import Measure
 from app.analysis.run import Run
-from app.analysis.units import COUNT, TEXT, digits
-from app.pages.findings import in_words, listed, listing
+from app.analysis.units import TEXT, digits
+from app.pages.findings import listed, listing
+from app.pages.scale import written
 from app.pages.table import Column, Table
+from app.tools.experiment.plan.grid_file import Published
 from app.tools.experiment.results import MeasuredCell, Results
-from app.tools.experiment.views.view import CELL, ROUNDS, OfMeasures, Published
+from app.tools.experiment.views.view import CELL, ROUNDS, OfMeasures, told_of
 
 SCORES = (measures.TEST_LOSS.name, measures.ACCURACY.name)
 SENT, BUSIEST = "sent_in_gradients", "busiest_in_gradients"
 WHOLE = 1e-6  # of all gradients; below it, counts differ by a few bytes
-
-
-@dataclass(frozen=True)
-class CellRank:
-    """A rank of a cell; None stands for all of them."""
-
-    cell: MeasuredCell
-    rank: int | None
 
 
 class TableView(OfMeasures):
@@ -52,56 +44,23 @@ class TableView(OfMeasures):
 
     def _beside(self, results: Results, published: Published, measure: Measure[Any]) -> Iterator[str]:
         """Where the published figures lie, and ours of the same cells."""
-        cells = [cell for cell in results.cells if cell.name in published.values]
-        ours = [own for m in self._members(cells) if (own := m.cell.middle(measure, m.rank)) is not None]
-        theirs = [told for m in self._members(cells) if (told := _told(published, m)) is not None]
+        rows = [row for row in self._rows(results) if row.name in published.values]
+        ours = [own for row in rows if (own := row.middle(measure)) is not None]
+        theirs = [told for row in rows if (told := told_of(published, row)) is not None]
         if ours and theirs:
-            unit = measure.unit
-            ends = [" to ".join(dict.fromkeys(in_words(end(x), unit) for end in (min, max))) for x in (ours, theirs)]
+            unit = measure.unit.axis
+            ends = [" to ".join(dict.fromkeys(written(end(x), unit) for end in (min, max))) for x in (ours, theirs)]
             yield f"Of the same cells, {label(measure)}: here {ends[0]}, published {ends[1]}."
 
     def tables(self, results: Results, name: str) -> list[Table]:
-        if self.by == "cell":
-            columns = [*CELL, *self.values(results), ROUNDS]
-            return [Table.of(name, self.title, columns, results.cells, self.explained())]
-        of_members: list[Column[CellRank]] = [
-            Column("", "cell", TEXT, lambda member: member.cell.name),
-            Column("rank", "rank", TEXT, lambda member: "all" if member.rank is None else member.rank),
-        ]
-        for measure in self.measures:
-            own = partial(_middle, measure)
-            of_members.append(Column(heading(measure), column(measure), measure.unit, own))
-            for each in self.published_of(measure):
-                told = f"published_{column(measure)}"
-                of_members.append(Column("published", told, measure.unit, partial(_told, each)))
-        of_members.append(Column("rounds", "rounds", COUNT, lambda member: len(member.cell.runs)))
-        note = f"{self.explained()} All: all ranks together, or the mean over them."
-        return [Table.of(name, self.title, of_members, self._members(results.cells), note)]
+        by_rank = self.by == "rank"
+        rank = Column[MeasuredCell]("rank", "rank", TEXT, lambda row: "all" if row.rank is None else row.rank)
+        columns = [*((CELL[0], rank) if by_rank else CELL), *self.values(results, intervals=not by_rank), ROUNDS]
+        note = f"{self.explained()}{' All: all ranks together, or the mean over them.' if by_rank else ''}"
+        return [Table.of(name, self.title, columns, self._rows(results), note)]
 
-    def _members(self, cells: Sequence[MeasuredCell]) -> list[CellRank]:
-        if self.by == "cell":
-            return [CellRank(cell, None) for cell in cells]
-        return [
-            CellRank(cell, rank)
-            for cell in cells
-            for rank in (*range(cell.world_size), *((None,) if cell.world_size > 1 else ()))
-        ]
-
-
-def _middle(measure: Measure[Any], member: CellRank) -> Any:
-    if not measure.unit.is_number:
-        return member.cell.value(member.cell.first, measure, member.rank)
-    return member.cell.middle(measure, member.rank)
-
-
-def _told(published: Published, member: CellRank) -> float | None:
-    """A rank's published figure where there is one for each, and their mean; a single one is of all ranks."""
-    told = published.several(member.cell.name)
-    if told is None:
-        alone = member.rank is None or member.cell.world_size == 1
-        return published.of(member.cell.name) if alone else None
-    known = [each for each in (told if member.rank is None else told[member.rank :][:1]) if each is not None]
-    return sum(known) / len(known) if known else None
+    def _rows(self, results: Results) -> list[MeasuredCell]:
+        return [row for cell in results.cells for row in (cell.by_rank() if self.by == "rank" else [cell])]
 
 
 # Whether ranks agree

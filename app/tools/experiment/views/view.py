@@ -21,9 +21,10 @@ from app.pages.section import Section
 from app.pages.table import Column, Table
 from app.settings.explanations import nearest
 from app.tools.experiment.plan.cells import Cell
+from app.tools.experiment.plan.grid_file import Published, UnknownName
 from app.tools.experiment.results import MeasuredCell, Results
 
-COMPARED_WITH = ("baseline", "against")  # the options that name what a cell is compared with
+Comparing = Callable[[Any], Interval | None]  # of a cell, with the one that it is compared with
 CELL = (
     Column[MeasuredCell]("", "cell", TEXT, lambda cell: cell.name),
     Column[MeasuredCell]("ranks", "world_size", COUNT, lambda cell: cell.world_size),
@@ -33,50 +34,6 @@ ROUNDS = Column[MeasuredCell]("rounds", "rounds", COUNT, lambda cell: len(cell.r
 TIMES_OF_STEPS = ("seconds.median", "epoch_seconds")
 SPEEDS = (measures.IMAGES_PER_SECOND.name,)
 NO_SPEED = ("hidden_sync", "throttled", "at_least", "uncertainty", "usage.")  # a smaller value of these is not faster
-
-
-class Published(BaseModel):
-    """Figures that a document published, by cell."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    measure: str | None = Field(None, description="the measure that they are of, one of the view's [its first one]")
-    ratio: bool = Field(False, description="true if the figures are ratios to the cell that is compared with")
-    source: str = Field(description="which document, in a few words")
-    scale: float = Field(
-        1.0,
-        gt=0,
-        description="factor that converts the figures to seconds, bytes or shares, such as 1e6 for MB [1]",
-    )
-    values: dict[str, float | list[float | None]] = Field(
-        description="by cell; a list where a cell has several, such as one for each rank"
-    )
-
-    def of(self, cell: str | None) -> float | None:
-        """The figure of a cell that has one."""
-        value = self.values.get(cell or "")
-        return None if value is None or isinstance(value, list) else self.scale * value
-
-    def several(self, cell: str) -> list[float | None] | None:
-        """The figures of a cell that has several."""
-        values = self.values.get(cell)
-        return [v if v is None else self.scale * v for v in values] if isinstance(values, list) else None
-
-    def by(self, cell: str | None, base: str | None, *, gain: bool = False) -> float | None:
-        """A cell's figure by another's, or the other by it, or that ratio as it was published."""
-        if self.ratio:
-            return self.of(cell)
-        value, other = self.of(cell), self.of(base)
-        value, other = (other, value) if gain else (value, other)
-        return value / other if value is not None and other else None
-
-    @property
-    def single(self) -> dict[str, float]:
-        return {cell: value for cell in self.values if (value := self.of(cell)) is not None}
-
-
-class UnknownName(ValueError):  # noqa: N818  # its message is part of a refusal
-    """An option names what there is not."""
 
 
 def _several(given: object) -> object:
@@ -112,8 +69,7 @@ class View(BaseModel):
     def section(self, results: Results, name: str) -> Section:
         """Make it; `name` is its own among the views of the page."""
         results = results.where(self.where)
-        missing = missing_sentences(results, self.planned(results.grid.cells))
-        remarks = [*self.remarks(results), *missing, *([self.note] if self.note else [])]
+        remarks = [*self.remarks(results), *_missing(results), *([self.note] if self.note else [])]
         drawings, tables = self.drawings(results, name), self.tables(results, name)
         return Section(self.title, list(self.sentences(results)), remarks, drawings, tables)
 
@@ -132,21 +88,21 @@ class View(BaseModel):
         """What readers of the figures must know."""
         return ()
 
-    def planned(self, cells: Sequence[Cell]) -> Sequence[Cell]:
-        """The cells that the view is about, which it says are missing where they are."""
-        return cells
-
-    def named_cells(self) -> list[str]:
+    def named_cells(self) -> list[str | None]:
         """The cells that the options name, which must be there."""
-        return list(dict.fromkeys(cell for each in self.published for cell in each.values))
+        return [cell for each in self.published for cell in each.values]
 
     def named_settings(self) -> list[str]:
         """The settings that the options name, which some cell must have."""
         return list(self.where)
 
-    def unknown_line(self, cells: Sequence[Cell]) -> tuple[str, list[str]] | None:
-        """A line that the options name but no cell belongs to, and the lines that exist."""
-        return None
+    def references(self, cells: Sequence[Cell]) -> Iterator[tuple[str, list[str], list[str]]]:
+        """What the options name, each with what there is of it, and what to say where it is not among that."""
+        own = {name for cell in cells for name in cell.settings} | {"SYNC_MODE", "WORKERS"}
+        yield "no cell sets", self.named_settings(), sorted(own)
+        there = [cell.name for cell in cells if cell.matches(self.where)]
+        yield "no cell matches", [] if there else [f"where = {self.where}"], there
+        yield "no cell is called", [name for name in self.named_cells() if name], there
 
     def sources(self) -> str:
         found = dict.fromkeys(each.source for each in self.published)
@@ -171,9 +127,14 @@ class OfMeasures(View):
             raise ValueError(f"two measures would be the column '{twice}' of the table")
         if not self.first.unit.is_number:
             raise ValueError(f"the first measure must be a number, which '{self.measure[0]}' is not")
-        if any(each.ratio for each in self.published) and not any(getattr(self, each, None) for each in COMPARED_WITH):
+        if any(each.ratio for each in self.published) and not self._compares:
             raise ValueError("published ratios need a baseline, or in a line what it is against")
         return self
+
+    @property
+    def _compares(self) -> bool:
+        """Whether an option names what cells are compared with."""
+        return any(getattr(self, each, None) for each in ("baseline", "against"))
 
     @cached_property
     def measures(self) -> list[Measure[Any]]:
@@ -203,31 +164,49 @@ class OfMeasures(View):
             why = f"measured in {there} of {len(cell.runs)} runs" if there < len(cell.runs) else "0"
             yield f"Left out of comparisons: {cell.name}, whose {label(self.first)} is {why}."
 
-    def values(self, results: Results) -> list[Column[Any]]:
+    def values(self, results: Results, *, intervals: bool = True) -> list[Column[MeasuredCell]]:
         """A column for each measure with its interval, on the page for the first; published values stand beside it."""
-        columns: list[Column[Any]] = []
+        columns: list[Column[MeasuredCell]] = []
         for measure in self.measures:
-            if not measure.unit.is_number:
-                columns.append(figure(measure))
-            else:
-                blocks = results.blocks(measure)
-                own = with_interval(heading(measure), column(measure), partial(_estimate, blocks), measure.unit)
-                middle, *ends = [figure(measure), *own[1:]]
-                columns += [middle, *(replace(end, only_in_file=measure is not self.first) for end in ends)]
-            columns += [told(each, measure) for each in self.published_of(measure) if not each.ratio]
+            columns.append(figure(measure))
+            if intervals and measure.unit.is_number:
+                estimate = partial(_estimate, results.blocks(measure))
+                _, *ends = with_interval(heading(measure), column(measure), estimate, measure.unit)
+                columns += (replace(end, only_in_file=measure is not self.first) for end in ends)
+            told = (each for each in self.published_of(measure) if not each.ratio)
+            name = f"published_{column(measure)}"
+            columns += (Column("published", name, measure.unit, partial(told_of, each)) for each in told)
         return columns
+
+    def compared(
+        self, judged: Judged, other: str, find: Comparing, base: Callable[[str], str | None], *, gain: bool = False
+    ) -> list[Column[Any]]:
+        """What a cell is beside another: a share by its difference, all else by a ratio; published ones beside it."""
+        if judged.unit == PERCENT:
+            columns = with_interval(f"minus {other}, points", "difference", find, Unit(signed))
+        elif gain:
+            columns = with_interval(f"times less than {other}", "times_less", find)
+        else:
+            columns = with_interval(f"relative to {other}", "ratio", find)
+        return [*columns, *self.told_ratios(columns[0].name, base, gain=gain)]
+
+    def told_ratios(self, name: str, base: Callable[[str], str | None], *, gain: bool) -> list[Column[MeasuredCell]]:
+        """What documents say of the same cell by the one that it is compared with."""
+
+        def value(told: Published, cell: MeasuredCell) -> float | None:
+            return told.by(cell.name, base(cell.name), gain=gain)
+
+        name = f"published_{name}"
+        return [Column("published", name, DIGITS, partial(value, each)) for each in self.published_ratios()]
 
     def published_of(self, measure: Measure[Any]) -> list[Published]:
         return [each for each in self.published if self.measure_of(each).name == measure.name]
 
     def published_ratios(self) -> list[Published]:
         """Those that can stand beside a comparison of the first measure; a speedup of steps is one of epochs."""
-        alike = (self.first.name, *(TIMES_OF_STEPS if self.first.name in TIMES_OF_STEPS else ()))
-        return (
-            [each for each in self.published if self.measure_of(each).name in alike]
-            if self.first.unit != PERCENT
-            else []
-        )
+        alike = TIMES_OF_STEPS if self.first.name in TIMES_OF_STEPS else (self.first.name,)
+        ratios = self._compares and self.first.unit != PERCENT
+        return [each for each in self.published if ratios and self.measure_of(each).name in alike]
 
     def measure_of(self, published: Published) -> Measure[Any]:
         return named(published.measure) if published.measure else self.first
@@ -251,47 +230,22 @@ def figure(measure: Measure[Any]) -> Column[MeasuredCell]:
     return Column(heading(measure), column(measure), measure.unit, value)
 
 
-def told(published: Published, measure: Measure[Any]) -> Column[MeasuredCell]:
-    """What a document says of the same cell."""
-    return Column("published", f"published_{column(measure)}", measure.unit, lambda cell: published.of(cell.name))
+def told_of(told: Published, cell: MeasuredCell) -> float | None:
+    return told.of(cell.name, cell.rank if cell.world_size > 1 else None)
 
 
-def beside(
-    judged: Judged, other: str, find: Callable[[Any], Interval | None], *, less: bool = False
-) -> list[Column[Any]]:
-    """What a cell is beside another: a share by its difference, all else by a ratio."""
-    if judged.unit == PERCENT:
-        return with_interval(f"minus {other}, points", "difference", find, Unit(signed))
-    heading_of, name = (f"times less than {other}", "times_less") if less else (f"relative to {other}", "ratio")
-    return with_interval(heading_of, name, find)
-
-
-def told_ratio(
-    published: Iterable[Published], name: str, base: Callable[[MeasuredCell], str | None], *, gain: bool
-) -> list[Column[MeasuredCell]]:
-    """What documents say of the same cell by the one that it is compared with."""
-
-    def value(told: Published, cell: MeasuredCell) -> float | None:
-        return told.by(cell.name, base(cell), gain=gain)
-
-    return [Column("published", f"published_{name}", DIGITS, partial(value, each)) for each in published]
-
-
-def missing_sentences(results: Results, cells: Sequence[Cell]) -> list[str]:
+def _missing(results: Results) -> Iterator[str]:
     """What was planned and is not there: cells without a finished run, and cells that lack some of their rounds."""
     absent: dict[str | None, list[str]] = {}
     few: dict[int, list[str]] = {}
-    for cell in cells:
+    for cell in results.grid.cells:
         there = len(results.runs(cell))
         if not there:
             absent.setdefault(cell.may_fail, []).append(cell.name)
         elif there < results.grid.repeats:
             few.setdefault(there, []).append(cell.name)
-    return [
-        *(
-            f"Not measured, because no run is finished{f' (they may fail: {reason})' if reason else ''}: "
-            f"{'; '.join(names)}."
-            for reason, names in absent.items()
-        ),
-        *(f"In {there} of {results.grid.repeats} rounds only: {'; '.join(names)}." for there, names in few.items()),
-    ]
+    for reason, names in absent.items():
+        excuse = f" (they may fail: {reason})" if reason else ""
+        yield f"Not measured, because no run is finished{excuse}: {'; '.join(names)}."
+    for there, names in few.items():
+        yield f"In {there} of {results.grid.repeats} rounds only: {'; '.join(names)}."
