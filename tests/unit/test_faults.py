@@ -172,6 +172,21 @@ def test_the_host_does_what_the_plan_says(tmp_path: Path, monkeypatch: pytest.Mo
     assert f"{kills or 40} {'kills: ' if kills else ''}" in said[0].splitlines()[-1] + " "
 
 
+def test_a_rank_that_rewrites_the_plan_runs_nothing_on_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    planned({}, None)
+    folder = tmp_path / "results/faults/sweep"
+    trials = json.loads((folder / sweep.PLAN).read_text())
+    harm = f"'; touch {tmp_path}/harmed; '$(touch {tmp_path}/harmed)"
+    trials[0]["settings"][f"X{harm}"] = trials[0]["moment"]["file"] = harm
+    (folder / sweep.PLAN).write_text(json.dumps(trials))
+    sweep.go_on("sweep", pytest.fail)
+    bash(f"{HOST}; . {folder}/orders")
+    assert not (tmp_path / "harmed").exists()
+
+
 def planned(given: dict[str, str], kills: int | None, modes: list[str] | None = None) -> None:
     options = {"trials": 40, "kills": kills, "seed": 3, "kinds": None, "modes": modes, "dry_run": False}
     sweep.make_plan("sweep", lambda line: None, given=given, **options)  # type: ignore[arg-type]

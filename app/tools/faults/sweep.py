@@ -91,15 +91,15 @@ def _orders(folder: Path, notes: Path, number: int, trial: FaultTrial) -> Iterat
     ]
     if trial.recovers:
         faults = [f"strike {fault.rank} {when}" for fault in trial.faults]
-    yield f"TRIAL={trial.name}"
-    yield f"MOMENT='{'' if trial.recovers else when}'"
+    yield f"TRIAL={shlex.quote(trial.name)}"
+    yield f"MOMENT={shlex.quote('' if trial.recovers else when)}"
     yield f"FAULTS=({shlex.join(faults)})"
     yield f"PAUSED=({' '.join(str(each.rank) for each in trial.faults if each.kind == 'pause')})"
     yield f"START_PATIENCE={trial.start_patience:.0f}"
     yield f"PATIENCE={trial.patience:.0f}"
     yield f"ENDLESS={'yes' if trial.endless else ''}"
     for name, value in trial.settings.items():
-        yield f"export {name}={shlex.quote(value)}"
+        yield f"export {shlex.quote(f'{name}={value}')}"
 
 
 def _judged(folder: Path, notes: Path, trial: FaultTrial) -> str:
