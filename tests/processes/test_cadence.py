@@ -275,7 +275,7 @@ def test_lenet_5_with_parameters_averaged_in_each_step_trains_as_in_one_process(
 
 def test_a_run_says_what_was_sent_and_when_nothing_was(group_of: GroupOf, tmp_path: Path) -> None:
     """20 steps, averages after the 8th, the 16th and the last one."""
-    summary = run_with(group_of, 3, tmp_path / "run", sync_every=8, sync_mode="ring_all_reduce")
+    summary = run_with(group_of, 3, tmp_path / "run", sync_every=8, epochs=4, max_steps=20, sync_mode="ring_all_reduce")
     assert summary["complete"]
     assert summary["replicas_identical"]
     for rank in summary["ranks"]:
