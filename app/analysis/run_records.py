@@ -28,6 +28,12 @@ def column(records: Sequence[object], name: str) -> Numbers:
     return np.array(list(map(attrgetter(name), records)), dtype=float)
 
 
+def columns(records: Sequence[object], names: Sequence[str]) -> dict[str, Numbers]:
+    """Several fields, which is much faster than one after another: each record is fetched from memory once."""
+    rows = np.array(list(map(attrgetter(*names), records)), dtype=float).reshape(-1, len(names))
+    return dict(zip(names, np.ascontiguousarray(rows.T), strict=True))
+
+
 @dataclass
 class RankRecords:
     """One rank's records, which may break off anywhere."""
@@ -59,7 +65,7 @@ class RankRecords:
     @cached_property
     def sampled(self) -> dict[str, Numbers]:
         """Every figure of all samples of usage, and `ends`: when they ended on the common clock."""
-        samples = {each.name: column(self.usage, each.name) for each in fields(Usage)}
+        samples = columns(self.usage, [each.name for each in fields(Usage)])
         return samples | {"ends": self.all_on_common_clock(samples["at_seconds"])}
 
     def all_on_common_clock(self, at_seconds: Numbers) -> Numbers:

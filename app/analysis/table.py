@@ -4,6 +4,7 @@ By hand on numpy, because pandas would add 46 MB to the image for what the colum
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import fields
 from functools import cached_property, reduce
 from itertools import accumulate, pairwise
 from operator import attrgetter
@@ -12,12 +13,15 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from app.analysis.run_records import RankRecords, RunRecords, column
+from app.analysis.run_records import RankRecords, RunRecords, columns
 from app.analysis.statistics import Numbers
-from app.records.lines import Step
+from app.records.lines import PHASES, Step
 from app.records.manifest import Manifest
 
 Mask = npt.NDArray[np.bool_]
+
+OBJECTS = ("buckets", "buffers", "cpu_seconds", "no_core_seconds", "quota_seconds")
+NUMBERS = [each.name for each in fields(Step) if each.name not in OBJECTS]
 
 
 class Rows:
@@ -72,8 +76,7 @@ class RunTable:
     def __init__(self, records: RunRecords) -> None:
         self.records = records
         self.steps = [step for rank in records.ranks for step in rank.steps]
-        self._columns: dict[str, Numbers] = {}
-        self._wholes: dict[str, tuple[Mask, list[object]]] = {}  # what columns with a dot are parts of
+        self._columns = columns(self.steps, NUMBERS)
         self.all = Rows(self, records.ranks, slice(None))
         edges = [0, *accumulate(len(rank.steps) for rank in records.ranks)]
         self.ranks = [
@@ -86,20 +89,19 @@ class RunTable:
 
     def column(self, name: str) -> Numbers:
         """A number of every step of every rank."""
-        if name not in self._columns:
-            self._columns[name] = self._part(*name.split(".")) if "." in name else column(self.steps, name)
+        whole, _, part = name.partition(".")
+        if part and name not in self._columns:
+            self._columns |= self._parts(whole)
         return self._columns[name]
 
-    def _part(self, whole: str, part: str) -> Numbers:
-        """A field of a field, NaN where that is null."""
-        if whole not in self._wholes:
-            wholes = list(map(attrgetter(whole), self.steps))
-            known = np.array([each is not None for each in wholes], dtype=bool)
-            self._wholes[whole] = known, [each for each in wholes if each]
-        known, wholes = self._wholes[whole]
-        values = np.full(len(known), np.nan)
-        values[known] = column(wholes, part)
-        return values
+    def _parts(self, whole: str) -> dict[str, Numbers]:
+        """The fields of a field, NaN where that is null."""
+        wholes = list(map(attrgetter(whole), self.steps))
+        known = np.array([each is not None for each in wholes], dtype=bool)
+        found: dict[str, Numbers] = {f"{whole}.{phase}": np.full(len(known), np.nan) for phase in PHASES}
+        for phase, values in columns([each for each in wholes if each], PHASES).items():
+            found[f"{whole}.{phase}"][known] = values
+        return found
 
 
 def _paired(numbers: Sequence[Numbers]) -> list[Mask]:
