@@ -20,7 +20,7 @@ from app.pages.scale import Axis, written
 from app.pages.series import Series, of_records, of_usage, over_ranks, series, thinned
 from app.pages.timeline import timeline
 
-MOST_RANKS = 9  # with a panel each
+MOST_RANKS = 9  # whose messages a figure can show one by one
 FEW_POINTS = 60  # of a line in a small panel
 
 Drawn = tuple[Chart, str]
@@ -236,20 +236,22 @@ def _cpu(run: Run) -> Drawn:
 def _network(run: Run) -> Drawn:
     fields = {"sent": "network_sent_bytes", "received": "network_received_bytes"}
     caption = "By the kernel's counters of the rank's interface, headers and acknowledgements included."
-    return _usage(run, fields, Axis("", "B/s"), caption)
+    return _usage(run, fields, Axis("", "B/s"), caption, NO_SAMPLES)
 
 
 def _memory(run: Run) -> Drawn:
     return _usage(run, {"resident": "memory_bytes"}, Axis("resident memory", "B"), "Of each rank's process.")
 
 
-def _usage(run: Run, fields: Mapping[str, str], up: Axis, caption: str) -> Drawn:
+def _usage(
+    run: Run, fields: Mapping[str, str], up: Axis, caption: str, missing: str = "there are no samples of usage."
+) -> Drawn:
     """A panel per rank."""
     found = {
         f"rank {rank.rank}": {name: [of_usage(rank, name, field, FEW_POINTS)] for name, field in fields.items()}
         for rank in run.ranks
     }
-    chart, cut = panels(caption, SINCE_START, up, found, "ranks", "samples", NO_SAMPLES)
+    chart, cut = panels(caption, SINCE_START, up, found, "ranks", "samples", missing)
     return chart, f"{caption}{cut}"
 
 

@@ -49,8 +49,8 @@ list_settings() {
         { meaning = "" }' .env.example
 }
 
-# Sorts ARGUMENTS. What the script accepts: its options, of which --NAME= needs a value; NAME=value if it takes settings;
-# a name for other words if it takes any.
+# Sorts ARGUMENTS, and refuses what the script does not accept. It accepts the options listed here (--NAME= takes a value),
+# settings if NAME=value is listed, and other words if one is listed, such as GRID.
 sort_arguments() {
     local accepted=" $* " options=() words='' each
     for each in "$@"; do

@@ -274,7 +274,7 @@ def _check(option: str, number: int, settings: Mapping[str, str]) -> None:
 
 
 def _chosen(named: Sequence[str] | None, ranks: int) -> list[str]:
-    """The kinds of faults that are named, or else all that so many ranks allow."""
+    """The named kinds of faults; without names, every kind that this number of ranks allows."""
     all_kinds = [*KINDS, TWO]
     chosen = _known("--faults", named, all_kinds)
     if TWO in chosen and ranks <= 2:

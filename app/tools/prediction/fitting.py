@@ -29,7 +29,7 @@ FAMILIES: dict[Family, str] = {  # whose costs every prediction may need
 }
 MOST_LATENCY, MOST_CROWD, MOST_WITHHELD = 0.001, 0.005, 0.01  # seconds; the last, of each allowance of a quota
 MOST_HIDDEN = 1e-7  # seconds for each byte
-TRIES = 8  # of a search by golden section, each of which leaves 0.62 of the way
+TRIES = 8  # iterations of golden-section search; each narrows the interval to 62 %
 GOLDEN = (math.sqrt(5) - 1) / 2
 
 Members = Sequence[tuple[Observed, list[SimulatedExchange]]]  # runs, with what passes in a step of theirs

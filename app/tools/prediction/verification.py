@@ -124,7 +124,7 @@ class PredictionScore:
 
 
 def score(checked: Sequence[Checked]) -> PredictionScore:
-    """Beyond so many ranks, predictions are shown beside runs, and promise nothing."""
+    """Cells with more ranks than were ever verified do not count, unless there are no others."""
     checked = [each for each in checked if not each.forecast.unverified] or checked
     errors = [abs(each.error) for each in checked]
     pairs = [_in_order(*pair) for pair in combinations(checked, 2) if _comparable(*pair)]
