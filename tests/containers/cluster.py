@@ -99,6 +99,10 @@ class Clone:
     def containers(self, *options: str) -> list[str]:
         return docker("ps", *options, "--quiet", "--filter", f"label=com.docker.compose.project={self.project}").split()
 
+    def networks(self) -> list[str]:
+        label = f"label=com.docker.compose.project={self.project}"  # another clone's name may begin with this one's
+        return docker("network", "ls", "--quiet", "--filter", label).split()
+
     @property
     def image(self) -> str:
         """What the scripts, or plain Compose, have built from these sources."""

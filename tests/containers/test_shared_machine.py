@@ -61,7 +61,7 @@ def test_equal_sources_make_one_image_which_goes_with_its_last_checkout(clones: 
     assert len({*numbers}) == 1
     assert "compose" not in docker("image", "inspect", "--format", "{{json .Config.Labels}}", clones[0].image)
     assert clones[0].run("scripts/down", "--all")[0] == 0
-    assert f"{clones[0].project}_prepared" not in docker("volume", "ls")
+    assert f"{clones[0].project}_prepared" not in docker("volume", "ls", "--quiet").split()
     tags = docker("image", "ls", "--format", "{{.Tag}}", "lockstep").split()
     assert clones[0].image.partition(":")[2] not in tags
     assert clones[1].image.partition(":")[2] in tags

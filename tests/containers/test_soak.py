@@ -95,7 +95,6 @@ def steps(clone: Clone) -> Iterator[dict[str, Any]]:
 def look(clone: Clone, fault: str, seconds: float) -> Seen:
     run = (clone.folder / "results/latest").resolve()
     files = [path for path in run.rglob("*") if path.is_file()]
-    networks = docker("network", "ls", "--quiet", "--filter", f"label=com.docker.compose.project={clone.project}")
     return Seen(
         fault,
         seconds,
@@ -103,7 +102,7 @@ def look(clone: Clone, fault: str, seconds: float) -> Seen:
         sum(path.stat().st_size for path in files if "checkpoint" in path.parts),
         max(memory_of(clone.container(*each)) for each in RANKS),
         len(clone.containers("--all")),
-        len(networks.split()),
+        len(clone.networks()),
     )
 
 
