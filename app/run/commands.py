@@ -76,7 +76,7 @@ def _check(arguments: Namespace) -> None:
     settings = environment.load()
     key.make_for(settings.place)
     if arguments.with_floor:
-        from app.run.prepare import check_baseline  # imports torch
+        from app.run.prepare import check_baseline
 
         check_baseline(settings)
 

@@ -14,12 +14,12 @@ from app.machine.interrupt import CleanUps
 from app.machine.say import Say, reporting
 from app.modes import MODES
 from app.records import series
+from app.records.places import newest_commit
 from app.records.series import EndedRun
 from app.run import resume
 from app.settings import environment
 from app.settings.settings import Settings
 from app.settings.training import TrainingSettings
-from app.training.checkpoint.keeper import newest_commit
 from app.training.datasets import prepared, source_of
 
 BASELINE_MODE, BASELINE_ENDING = "none", "-floor"  # as in scripts/host/cluster.sh

@@ -13,11 +13,11 @@ from app.machine.folders import RESULTS
 from app.machine.say import Say
 from app.machine.source import source_sha256
 from app.records.manifest import FILE, Manifest, Setting
+from app.records.places import is_unfinished, newest_commit
 from app.settings import environment
 from app.settings.concern import Mark
 from app.settings.recovery import AUTO, NEVER
 from app.settings.settings import Settings, marked
-from app.training.checkpoint.keeper import is_unfinished, newest_commit
 from app.training.datasets import prepared
 
 

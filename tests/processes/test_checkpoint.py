@@ -26,6 +26,7 @@ from app.errors import ExtensionError, LockstepError, UnequalRanksError
 from app.machine.durable import write_durably
 from app.modes import MODES
 from app.records import places
+from app.records.places import newest_commit
 from app.run.take_part import take_part
 from app.settings.averaging import AveragingSettings
 from app.settings.settings import Settings
@@ -33,7 +34,7 @@ from app.settings.training import TrainingSettings
 from app.sync.modes.none import NoSync
 from app.training import models, state
 from app.training.batch_norm import BatchNorm
-from app.training.checkpoint import keeper, part
+from app.training.checkpoint import part
 from app.training.checkpoint.keeper import Keeper
 from app.training.checkpoint.state import Label, State
 from app.training.optimiser import LearningRateSchedule, Optimiser, cosine
@@ -163,7 +164,7 @@ def saving(folder: Path) -> bool:
 
 
 def committed(folder: Path) -> bool:
-    return (keeper.newest_commit(folder) or 0) >= 6
+    return (newest_commit(folder) or 0) >= 6
 
 
 def evaluating(folder: Path) -> bool:
@@ -223,7 +224,7 @@ def test_a_signal_lets_all_ranks_save_and_stop_after_the_same_step(
             (step,) = {
                 step for _, output in results.values() for step in re.findall(r"stopped after step (\d+)", output)
             }
-            assert keeper.newest_commit(folder / "results/it") == int(step) + 1
+            assert newest_commit(folder / "results/it") == int(step) + 1
             assert not any("Traceback" in output or "error:" in output for _, output in results.values())
             ranks = ranks_of(folder, **settings)
             ranks.start()

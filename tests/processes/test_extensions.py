@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from app.training.checkpoint.keeper import newest_commit
+from app.records.places import newest_commit
 from tests.processes.group import Ranks, Value, start, wait
 from tests.solutions import on_the_page, solved
 

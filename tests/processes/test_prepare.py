@@ -4,6 +4,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -108,3 +110,15 @@ def test_a_run_that_cannot_follow_its_floor_is_refused_before_the_floor_is_made(
 
 def test_a_run_that_can_follow_its_floor_passes(tmp_path: Path) -> None:
     assert group.wait(group.start("check --with-floor", tmp_path, RUN_NAME="x" * 94)) == (0, "")
+
+
+def test_no_start_waits_for_a_second_import_of_torch(tmp_path: Path) -> None:
+    program = """if True:
+        import sys
+        from app.__main__ import main
+        sys.argv[1:] = ["prepare"]
+        assert main() == 0
+        assert "torch" not in sys.modules
+    """
+    environment = os.environ | {"PYTHONPATH": str(group.ROOT), "MODEL": "lenet5"}
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True)

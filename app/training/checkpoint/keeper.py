@@ -134,18 +134,3 @@ class Keeper:
         part.remove(folder, self._cluster.rank)
         with suppress(OSError):  # another rank still has a part there
             folder.rmdir()
-
-
-def is_unfinished(run_folder: Path) -> bool:
-    """Whether the run has saved a state but has not finished."""
-    folder = run_folder / STATES
-    return folder.is_dir() and not (folder / FINISHED).exists()
-
-
-def newest_commit(run_folder: Path) -> int | None:
-    """The newest step with an intact commit. The parts are not checked."""
-    steps = []
-    for path in (run_folder / STATES).glob(f"{STATE}*/{COMMIT}"):
-        with suppress(OSError, DamagedError, LookupError, TypeError, ValueError):
-            steps.append(int(unseal(path)["label"]["step"]))
-    return max(steps, default=None)
