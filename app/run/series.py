@@ -1,17 +1,19 @@
-"""Several runs in turn on the same ranks, each in processes of its own, because containers take longest to start.
+"""Several runs in turn on the same ranks, because starting containers and importing torch take longer than a small run.
 
-After a failure the series ends, so that the next run starts in new containers.
+Each run has processes of its own, forked from one that has imported the program and does nothing else. After a failure
+the series ends, so that the next run starts in new containers.
 """
 
 import json
 import os
+import runpy
+import signal
 import socket
-import subprocess
 import sys
 import time
 from contextlib import suppress
 from tempfile import TemporaryFile
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 from app.analysis.units import digits
 from app.analysis.words import duration
@@ -19,6 +21,7 @@ from app.cluster.identity import place_of
 from app.errors import JoinError
 from app.machine.folders import RESULTS
 from app.machine.interrupt import SIGNALS, STOP_SECONDS, CleanUps
+from app.machine.quick_imports import quick_imports
 from app.machine.say import Say
 from app.records import series, summary
 from app.records.series import EndedRun, PlannedRun
@@ -30,6 +33,8 @@ STOPPED = [128 + number for number in SIGNALS]
 
 def run_series(settings: Settings, say: Say, clean_ups: CleanUps) -> int:
     """Take part in all runs of the series that have not ended; returns the exit code of the last one."""
+    with quick_imports():
+        import app.run.rank  # noqa: F401  # once for all runs
     rank, _ = place_of(settings.place)
     ended = {each.run for each in series.ended(RESULTS)}
     for planned in series.planned(RESULTS):
@@ -75,23 +80,33 @@ def _follow(rank: int, planned: PlannedRun, settings: Settings, clean_ups: Clean
 
 
 def _train(planned: PlannedRun, output: BinaryIO, clean_ups: CleanUps) -> int:
-    rank = subprocess.Popen(  # noqa: S603  # the program itself
-        [sys.executable, "-m", "app", "train"],
-        env=os.environ | planned.settings,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-    )
+    rank = os.fork()
+    if rank == 0:
+        _be_rank(planned, output.fileno())
+    code: int | None = None
 
     def stop() -> None:
-        rank.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            rank.wait(STOP_SECONDS)
+        with suppress(ProcessLookupError):
+            os.kill(rank, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_SECONDS
+        while code is None and time.monotonic() < deadline:
+            time.sleep(LOOK_SECONDS)
 
     clean_ups.append(stop)
-    code = rank.wait()
+    code = os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1])
     clean_ups.remove(stop)
     return code if code >= 0 else 128 - code
+
+
+def _be_rank(planned: PlannedRun, output: int) -> NoReturn:
+    """`python -m app train` with the run's settings, which ends this process."""
+    os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(output, stream.fileno())
+    os.environ.update(planned.settings)
+    sys.argv[1:] = ["train"]
+    runpy.run_module("app", run_name="__main__", alter_sys=True)
+    os._exit(1)  # not reached, because the program ends itself
 
 
 def _code_of_rank0(rank: int, planned: PlannedRun, timeout: float) -> int:
