@@ -7,14 +7,14 @@ from ipaddress import IPv4Address, IPv4Network
 
 import pytest
 
-from tests.containers.cluster import Clone, docker, status_of_program
+from tests.containers.cluster import ENDLESS, Clone, docker, status_of_program
 from tests.containers.conftest import MakeClone
 
 
 @pytest.fixture(scope="module")
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
     clone = Clone(tmp_path_factory.mktemp("isolation"), 200)
-    process = clone.start("scripts/up", MODEL="lenet5", EPOCHS="1000000", EVALUATE="never", WORKERS="1")
+    process = clone.start("scripts/up", **ENDLESS, WORKERS="1")
     clone.wait_for_step(2)
     yield clone
     process.terminate()

@@ -59,7 +59,14 @@ def check_wire(rank: dict[str, Any], most: float, waiting: float = 0.0) -> None:
         assert rank[f"bytes_{direction}_per_step"] * 0.999 - waiting <= seen <= most + waiting
 
 
-VGG_11 = {"MODEL": "vgg11", "MEMORY_FORMAT": "mixed", "GLOBAL_BATCH_SIZE": "8", "MAX_STEPS": "4", "EVALUATE": "never"}
+VGG_11 = {
+    "MODEL": "vgg11",
+    "WORKERS": "3",
+    "MEMORY_FORMAT": "mixed",
+    "GLOBAL_BATCH_SIZE": "8",
+    "MAX_STEPS": "4",
+    "EVALUATE": "never",
+}
 GRID = """\
 title = "Modes"
 question = "Do all train the same model?"
@@ -110,7 +117,7 @@ def test_all_modes_train_the_same_model(runs: dict[str, dict[str, Any]], used_cl
             if messages is not None:
                 extra = (messages + BARRIER_MESSAGES) * BYTES_PER_MESSAGE
                 check_wire(rank, rank["formula_bytes_sent_per_step"] * BYTES_PER_PAYLOAD + extra)
-    used_clone.up(SYNC_MODE="ddp", BACKEND="mpi", MAX_STEPS="8", EVALUATE="never")
+    used_clone.up(SYNC_MODE="ddp", BACKEND="mpi", WORKERS="3", MAX_STEPS="8", EVALUATE="never")
     over_mpi = used_clone.summary()
     assert used_clone.manifest()["settings"]["backend"] == "mpi"
     assert over_mpi["replicas_identical"]

@@ -5,9 +5,10 @@ import shlex
 import signal
 from typing import Any
 
-from tests.containers.cluster import Clone, docker
+from tests.containers.cluster import ENDLESS, Clone, docker
 
-ENDLESS = {"MODEL": "lenet5", "EPOCHS": "1000000", "EVALUATE": "never"}
+FOUR = {"WORKERS": "3", "SYNC_MODE": "ring_all_reduce"}
+BUSY = ENDLESS | {"LINK_RATE": ""}
 
 
 def headline(summary: dict[str, Any]) -> str:
@@ -18,7 +19,7 @@ def test_a_thin_link_makes_it_communication_and_a_slow_cpu_computation(clone: Cl
     """One run with little to compute, one with much; each report is made when its run ends, and names the cause."""
     little, much = {"GLOBAL_BATCH_SIZE": "32", "MAX_STEPS": "8"}, {"GLOBAL_BATCH_SIZE": "1437", "EPOCHS": "8"}
     thin_link = {"LINK_RATE": "5mbit", "LINK_CHECK": "strict"}
-    output = clone.up(**little, **thin_link, SYNC_MODE="ring_all_reduce", RUN_NAME="thin")
+    output = clone.up(**FOUR, **little, **thin_link, RUN_NAME="thin")
     thin = clone.summary()
     assert headline(thin).startswith("Communication-bound: ")
     assert headline(thin) in output
@@ -34,7 +35,7 @@ def test_a_thin_link_makes_it_communication_and_a_slow_cpu_computation(clone: Cl
     assert clone.summary()["run"]["images_per_second"] > thin["run"]["images_per_second"]
 
     quota = {"RANK_CPUS": "0.25", "RANK_MEMORY": "1g"}
-    output = clone.up(**much, **quota, SYNC_MODE="ring_all_reduce", MAX_STEPS="8", RUN_NAME="slow")
+    output = clone.up(**FOUR, **much, **quota, MAX_STEPS="8", RUN_NAME="slow")
     slow = clone.summary()
     # Threads follow the quota, and four quarters of a CPU do not slow each other down.
     assert [(rank["quota_cpus"], rank["threads"]) for rank in clone.manifest()["ranks"]] == [(0.25, 1)] * 4
@@ -58,7 +59,7 @@ def test_a_thin_link_makes_it_communication_and_a_slow_cpu_computation(clone: Cl
 
 
 def test_usage_is_the_kernels_and_covers_the_run(clone: Clone) -> None:
-    clone.up(SYNC_MODE="ring_all_reduce", MAX_STEPS="40", USAGE_INTERVAL="0.1")
+    clone.up(**FOUR, MAX_STEPS="40", USAGE_INTERVAL="0.1")
     for number in range(4):
         records = clone.records(number)
         samples = [record for record in records if record["kind"] == "usage"]
@@ -77,7 +78,7 @@ def test_usage_is_the_kernels_and_covers_the_run(clone: Clone) -> None:
 
 
 def test_a_rank_with_half_the_cpu_is_the_straggler_in_an_interrupted_run_as_well(clone: Clone) -> None:
-    process = clone.start("scripts/up", **ENDLESS, SYNC_MODE="ring_all_reduce", GLOBAL_BATCH_SIZE="1024")
+    process = clone.start("scripts/up", **BUSY, **FOUR, GLOBAL_BATCH_SIZE="1024")
     clone.wait_for_step(2)
     docker("update", "--cpus", "0.12", clone.container("worker", 2))
     clone.wait_for_step(40)
@@ -96,7 +97,7 @@ def test_a_rank_with_half_the_cpu_is_the_straggler_in_an_interrupted_run_as_well
 
 
 def test_a_run_whose_rank_0_was_killed_still_gets_its_report(clone: Clone) -> None:
-    process = clone.start("scripts/up", MAX_RESTARTS="0", **ENDLESS)
+    process = clone.start("scripts/up", MAX_RESTARTS="0", **ENDLESS, WORKERS="1")
     clone.wait_for_step(10)
     clone.kill("rank0")
     output, _ = process.communicate(timeout=120)
@@ -107,4 +108,4 @@ def test_a_run_whose_rank_0_was_killed_still_gets_its_report(clone: Clone) -> No
     assert summary["steps"] >= 9
     page = (clone.folder / "results/latest/report.html").read_text()
     assert "the run is incomplete" in page
-    assert "nfinished ranks: 0, 1, 2, 3" in page
+    assert "nfinished ranks: 0, 1" in page

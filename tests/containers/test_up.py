@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from app.modes import MODES
-from tests.containers.cluster import PATIENCE_SECONDS, ROOT, SMALL, Clone, docker, owners, until
+from tests.containers.cluster import ENDLESS, PATIENCE_SECONDS, ROOT, SMALL, Clone, docker, owners, until
 from tests.containers.conftest import MakeClone
 
 README = ROOT / "README.md"
@@ -17,7 +17,7 @@ README = ROOT / "README.md"
 CORES = os.cpu_count() or 1
 
 
-@pytest.mark.parametrize("workers", [0, 10])
+@pytest.mark.parametrize("workers", [0, 7])
 def test_any_number_of_workers_and_cores_that_too_many_share_are_said(clone: Clone, workers: int) -> None:
     output = clone.up(WORKERS=str(workers), THREADS_PER_RANK=str(CORES), MAX_STEPS="2")
     run = clone.summary()
@@ -160,7 +160,7 @@ def test_settings_come_from_arguments_else_the_environment_else_dotenv_and_near_
 
 def test_while_a_run_goes_on_its_project_and_its_network_are_taken_and_ctrl_c_ends_it(make_clone: MakeClone) -> None:
     clone, other = make_clone(), make_clone()
-    process = clone.start("scripts/up", MODEL="lenet5", EPOCHS="1000000", EVALUATE="never", NETWORK_PREFIX="10.78.77")
+    process = clone.start("scripts/up", **ENDLESS, WORKERS="1", NETWORK_PREFIX="10.78.77")
     clone.wait_for_step(5)
     assert clone.subnet() == "10.78.77.0/24"
 
@@ -198,9 +198,9 @@ def test_results_belong_to_whoever_called_and_nothing_else_is_left(make_clone: M
 
 
 def test_down_removes_what_was_started(clone: Clone) -> None:
-    code, output = clone.run("docker", "compose", "up", "--detach", "rank0", MODEL="lenet5", EPOCHS="1000000")
+    code, output = clone.run("docker", "compose", "up", "--detach", "rank0", **ENDLESS, WORKERS="1")
     assert code == 0, output
-    assert len(clone.containers()) == 4
+    assert len(clone.containers()) == 2
     assert clone.run("docker", "compose", "logs", "rank0")[0] == 0
     code, output = clone.run("scripts/down")
     assert code == 0, output
@@ -221,7 +221,7 @@ def test_an_edit_is_never_run_from_yesterdays_image(make_clone: MakeClone) -> No
 
 
 def test_a_killed_worker_is_named_and_the_exit_code_is_rank_0s(clone: Clone) -> None:
-    process = clone.start("scripts/up", MODEL="lenet5", EPOCHS="1000000", EVALUATE="never", MAX_RESTARTS="0")
+    process = clone.start("scripts/up", **ENDLESS, WORKERS="2", MAX_RESTARTS="0")
     clone.wait_for_step(5)
     victim = clone.kill("worker", 2)
     output, _ = process.communicate(timeout=60)
@@ -230,7 +230,7 @@ def test_a_killed_worker_is_named_and_the_exit_code_is_rank_0s(clone: Clone) -> 
     assert f"{victim} was killed by SIGKILL with exit code 137. Its last lines:\n    " in output
     assert output.count("Its last lines:") == 1
     assert clone.containers() == []
-    assert len(clone.containers("--all")) == 5  # stopped, so that their output can be read
+    assert len(clone.containers("--all")) == 4  # stopped, so that their output can be read
     assert clone.summary()["complete"] is False
     clone.up()
 
@@ -238,7 +238,7 @@ def test_a_killed_worker_is_named_and_the_exit_code_is_rank_0s(clone: Clone) -> 
 def test_a_worker_that_ends_in_the_start_is_named_with_its_last_lines(clone: Clone) -> None:
     override = clone.folder / "compose.override.yaml"
     override.write_text('services: {worker: {entrypoint: [sh, -c, "echo no luck here; exit 3"]}}\n')
-    code, output = clone.run("scripts/up", WORKERS="1", JOIN_TIMEOUT="10", MAX_RESTARTS="0", **SMALL)
+    code, output = clone.run("scripts/up", JOIN_TIMEOUT="10", MAX_RESTARTS="0", **SMALL)
     override.unlink()
     assert code == 1, output  # for something that happened, not for something that the user has set
     told = f"{clone.container('worker')} exited before rank 0 with exit code 3. Its last lines:\n    no luck here\n"
@@ -246,21 +246,23 @@ def test_a_worker_that_ends_in_the_start_is_named_with_its_last_lines(clone: Clo
 
 
 def test_a_worker_that_never_starts_is_missed(clone: Clone) -> None:
-    """Plain Compose asks for three workers; nothing but DNS shows how many `--scale` has started."""
-    code, output = clone.run("docker", "compose", "up", "--scale", "worker=2", MAX_RESTARTS="1", **SMALL)
+    """Plain Compose asks for two workers; nothing but DNS shows how many `--scale` has started."""
+    code, output = clone.run(
+        "docker", "compose", "up", "--scale", "worker=1", MAX_RESTARTS="1", **{**SMALL, "WORKERS": "2"}
+    )
     until(lambda: not clone.containers(), "the end of the ranks")
     assert code == 1, output
-    assert re.search(rf"\b4 ranks .*rank 3 \({clone.container('worker', 3)}\) is not running", output)
+    assert re.search(rf"\b3 ranks .*rank 2 \({clone.container('worker', 2)}\) is not running", output)
     assert "have joined" not in output
 
 
 def test_a_gap_in_the_numbers_of_the_workers_is_refused(clone: Clone) -> None:
     """Where a container was removed by hand, Compose gives its successor another number."""
-    code, output = clone.run("docker", "compose", "up", "--no-start", **SMALL)
+    code, output = clone.run("docker", "compose", "up", "--no-start", **{**SMALL, "WORKERS": "2"})
     assert code == 0, output
-    docker("rm", clone.container("worker", 2))
-    code, output = clone.run("docker", "compose", "up", WORKERS="2", MAX_RESTARTS="1", **SMALL)
+    docker("rm", clone.container("worker"))
+    code, output = clone.run("docker", "compose", "up", MAX_RESTARTS="1", **SMALL)
     until(lambda: not clone.containers(), "the end of the ranks")
     assert code == 1, output
-    assert re.search(rf"\b4 ranks .*rank 2 \({clone.container('worker', 2)}\) is not running", output)
+    assert re.search(rf"\b3 ranks .*rank 1 \({clone.container('worker')}\) is not running", output)
     assert "have joined" not in output

@@ -282,7 +282,7 @@ def test_a_killed_rank_is_named_with_its_node_and_its_records_come_home(user: Cl
 def test_killed_ranks_come_again_and_a_stopped_run_goes_on_to_the_same_bits(
     user: Clone, rig: Rig, begin: Begin
 ) -> None:
-    saving = (*SAVING, "MAX_STEPS=600")  # so long that a fast machine is still at it when it is stopped
+    saving = (*SAVING, "MAX_STEPS=300")  # so long that a fast machine is still at it when it is stopped
     user.up(*saving, RUN_NAME="undisturbed")
     expected = hashes(user)
     training = begin(*saving, steps=30)
