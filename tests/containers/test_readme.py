@@ -26,7 +26,7 @@ RUN_ELSEWHERE = {  # by which file of container tests
     "docker compose logs rank0": "test_up.py",
     "docker compose down": "cluster.py",
     "scripts/up WORKERS=7 MODEL=lenet5": "test_up.py",
-    "scripts/up MODEL=lenet5 DATASET=digits EPOCHS=60 LEARNING_RATE=0.05": "test_up.py",
+    "scripts/up MODEL=lenet5 DATASET=digits EPOCHS=30 LEARNING_RATE=0.05": "test_up.py",
     f"{PROOF} SYNC_MODE=ring_all_reduce": "test_modes.py",
     f"{PROOF} WORKERS=0": "test_modes.py",
     "scripts/experiment ring --quick": "test_experiment.py",

@@ -36,12 +36,12 @@ def test_any_number_of_workers_and_cores_that_too_many_share_are_said(clone: Clo
 
 def test_real_handwriting_is_learned_with_the_readme_s_own_command(clone: Clone) -> None:
     """On two ranks, which learn the same as four: test_equivalence.py."""
-    (command,) = re.findall(r"^scripts/up MODEL=lenet5.* EPOCHS=60.*?(?=  #|$)", README.read_text(), re.MULTILINE)
+    (command,) = re.findall(r"^scripts/up MODEL=lenet5.* EPOCHS=30.*?(?=  #|$)", README.read_text(), re.MULTILINE)
     code, output = clone.run(*command.split(), WORKERS="1", LINK_CHECK="off")
     assert code == 0, output
     run = clone.summary()
     assert run["complete"]
-    assert len(run["run"]["epochs"]) == 60
+    assert len(run["run"]["epochs"]) == 30
     assert run["run"]["accuracy"] >= 0.95
 
 
