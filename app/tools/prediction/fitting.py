@@ -3,12 +3,12 @@
 CPU times follow by least squares, what messages wait for by simulating these very runs.
 """
 
-import math
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from statistics import mean, median
+from statistics import median
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from app.machine.parallel import on_all_cores
 from app.tools.prediction.calibration import Calibration, Fit, Provenance
 from app.tools.prediction.computing_costs import by_model, non_negative, own_work
 from app.tools.prediction.exchange import Passing
+from app.tools.prediction.network import TINY
 from app.tools.prediction.observed import Observed
 from app.tools.prediction.setup import CellSetup
 from app.tools.prediction.simulation import simulate
@@ -29,8 +30,9 @@ FAMILIES: dict[Family, str] = {  # whose costs every prediction may need
 }
 MOST_LATENCY, MOST_CROWD, MOST_WITHHELD = 0.001, 0.005, 0.01  # seconds; the last, of each allowance of a quota
 MOST_HIDDEN = 1e-7  # seconds for each byte
-TRIES = 8  # iterations of golden-section search; each narrows the interval to 62 %
-GOLDEN = (math.sqrt(5) - 1) / 2
+VALUES = 1001  # of which a search chooses one
+NEAR = 0.05  # of the largest value: no further from one that was simulated, a parabola is as good as a simulation
+MOST_TRIED = 5
 
 Members = Sequence[tuple[Observed, list[SimulatedExchange]]]  # runs, with what passes in a step of theirs
 
@@ -173,25 +175,28 @@ def _searched(
     phase: str,
     most: float,
 ) -> Calibration:
-    """With the value between 0 and `most` with which these runs' phase comes out nearest, as a ratio."""
-    measured = [(each.setup, each.seconds[phase]) for each in runs]
+    """With the value between 0 and `most` with which these runs' phase comes out nearest, as a ratio.
 
-    def missed(value: float) -> float:
-        return mean(on_all_cores(partial(_missed, changed(model, value), phase), measured))
+    A phase's seconds are smooth over the value, so few values are simulated: a parabola through the nearest three
+    tells the others.
+    """
+    measured = np.array([each.seconds[phase] for each in runs])
+    setups = [each.setup for each in runs]
+    choices = np.linspace(0.0, most, VALUES)
+    simulated: dict[float, list[float]] = {}
+    best, trying = 0.0, [0.0, most / 4]
+    while trying:
+        found = on_all_cores(_seconds, [(changed(model, value), setup, phase) for value in trying for setup in setups])
+        simulated |= {value: list(itertools.islice(found, len(setups))) for value in trying}
+        nearest = sorted(simulated, key=lambda value: abs(value - best))[:3]
+        parabolas = np.polyfit(nearest, [simulated[value] for value in nearest], len(nearest) - 1)
+        seconds = np.maximum(np.vander(choices, len(nearest)) @ parabolas, TINY)
+        best = float(choices[(np.log(seconds / measured) ** 2).mean(axis=1).argmin()])
+        far = min(abs(best - value) for value in simulated) > NEAR * most
+        trying = [best] if far and len(simulated) < MOST_TRIED else []
+    return changed(model, best)
 
-    low, high = 0.0, most
-    inner = [high - GOLDEN * (high - low), low + GOLDEN * (high - low)]
-    costs = [missed(each) for each in inner]
-    for _ in range(TRIES):
-        if costs[0] <= costs[1]:
-            high, inner, costs = inner[1], [inner[1] - GOLDEN * (inner[1] - low), inner[0]], [0.0, costs[0]]
-            costs[0] = missed(inner[0])
-        else:
-            low, inner, costs = inner[0], [inner[1], inner[0] + GOLDEN * (high - inner[0])], [costs[1], 0.0]
-            costs[1] = missed(inner[1])
-    return changed(model, (low + high) / 2)
 
-
-def _missed(model: Calibration, phase: str, measured: tuple[CellSetup, float]) -> float:
-    setup, seconds = measured
-    return math.log(simulate(setup, model, steps=3, samples=12).means[phase] / seconds) ** 2
+def _seconds(asked: tuple[Calibration, CellSetup, str]) -> float:
+    model, setup, phase = asked
+    return simulate(setup, model, steps=3, samples=12).means[phase]
