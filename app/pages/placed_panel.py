@@ -1,13 +1,13 @@
 """How a panel of a plot is drawn: grid and references behind, then bands, lines and marks, and names."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 
 from app.pages import palette
 from app.pages.canvas import LINE, Canvas, box_of, element, fitted, number, path, text_width
-from app.pages.naming import Names, Pixel, is_crossed, names_at_ends
+from app.pages.naming import Names, Pixel, names_at_ends
 from app.pages.scale import Axis, Ruler, draw_ticks, spaced, usable, written
 from app.pages.traces import Panel, Trace
 
@@ -63,7 +63,7 @@ class PlacedPanel:
         }
         if len(lines) < 2 or self.margin <= 4:
             return {}
-        return names_at_ends(lines, self.across, self.up.begin, self.canvas.width)
+        return names_at_ends(lines, self.across, self.up.begin)
 
     def pixels(self, trace: Trace, values: Sequence[float] | None = None) -> list[Pixel | None]:
         """Where the points are; None for a gap."""
@@ -126,7 +126,6 @@ class PlacedPanel:
 
     @property
     def _shade(self) -> Pixel | None:
-        """From where to where it goes, in pixels."""
         low, high = (max(each, self.across.low) for each in self.panel.shade or (0.0, 0.0))
         return (self.across.at(low), self.across.at(high)) if low < high else None
 
@@ -184,32 +183,26 @@ class PlacedPanel:
     def _name_references(self) -> None:
         """Names of levels and shades, where there is room; all have them as explanations too."""
         across, up = self.across, self.up
-        obstacles = [*self._obstacles()]
         for value, name in self._levels():
             sides = (across.end, "end"), (across.begin, "start")
-            self._write_clear(name, [(x, up.at(value) + y, anchor) for y in (-6, 15) for x, anchor in sides], obstacles)
+            self._write_clear(name, [(x, up.at(value) + y, anchor) for y in (-6, 15) for x, anchor in sides])
         if self.panel.shaded and self._shade:
             x = self._shade[1] - 4
-            self._write_clear(self.panel.shaded[2], [(x, up.end + 14, "end"), (x, up.begin - 6, "end")], obstacles)
+            self._write_clear(self.panel.shaded[2], [(x, up.end + 14, "end"), (x, up.begin - 6, "end")])
 
-    def _write_clear(
-        self, name: str, places: Sequence[tuple[float, float, str]], obstacles: Sequence[Sequence[Pixel]]
-    ) -> None:
-        """Write it where it covers no words, and if possible no line, or not at all."""
+    def _write_clear(self, name: str, places: Sequence[tuple[float, float, str]]) -> None:
+        """Write it where it covers no words, and as few points as possible, or not at all."""
         boxes = {place: box_of(place[0], place[1], name, place[2]) for place in places}
-        free = [place for place, box in boxes.items() if self.canvas.is_free(box)]
-        clear = [place for place in free if not is_crossed(boxes[place], obstacles)]
-        for x, y, anchor in (clear or free)[:1]:
-            self.canvas.text(x, y, name, anchor=anchor, role="muted", halo=not clear)
+        points = [point for trace in self.panel.traces for point in self.pixels(trace) if point]
 
-    def _obstacles(self) -> Iterator[list[Pixel]]:
-        """Lines, single marks and intervals."""
-        for trace in self.panel.traces:
-            points = self.pixels(trace)
-            yield from [[*filter(None, points)]] if trace.is_line else ([point] * 2 for point in points if point)
-            for place, point in enumerate(points):
-                if point and trace.look != "curve" and (ends := trace.interval(place)):
-                    yield [(point[0], self.up.at(max(each, self.up.low))) for each in ends]
+        def covered(place: tuple[float, float, str]) -> int:
+            left, top, right, bottom = boxes[place]
+            return sum(left < x < right and top < y < bottom for x, y in points)
+
+        free = [place for place, box in boxes.items() if self.canvas.is_free(box)]
+        if free:
+            x, y, anchor = min(free, key=covered)
+            self.canvas.text(x, y, name, anchor=anchor, role="muted", halo=True)
 
 
 def _around_diagonal(across: Ruler, up: Ruler, tolerance: float) -> list[Pixel]:
