@@ -9,8 +9,9 @@ import pytest
 
 from app.analysis import neighbours
 from app.analysis.run import Run
-from app.pages.cores import hosts_of
+from app.pages.cores import cores
 from app.pages.drawing import Missing
+from app.pages.plot import Plot
 from app.records.journal import Recorder
 from app.records.lines import Clock, Record
 from tests import runs
@@ -38,21 +39,26 @@ def used(at: float, user: float, system: float, machine: float | None = None, se
     )
 
 
+def drawn(plot: Plot) -> list[tuple[list[float], list[float], float]]:
+    """Of each panel: its line, which ends with a gap, and its level."""
+    return [
+        (list(trace.x)[:-1], list(trace.y)[:-1], panel.levels[0][0]) for panel in plot.panels for trace in panel.traces
+    ]
+
+
 def test_ranks_are_summed_on_one_clock_while_all_are_there(tmp_path: Path) -> None:
     """Rank 1's clock is ten seconds ahead; it begins half a second after rank 0 and ends half a second later."""
     first: list[Record] = [Clock(0, 0.0, 0.0, 0.0), used(1.0, 50, 10), used(2.0, 90, 10)]
     second: list[Record] = [Clock(1, 10.0, 10.0, 0.0), used(11.5, 20, 0), used(12.5, 30, 10)]
-    (host,) = hosts_of(run_of(tmp_path, [runs.participant(0), runs.participant(1)], first, second))
-    assert host.line.at.tolist() == [1.0, 1.5, 2.0]
-    assert host.line.values.tolist() == [80.0, 120.0, 140.0]
-    assert host.used == 80.0 + 30.0
-    assert host.cpus == 2.0  # each rank's share
+    plot, caption = cores(run_of(tmp_path, [runs.participant(0), runs.participant(1)], first, second))
+    assert drawn(plot) == [([1.0, 1.5, 2.0], [80.0, 120.0, 140.0], 200.0)]  # of each rank's share, one CPU
+    assert caption.startswith("On average 110 of 200 %")
 
 
 def test_each_host_has_its_own_sum(tmp_path: Path) -> None:
     there = [runs.participant(0), runs.participant(1) | {"host_boot_id": "another", "fair_share_cpus": 0.5}]
-    hosts = hosts_of(run_of(tmp_path, there, [used(1.0, 50, 10)], [used(1.0, 20, 0)]))
-    assert [(host.cpus, host.line.values.tolist()) for host in hosts] == [(1.0, [60.0]), (0.5, [20.0])]
+    plot, _ = cores(run_of(tmp_path, there, [used(1.0, 50, 10)], [used(1.0, 20, 0)]))
+    assert drawn(plot) == [([1.0], [60.0], 100.0), ([1.0], [20.0], 50.0)]
 
 
 @pytest.mark.parametrize(
@@ -75,4 +81,4 @@ def test_what_other_programs_took_of_the_machine_is_a_warning(
 def test_a_sum_without_one_of_its_ranks_is_none(tmp_path: Path) -> None:
     run = run_of(tmp_path, [runs.participant(0), runs.participant(1)], [used(1.0, 50, 10)], [Clock(1, 0.0, 0.0, 0.0)])
     with pytest.raises(Missing, match="rank 1 left no sample of usage"):
-        hosts_of(run)
+        cores(run)
