@@ -15,7 +15,6 @@ NAMED = 0.075  # of the step: a narrower part has no room for its name
 
 
 def title(run: Run) -> str:
-    """What was trained and how."""
     model = run.summary.model
     ranks = counted(run.summary.world_size, "rank")
     return f"{MODELS.get(model, model)}, {run.averaging}, {ranks}"
@@ -42,15 +41,7 @@ class Part:
         return f"{self.name}: {percent(self.share, 1)} of the step"
 
 
-@dataclass(frozen=True)
-class StepBar:
-    """An average step."""
-
-    shown: list[Part]
-    caption: str
-
-
-def step_bar(run: Run) -> StepBar | None:
+def step_bar(run: Run) -> tuple[list[Part], str] | None:
     """None if only the first step was recorded."""
     figures = run.summary.run
     seconds = figures[measures.STEP.mean]
@@ -65,33 +56,24 @@ def step_bar(run: Run) -> StepBar | None:
         *([f"Behind backward, {duration(hidden)} of synchronisation are hidden."] if hidden else []),
     ]
     mean = "mean over all ranks" if run.summary.world_size > 1 else "mean"
-    return StepBar(shown, " ".join([f"An average step: {duration(seconds)} ({mean}).", *more]))
+    return shown, " ".join([f"An average step: {duration(seconds)} ({mean}).", *more])
 
 
-@dataclass(frozen=True)
-class Tile:
-    """A figure with its unit and meaning."""
-
-    value: str
-    unit: str
-    meaning: str
-
-
-def tiles(run: Run) -> Iterator[Tile]:
-    """The main figures of the run."""
+def tiles(run: Run) -> Iterator[tuple[str, str, str]]:
+    """The main figures, each with its unit and meaning."""
     figures, several = run.summary.run, run.summary.world_size > 1
     step, speed = figures[measures.STEP.median], figures[measures.IMAGES_PER_SECOND]
     value, unit = duration(step).split() if step is not None else ("-", "s")
-    yield Tile(value, unit, "per step (median)")
-    yield Tile(_counted(speed) if speed else "-", "images/s", "all ranks together" if several else "")
+    yield (value, unit, "per step (median)")
+    yield (_counted(speed) if speed else "-", "images/s", "all ranks together" if several else "")
     if run.sends:
         for phase, meaning in (("sync", "of the step is exposed synchronisation"), ("wait", "is waiting for others")):
             share = figures[measures.SHARES[phase]]
-            yield Tile("-" if share is None else f"{100 * share:.0f}", "%", meaning)
-        yield Tile(_sent(run), "MB", "sent by a rank in a step")
+            yield ("-" if share is None else f"{100 * share:.0f}", "%", meaning)
+        yield (_sent(run), "MB", "sent by a rank in a step")
     if run.manifest.settings.get("evaluate") != "never":
         accuracy = figures[measures.ACCURACY]
-        yield Tile("-" if accuracy is None else f"{100 * accuracy:.1f}", "%", "test accuracy")
+        yield ("-" if accuracy is None else f"{100 * accuracy:.1f}", "%", "test accuracy")
 
 
 def _counted(number: float) -> str:

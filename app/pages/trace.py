@@ -13,7 +13,7 @@ from app.analysis import averaging
 from app.analysis.run import Run
 from app.machine.folders import replace_file
 from app.pages.pieces import buffers_given
-from app.pages.trace_events import TICKS, Event, RankTrace
+from app.pages.trace_events import TICKS, Event, RankTrace, line
 from app.records.lines import Usage
 from app.settings.measuring import DEFAULT_TRACE_STEPS
 
@@ -71,7 +71,7 @@ def _text(run: Run, most: int) -> str:
     recorded = sorted({step.step for rank in run.ranks for step in rank.steps})
     shown = ends(recorded, most)
     events = list(_events(run, shown, most))
-    shift = max(0, -min((event.begin for event in events), default=0))
+    shift = max(0, -min((event["ts"] for event in events), default=0))
     uncertain = [clock.uncertainty_seconds for rank in run.ranks for clock in rank.clocks]
     about = {
         "run": run.name,
@@ -86,7 +86,7 @@ def _text(run: Run, most: int) -> str:
         "steps_recorded": len(recorded),
         "steps_shown": _ranges(shown),
     }
-    lines = ",\n".join(event.line(shift) for event in events)
+    lines = ",\n".join(line(event, shift) for event in events)
     return f'{{"displayTimeUnit":"ms",\n"otherData":{json.dumps(about)},\n"traceEvents":[\n{lines}\n]}}\n'
 
 

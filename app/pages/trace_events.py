@@ -6,8 +6,8 @@ nanoseconds: a part ends exactly where its whole ends, whatever a reader compute
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import zip_longest
+from typing import Any
 
 from app.analysis.run_records import RankRecords
 from app.pages.pieces import pieces
@@ -16,32 +16,14 @@ from app.records.lines import Checkpoint, Evaluation, Step, Usage
 TICKS = 8  # in a microsecond
 
 
-@dataclass(frozen=True)
-class Event:
-    """One entry: a span of time (X), a moment (i), counters (C), or metadata such as a name (M)."""
+type Event = dict[str, Any]  # a span of time (X), a moment (i), counters (C), or metadata such as a name (M); in ticks
 
-    kind: str
-    name: str
-    process: int
-    thread: int
-    begin: int = 0
-    end: int | None = None
-    category: str | None = None
-    args: Mapping[str, object] = field(default_factory=dict)
 
-    def line(self, shift: int) -> str:
-        """The entry as JSON, so many ticks later."""
-        own: dict[str, object] = {"ph": self.kind, "name": self.name, "pid": self.process, "tid": self.thread}
-        own["ts"] = 0 if self.kind == "M" else (self.begin + shift) / TICKS
-        if self.end is not None:
-            own["dur"] = (self.end - self.begin) / TICKS
-        if self.category is not None:
-            own["cat"] = self.category
-        if self.kind == "i":
-            own["s"] = "p"  # a moment of the whole process
-        if self.args:
-            own["args"] = self.args
-        return json.dumps(own, separators=(",", ":"), allow_nan=False)
+def line(event: Event, shift: int) -> str:
+    """The entry as JSON, so many ticks later."""
+    own = event | {"ts": 0 if event["ph"] == "M" else (event["ts"] + shift) / TICKS}
+    own |= {"dur": event["dur"] / TICKS} if "dur" in event else {}
+    return json.dumps(own, separators=(",", ":"), allow_nan=False)
 
 
 class RankTrace:
@@ -64,25 +46,18 @@ class RankTrace:
         yield self._metadata("thread_name", name="steps, evaluations and savings")
 
     def clocks(self) -> Iterator[Event]:
-        """The moments at which this rank compared its clock with rank 0's."""
         for clock in self._rank.clocks:
             args = {"ahead_seconds": clock.ahead_seconds, "uncertainty_seconds": clock.uncertainty_seconds}
             yield self._event("i", "clocks compared", _ticks(self._at(clock.at_seconds)), args=args)
 
     def training(
-        self,
-        steps: Sequence[Step],
-        others: Sequence[Evaluation | Checkpoint],
-        given: Mapping[int, Sequence[float]],
+        self, steps: Sequence[Step], others: Sequence[Evaluation | Checkpoint], given: Mapping[int, Sequence[float]]
     ) -> Iterator[Event]:
         """Steps, each around its phases, evaluations and savings; `given` has rank 0's moments, see `buffers_given`."""
-        spans: list[tuple[float, float, Step | Evaluation | Checkpoint]] = [
-            *((self._at(step.at_seconds), step.seconds, step) for step in steps),
-            *(
-                (self._at(each.at_seconds), each.seconds, each)
-                for each in others
-                if each.at_seconds is not None and each.seconds is not None
-            ),
+        spans = [
+            (self._at(each.at_seconds), each.seconds, each)
+            for each in (*steps, *others)
+            if each.at_seconds is not None and each.seconds is not None
         ]
         spans.sort(key=lambda span: span[0])
         for (began, seconds, record), following in zip_longest(spans, spans[1:]):
@@ -145,18 +120,14 @@ class RankTrace:
         return self._event("M", kind, thread=thread, args=args)
 
     def _event(
-        self,
-        kind: str,
-        name: str,
-        begin: int = 0,
-        end: int | None = None,
-        *,
-        thread: int | None = None,
-        category: str | None = None,
-        args: Mapping[str, object] | None = None,
-    ) -> Event:
-        own = self._training if thread is None else thread
-        return Event(kind, name, self._rank.rank, own, begin, end, category, args or {})
+        self, kind: str, name: str, begin: int = 0, end: int | None = None, *, thread: int | None = None,
+        category: str | None = None, args: Mapping[str, object] | None = None,
+    ) -> Event:  # fmt: skip
+        own: Event = {"ph": kind, "name": name, "pid": self._rank.rank, "tid": thread or self._training, "ts": begin}
+        own |= {} if end is None else {"dur": end - begin}
+        own |= {} if category is None else {"cat": category}
+        own |= {"s": "p"} if kind == "i" else {}  # a moment of the whole process
+        return own | ({"args": args} if args else {})
 
     def _at(self, at_seconds: float) -> float:
         return self._rank.on_common_clock(at_seconds)
