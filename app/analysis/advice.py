@@ -2,10 +2,10 @@
 
 import math
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from app.analysis.bound import HARDLY_USED, MIXED, MUCH, Parts, utilisation
-from app.analysis.measures import BUCKETS, SHARES, STRAGGLER
+from app.analysis.bound import HARDLY_USED, MIXED, MUCH, Parts
+from app.analysis.measures import BUCKETS, SHARES, STRAGGLER, UTILISATION
 from app.analysis.summary import Advice, Summary
 from app.analysis.words import duration, percent
 from app.records.manifest import Manifest, Setting
@@ -46,33 +46,27 @@ def advise(bound: str | None, summary: Summary, manifest: Manifest) -> Advice | 
 
 def command(manifest: Manifest, *options: str, **changes: Setting) -> str | None:
     """The run's own settings, with some of them otherwise; None is the default."""
+    own = manifest.given or {}
     if _on_nodes(manifest):
+        if "workers" in changes:
+            return None  # a node is a rank, so no setting changes their number
+        start, wanted = ["scripts/cloudlab", "HOST..."], own | changes
         if WITH_FLOOR in options:
-            changes |= {**dict.fromkeys(OF_AVERAGING), "sync_mode": "none"}
-        return _command_on_nodes(manifest, changes)
-    wanted = (manifest.given or {}) | {"workers": manifest.world_size - 1} | changes
-    if {"global_batch_size", "batch_size_per_rank"} <= wanted.keys():
-        del wanted["batch_size_per_rank"]
-    if wanted["workers"] == FIELDS["workers"].default:
-        del wanted["workers"]
-    words = [f"{name.upper()}={value}" for name, value in wanted.items() if value is not None]
-    return shlex.join(["scripts/up", *options, *words])
-
-
-def _command_on_nodes(manifest: Manifest, changes: Mapping[str, Setting]) -> str | None:
-    """The same for ranks on several machines: a node is a rank, so no setting changes their number."""
-    if "workers" in changes:
-        return None
-    wanted = (manifest.given or {}) | dict(changes)
-    words = [f"{name.upper()}={value}" for name, value in wanted.items() if value is not None]
-    return shlex.join(["scripts/cloudlab", "HOST...", *words])
+            wanted |= {**dict.fromkeys(OF_AVERAGING), "sync_mode": "none"}
+    else:
+        start, wanted = ["scripts/up", *options], own | {"workers": manifest.world_size - 1} | changes
+        if {"global_batch_size", "batch_size_per_rank"} <= wanted.keys():
+            del wanted["batch_size_per_rank"]
+        if wanted["workers"] == FIELDS["workers"].default:
+            del wanted["workers"]
+    return shlex.join([*start, *(f"{name.upper()}={value}" for name, value in wanted.items() if value is not None)])
 
 
 def faster_mode(summary: Summary, manifest: Manifest) -> tuple[str, float, float] | None:
     """Another mode that needs much less time on these links, its least time, and this mode's."""
     modes = manifest.modes or {}
     own = modes.get(summary.sync_mode)
-    if own is None or ((used := utilisation(summary)) is not None and used < HARDLY_USED):
+    if own is None or ((used := summary.run[UTILISATION]) is not None and used < HARDLY_USED):
         return None  # it is not the links that take the time
     least = min(mode.sync_seconds_at_least for mode in modes.values())
     # Many modes need the same time within a chunk's one element more. What hides it is to be preferred.
@@ -174,7 +168,7 @@ def _smaller_buckets(summary: Summary, manifest: Manifest) -> Advice | None:
 
 def _fewer_messages(summary: Summary, manifest: Manifest) -> Advice | None:
     """Where the links are idle, and what takes the time is handling one message for each parameter."""
-    hiding, used = _hiding_mode(summary, manifest), utilisation(summary)
+    hiding, used = _hiding_mode(summary, manifest), summary.run[UTILISATION]
     if hiding is None or used is None or _uses_links(summary):
         return None
     return Advice(
@@ -232,7 +226,6 @@ def _more_of_the_cpu(summary: Summary, manifest: Manifest) -> Advice | None:
 
 
 def _more_ranks(summary: Summary, manifest: Manifest) -> Advice | None:
-    """Where cores are idle."""
     cores = min(rank.cores for rank in manifest.ranks)
     busy = sum(rank.threads for rank in manifest.ranks)
     if not _one_host(manifest) or busy >= cores or manifest.settings.get("rank_cpus"):
@@ -269,7 +262,7 @@ def _hiding_mode(summary: Summary, manifest: Manifest) -> str | None:
 
 
 def _uses_links(summary: Summary) -> bool:
-    used = utilisation(summary)
+    used = summary.run[UTILISATION]
     return used is not None and used >= HARDLY_USED
 
 

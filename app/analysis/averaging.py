@@ -1,13 +1,10 @@
 """How a run averages, in words, and after which of its steps."""
 
-from collections.abc import Sequence
-
-from app.records.lines import Step
+from app.analysis.statistics import Mask, Numbers
 from app.records.manifest import Manifest
 
 
 def in_words(manifest: Manifest) -> str:
-    """The mode, the compressor, the cadence."""
     settings = manifest.settings
     words = [str(settings["sync_mode"])]
     if (compression := settings.get("compression", "none")) != "none":
@@ -23,15 +20,12 @@ def moves_parameters(manifest: Manifest) -> bool:
     return bool(manifest.settings.get("sync_every"))
 
 
-def is_plain(manifest: Manifest) -> bool:
-    """Whether whole gradients are averaged in each step, so that modes compare by their formulas alone."""
-    return manifest.settings.get("compression", "none") == "none" and not moves_parameters(manifest)
+def every(manifest: Manifest) -> int:
+    """After how many steps ranks average."""
+    return int(manifest.settings.get("sync_every") or 1)
 
 
-def share_of_steps(manifest: Manifest, steps: Sequence[Step]) -> float:
-    """Of these steps, the share after which ranks average: all, or each SYNC_EVERY-th and the last one of the run."""
-    every = manifest.settings.get("sync_every")
-    if not isinstance(every, int) or not steps:
-        return 1.0
-    due = sum((step.step + 1) % every == 0 or step.step + 1 == manifest.plan.steps for step in steps)
-    return due / len(steps)
+def averages(manifest: Manifest, steps: Numbers) -> Mask:
+    """After which of these steps ranks average: each SYNC_EVERY-th, and the last one of the run."""
+    found: Mask = ((steps + 1) % every(manifest) == 0) | (steps + 1 == manifest.plan.steps)
+    return found

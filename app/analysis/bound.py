@@ -4,19 +4,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Self
 
+from app.analysis import measures
 from app.analysis.figures import Figures
-from app.analysis.measures import (
-    COMPUTING,
-    NO_CORE,
-    NO_CORE_SECONDS,
-    QUOTA,
-    QUOTA_SECONDS,
-    SHARES,
-    STEP,
-    STRAGGLER,
-    USAGE,
-    UTILISATION,
-)
 from app.analysis.summary import Summary
 
 BOUNDS = ("compute", "cpu", "communication", "straggler", "data")
@@ -40,18 +29,20 @@ class Parts:
     @classmethod
     def of(cls, figures: Figures) -> Self | None:
         """None if only the first step was recorded."""
-        if figures[SHARES["forward"]] is None:
+        if figures[measures.SHARES["forward"]] is None:
             return None
-        step = figures[STEP.mean] or 1.0
+        step = figures[measures.STEP.mean] or 1.0
 
         def on_a_core(*phases: str) -> float:
-            delayed = figures.sum(*(account[phase] for account in (NO_CORE_SECONDS, QUOTA_SECONDS) for phase in phases))
-            return figures.sum(*(SHARES[phase] for phase in phases)) - delayed / step
+            delayed = figures.sum(
+                *(account[phase] for account in (measures.NO_CORE_SECONDS, measures.QUOTA_SECONDS) for phase in phases)
+            )
+            return figures.sum(*(measures.SHARES[phase] for phase in phases)) - delayed / step
 
         return cls(
-            computing=on_a_core(*COMPUTING),
-            no_core=figures[NO_CORE] or 0.0,
-            quota=figures[QUOTA] or 0.0,
+            computing=on_a_core(*measures.COMPUTING),
+            no_core=figures[measures.NO_CORE] or 0.0,
+            quota=figures[measures.QUOTA] or 0.0,
             synchronising=on_a_core("sync"),
             waiting=on_a_core("wait"),
             data=on_a_core("data"),
@@ -64,7 +55,6 @@ class Parts:
 
     @property
     def wants_cpu(self) -> float:
-        """Computing, and being ready to."""
         return self.computes + self.no_core
 
 
@@ -78,7 +68,7 @@ def bound_of(summary: Summary) -> str | None:
         return None
     others = {"communication": parts.synchronising, "straggler": parts.waiting, "data": parts.data}
     most = max(others, key=lambda bound: others[bound])
-    if most == "straggler" and parts.waiting >= MUCH and summary.run[STRAGGLER] is not None:
+    if most == "straggler" and parts.waiting >= MUCH and summary.run[measures.STRAGGLER] is not None:
         return most
     if parts.wants_cpu > OUTWEIGHS:
         return "cpu" if parts.no_core >= max(MUCH, parts.quota) else "compute"
@@ -89,16 +79,11 @@ def bound_of(summary: Summary) -> str | None:
 
 def held_back(summary: Summary) -> list[float]:
     """Seconds per second for which a quota throttled each rank, summed over CPUs."""
-    throttled = [(rank[USAGE["throttled_seconds"]], rank[USAGE["seconds"]]) for rank in summary.ranks]
+    throttled = [(rank[measures.USAGE["throttled_seconds"]], rank[measures.USAGE["seconds"]]) for rank in summary.ranks]
     return [lost / seconds for lost, seconds in throttled if lost is not None and seconds]
-
-
-def utilisation(summary: Summary) -> float | None:
-    """The minimum time that the links allow, divided by the time taken."""
-    return summary.run[UTILISATION]
 
 
 def _lacks_cpu(summary: Summary) -> bool:
     """Whether a quota throttles most ranks for much of the time, while their links are hardly used."""
-    used, throttled = utilisation(summary), held_back(summary)
+    used, throttled = summary.run[measures.UTILISATION], held_back(summary)
     return bool(throttled) and median(throttled) > MUCH and not (used and used > HARDLY_USED)

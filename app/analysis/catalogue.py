@@ -57,7 +57,6 @@ NAMES = [*KNOWN, *(f"{name}(NUMBER)" for name in WITH_A_NUMBER), *GROUPS]
 
 
 def find(name: str) -> Measure[Any] | None:
-    """The measure of this name."""
     if asked := re.fullmatch(r"([a-z_]+)\(([0-9.eE+-]{1,20})\)", name):
         try:
             number = float(asked[2])
@@ -80,12 +79,10 @@ def named(name: str) -> Measure[Any]:
 
 
 def value(measure: Measure[Any], rows: Rows) -> Any:
-    """The measure's value, worked out once."""
     return rows.once(("value", measure.name), lambda: measure.of(rows))
 
 
 def heading(measure: Measure[Any]) -> str:
-    """What its column is called."""
     if measure.name in HEADINGS:
         return HEADINGS[measure.name]
     if measure.name.endswith(")"):
@@ -95,12 +92,10 @@ def heading(measure: Measure[Any]) -> str:
 
 
 def label(measure: Measure[Any]) -> str:
-    """What sentences and axes call it."""
     return LABELS.get(measure.name) or heading(measure)
 
 
 def column(measure: Measure[Any]) -> str:
-    """Its name in CSV."""
     return slug(measure.name.removesuffix(".median"))
 
 

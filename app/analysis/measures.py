@@ -5,16 +5,17 @@ A new figure of a step takes a field in `Step`, the line in the meter that fills
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from app.analysis import averaging, scores, statistics, throughput
 from app.analysis.figures import Figures, Measure, StepTime
 from app.analysis.run_records import transfer_seconds
+from app.analysis.statistics import Mask
 from app.analysis.straggler import Straggler, find, own_work
-from app.analysis.table import Mask, Rows, RunTable
-from app.analysis.units import COUNT, DIGITS, MEGABYTES, MEGABYTES_PER_SECOND, PERCENT, SECONDS, TEXT, YES_OR_NO
+from app.analysis.table import Rows, RunTable
+from app.analysis.units import COUNT, DIGITS, MEGABYTES, MEGABYTES_PER_SECOND, PERCENT, SECONDS, TEXT, YES_OR_NO, Unit
 from app.cluster.wire.bandwidth import all_reduce_share
 from app.records.lines import PHASES
 from app.records.manifest import WAYS
@@ -45,10 +46,6 @@ STEP_TIMES = {**PHASE_TIMES, "hidden_sync": HIDDEN_SYNC}
 # CPU time and scheduling delay by phase. The delays are part of the phases.
 
 
-def _account(name: str, phase: str, rows: Rows) -> float | None:
-    return statistics.mean(rows.warm(f"{name}.{phase}")[_accounted(rows)])
-
-
 def _accounted(rows: Rows) -> Mask:
     """Which warm steps have an account of their CPU time."""
     return rows.once("accounted", lambda: ~np.isnan(rows.warm("cpu_seconds.data")))
@@ -63,8 +60,11 @@ def _share_of_step(name: str, rows: Rows) -> float | None:
 
 
 def _accounts(name: str, meaning: str) -> dict[str, Measure[float]]:
+    def mean(phase: str, rows: Rows) -> float | None:
+        return statistics.mean(rows.warm(f"{name}.{phase}")[_accounted(rows)])
+
     return {
-        phase: Measure(f"processor.{name}.{phase}", SECONDS, f"{meaning} in {phase}", partial(_account, name, phase))
+        phase: Measure(f"processor.{name}.{phase}", SECONDS, f"{meaning} in {phase}", partial(mean, phase))
         for phase in PHASES
     }
 
@@ -72,11 +72,9 @@ def _accounts(name: str, meaning: str) -> dict[str, Measure[float]]:
 CPU_SECONDS = _accounts("cpu_seconds", "CPU time of all threads")
 NO_CORE_SECONDS = _accounts("no_core_seconds", "ready to run while others had the cores,")
 QUOTA_SECONDS = _accounts("quota_seconds", "ready to run while the CPU quota was used up,")
-NO_CORE = Measure(
-    "processor.no_core", PERCENT, "share of the step without a free core", partial(_share_of_step, "no_core_seconds")
-)
-QUOTA = Measure(
-    "processor.quota", PERCENT, "share of the step throttled by the quota", partial(_share_of_step, "quota_seconds")
+NO_CORE, QUOTA = (
+    Measure(f"processor.{name}", PERCENT, f"share of the step {meaning}", partial(_share_of_step, f"{name}_seconds"))
+    for name, meaning in (("no_core", "without a free core"), ("quota", "throttled by the quota"))
 )
 
 
@@ -99,18 +97,28 @@ SHARES = {
 # Payload and speed
 
 
-def _mean_of(name: str, rows: Rows) -> float | None:
+def _mean(name: str, rows: Rows) -> float | None:
     return statistics.mean(rows.column(name))
 
 
-def _warm_mean_of(name: str, rows: Rows) -> float | None:
+def _warm_mean(name: str, rows: Rows) -> float | None:
     """In the first step, the kernel's count may include traffic that set up the run."""
     return statistics.mean(rows.warm(name))
 
 
 def _formula(rows: Rows) -> float:
     formulas = [rows.manifest.ranks[rank.rank].formula_bytes_sent_per_step for rank in rows.ranks]
-    return float(np.mean(formulas)) * averaging.share_of_steps(rows.manifest, rows.steps)
+    share = averaging.averages(rows.manifest, rows.column("step")).mean() if len(rows.steps) else 1.0
+    return float(np.mean(formulas) * share)
+
+
+def _excess(rows: Rows) -> float | None:
+    seen, counted = INTERFACE_BYTES_SENT.of(rows), BYTES_SENT.of(rows)
+    return seen / counted - 1 if counted and seen is not None else None
+
+
+def _bytes(field: str, meaning: str, of: Callable[[str, Rows], float | None]) -> Measure[float]:
+    return Measure(f"{field}_per_step", MEGABYTES, meaning, partial(of, field))
 
 
 IMAGES_PER_SECOND = Measure(
@@ -119,42 +127,17 @@ IMAGES_PER_SECOND = Measure(
     "samples by wall clock from the second step's start to the last one's end, without evaluations",
     lambda rows: throughput.of(rows.ranks),
 )
-BYTES_SENT = Measure(
-    "bytes_sent_per_step", MEGABYTES, "payload that a rank sends in a step", partial(_mean_of, "bytes_sent")
+BYTES_SENT = _bytes("bytes_sent", "payload that a rank sends in a step", _mean)
+BYTES_RECEIVED = _bytes("bytes_received", "payload that a rank receives in a step", _mean)
+BATCH_NORM_BYTES_SENT = _bytes(
+    "batch_norm_bytes_sent", "statistics of batch normalisation that a rank sends in a step", _mean
 )
-BYTES_RECEIVED = Measure(
-    "bytes_received_per_step", MEGABYTES, "payload that a rank receives in a step", partial(_mean_of, "bytes_received")
-)
-BATCH_NORM_BYTES_SENT = Measure(
-    "batch_norm_bytes_sent_per_step",
-    MEGABYTES,
-    "statistics of batch normalisation that a rank sends in a step",
-    partial(_mean_of, "batch_norm_bytes_sent"),
-)
-INTERFACE_BYTES_SENT = Measure(
-    "interface_bytes_sent_per_step",
-    MEGABYTES,
-    "sent in a step by the kernel's count, headers included",
-    partial(_warm_mean_of, "interface_bytes_sent"),
-)
-INTERFACE_BYTES_RECEIVED = Measure(
-    "interface_bytes_received_per_step",
-    MEGABYTES,
-    "received in a step by the kernel's count, headers included",
-    partial(_warm_mean_of, "interface_bytes_received"),
+INTERFACE_BYTES_SENT, INTERFACE_BYTES_RECEIVED = (
+    _bytes(f"interface_bytes_{way}", f"{way} in a step by the kernel's count, headers included", _warm_mean)
+    for way in WAYS
 )
 FORMULA_BYTES_SENT = Measure("formula_bytes_sent_per_step", MEGABYTES, "payload by the mode's formula", _formula)
-SENT_EXCESS = Measure[float](
-    "sent_kernel_over_counted",
-    PERCENT,
-    "headers and answers relative to the payload",
-    lambda rows: _excess(INTERFACE_BYTES_SENT.of(rows), BYTES_SENT.of(rows)),
-)
-
-
-def _excess(seen: float | None, counted: float | None) -> float | None:
-    return seen / counted - 1 if counted and seen is not None else None
-
+SENT_EXCESS = Measure("sent_kernel_over_counted", PERCENT, "headers and answers relative to the payload", _excess)
 
 PER_STEP = (
     *(IMAGES_PER_SECOND, BYTES_SENT, BYTES_RECEIVED, BATCH_NORM_BYTES_SENT),
@@ -173,29 +156,20 @@ def _last_loss(rows: Rows) -> float | None:
     return losses[-1] if losses else None
 
 
-def _score(name: str, rows: Rows) -> Any:
-    return rows.once("scores", lambda: scores.last(rows))[name]
+def _score[Value](name: str, unit: Unit, meaning: str) -> Measure[Value]:
+    return Measure(
+        name, unit, meaning, lambda rows: cast("Value", rows.once("scores", lambda: scores.last(rows))[name])
+    )
 
 
 LOSS = Measure("loss", DIGITS, "loss of the last step, of the global batch or of a rank's part of it", _last_loss)
-TRAINING_SAMPLES = Measure[int](
-    "training_samples", COUNT, "samples of the last epoch", partial(_score, "training_samples")
+TRAINING_SAMPLES: Measure[int] = _score("training_samples", COUNT, "samples of the last epoch")
+TRAINING_LOSS: Measure[float] = _score(
+    "training_loss", DIGITS, "mean loss over the last epoch's samples, each at its step"
 )
-TRAINING_LOSS = Measure[float](
-    "training_loss",
-    DIGITS,
-    "mean loss over the last epoch's samples, each at its step",
-    partial(_score, "training_loss"),
-)
-TRAINING_ACCURACY = Measure[float](
-    "training_accuracy", PERCENT, "accuracy over the last epoch's samples", partial(_score, "training_accuracy")
-)
-TEST_LOSS = Measure[float](
-    "test_loss", DIGITS, "loss on the test set at the last evaluation", partial(_score, "test_loss")
-)
-ACCURACY = Measure[float](
-    "accuracy", PERCENT, "accuracy on the test set at the last evaluation", partial(_score, "accuracy")
-)
+TRAINING_ACCURACY: Measure[float] = _score("training_accuracy", PERCENT, "accuracy over the last epoch's samples")
+TEST_LOSS: Measure[float] = _score("test_loss", DIGITS, "loss on the test set at the last evaluation")
+ACCURACY: Measure[float] = _score("accuracy", PERCENT, "accuracy on the test set at the last evaluation")
 EPOCH = Measure[int]("epoch", COUNT, "number of the epoch, from 0", lambda _: None)  # of `Figures.epochs`
 SCORES = (LOSS, TRAINING_SAMPLES, TRAINING_LOSS, TRAINING_ACCURACY, TEST_LOSS, ACCURACY)
 
@@ -203,31 +177,26 @@ SCORES = (LOSS, TRAINING_SAMPLES, TRAINING_LOSS, TRAINING_ACCURACY, TEST_LOSS, A
 # All ranks together
 
 
+def _of_straggler[Value](name: str, unit: Unit, meaning: str) -> Measure[Value]:
+    """Of the straggler, None where no rank is one."""
+    return Measure(f"straggler.{name}", unit, meaning, lambda rows: getattr(_straggler(rows)[0], name, None))
+
+
 def _straggler(rows: Rows) -> tuple[Straggler | None, bool]:
-    return rows.once("straggler", lambda: find(rows.ranks))
+    return rows.once("straggler", lambda: find(rows))
 
 
-def _of_straggler(name: str, rows: Rows) -> Any:
-    straggler, _ = _straggler(rows)
-    return getattr(straggler, name) if straggler else None
-
-
-STRAGGLER = Measure[int]("straggler.rank", COUNT, "the rank that delays the others", partial(_of_straggler, "rank"))
-STRAGGLER_LAST_IN = Measure[float](
-    "straggler.last_in", PERCENT, "share of the steps that it finishes last", partial(_of_straggler, "last_in")
+STRAGGLER: Measure[int] = _of_straggler("rank", COUNT, "the rank that delays the others")
+STRAGGLER_LAST_IN: Measure[float] = _of_straggler("last_in", PERCENT, "share of the steps that it finishes last")
+STRAGGLER_RATIO: Measure[float] = _of_straggler("work_ratio", DIGITS, "its own work divided by the others'")
+STRAGGLER_RATIO_LOW: Measure[float] = _of_straggler(
+    "work_ratio_low", DIGITS, "lower end of the ratio's confidence interval"
 )
-STRAGGLER_RATIO, STRAGGLER_RATIO_LOW, STRAGGLER_RATIO_HIGH = (
-    Measure[float](f"straggler.{name}", DIGITS, meaning, partial(_of_straggler, name))
-    for name, meaning in (
-        ("work_ratio", "its own work divided by the others'"),
-        ("work_ratio_low", "lower end of the ratio's confidence interval"),
-        ("work_ratio_high", "upper end of the ratio's confidence interval"),
-    )
+STRAGGLER_RATIO_HIGH: Measure[float] = _of_straggler(
+    "work_ratio_high", DIGITS, "upper end of the ratio's confidence interval"
 )
-STRAGGLER_WAIT, STRAGGLER_OTHERS_WAIT = (
-    Measure[float](f"straggler.{name}", SECONDS, meaning, partial(_of_straggler, name))
-    for name, meaning in (("wait_seconds", "its own wait in a step"), ("others_wait_seconds", "the others' wait"))
-)
+STRAGGLER_WAIT: Measure[float] = _of_straggler("wait_seconds", SECONDS, "its own wait in a step")
+STRAGGLER_OTHERS_WAIT: Measure[float] = _of_straggler("others_wait_seconds", SECONDS, "the others' wait")
 STRAGGLER_UNDECIDED = Measure(
     "straggler_undecided",
     YES_OR_NO,
@@ -249,20 +218,24 @@ def _transfer(rows: Rows) -> float | None:
     return statistics.median(transfer_seconds(rows.ranks)) or None
 
 
-def _utilisation(rows: Rows) -> float | None:
-    taken, least = TRANSFER.of(rows), rows.manifest.sync_seconds_at_least
-    return least / taken if taken and least is not None else None
+def _of_transfer(name: str, unit: Unit, meaning: str, of: Callable[[Rows, float], float | None]) -> Measure[float]:
+    """A function of the seconds of a transfer, None where there was none."""
+
+    def value(rows: Rows) -> float | None:
+        taken = TRANSFER.of(rows)
+        return of(rows, taken) if taken else None
+
+    return Measure(f"bandwidth.{name}", unit, meaning, value)
 
 
-def _per_transfer(size: Callable[[Rows], float], rows: Rows) -> float | None:
-    taken = TRANSFER.of(rows)
-    return size(rows) / taken if taken else None
-
-
-def _slowest_link(rows: Rows) -> float | None:
+def _slowest_link(rows: Rows, _: float) -> float | None:
     links = [rank.link for rank in rows.manifest.ranks if rank.link]
-    speeds = [link.direction(way).measured_bytes_per_second for link in links for way in WAYS]
-    return min(speeds, default=None) if TRANSFER.of(rows) else None
+    return min((link.direction(way).measured_bytes_per_second for link in links for way in WAYS), default=None)
+
+
+def _utilisation(rows: Rows, taken: float) -> float | None:
+    least = rows.manifest.sync_seconds_at_least
+    return None if least is None else least / taken
 
 
 TRANSFER = Measure(
@@ -271,37 +244,32 @@ TRANSFER = Measure(
     "seconds in which a step's gradients were in flight on the slowest rank, median over steps",
     lambda rows: rows.once("transfer", lambda: _transfer(rows)),
 )
-LEAST_TRANSFER = Measure(
-    "bandwidth.sync_seconds_at_least",
+LEAST_TRANSFER = _of_transfer(
+    "sync_seconds_at_least",
     SECONDS,
     "minimum of these seconds on the measured links",
-    lambda rows: rows.manifest.sync_seconds_at_least if TRANSFER.of(rows) else None,
+    lambda rows, _: rows.manifest.sync_seconds_at_least,
 )
-ALGORITHM_BANDWIDTH = Measure(
-    "bandwidth.algorithm_bytes_per_second",
+ALGORITHM_BANDWIDTH = _of_transfer(
+    "algorithm_bytes_per_second",
     MEGABYTES_PER_SECOND,
     "gradient bytes divided by these seconds",
-    partial(_per_transfer, lambda rows: rows.manifest.gradient_bytes),
+    lambda rows, taken: rows.manifest.gradient_bytes / taken,
 )
-BUS_BANDWIDTH = Measure(
-    "bandwidth.bus_bytes_per_second",
+BUS_BANDWIDTH = _of_transfer(
+    "bus_bytes_per_second",
     MEGABYTES_PER_SECOND,
     "the same times 2(N-1)/N",
-    partial(_per_transfer, lambda rows: all_reduce_share(rows.manifest.gradient_bytes, rows.manifest.world_size)),
+    lambda rows, taken: all_reduce_share(rows.manifest.gradient_bytes, rows.manifest.world_size) / taken,
 )
-SLOWEST_LINK = Measure(
-    "bandwidth.link_bytes_per_second", MEGABYTES_PER_SECOND, "the slowest link, as measured", _slowest_link
+SLOWEST_LINK = _of_transfer(
+    "link_bytes_per_second", MEGABYTES_PER_SECOND, "the slowest link, as measured", _slowest_link
 )
-UTILISATION = Measure(
-    "bandwidth.utilisation", PERCENT, "minimum seconds that the links allow, divided by the seconds taken", _utilisation
+UTILISATION = _of_transfer(
+    "utilisation", PERCENT, "minimum seconds that the links allow, divided by the seconds taken", _utilisation
 )
 BANDWIDTH = (TRANSFER, LEAST_TRANSFER, ALGORITHM_BANDWIDTH, BUS_BANDWIDTH, SLOWEST_LINK, UTILISATION)
-LAST_BATCH = Measure(
-    "last_batch_samples",
-    COUNT,
-    "samples of the last step on all ranks",
-    scores.last_batch,
-)
+LAST_BATCH = Measure("last_batch_samples", COUNT, "samples of the last step on all ranks", scores.last_batch)
 BUCKETS = Measure(
     "buckets_per_step",
     DIGITS,
@@ -312,7 +280,7 @@ ROUNDING_ERROR = Measure(
     "wire_rounding_error",
     PERCENT,
     "norm of the rounding error of what is sent, divided by the gradient's norm",
-    partial(_mean_of, "wire_rounding_error"),
+    partial(_mean, "wire_rounding_error"),
 )
 
 
@@ -363,7 +331,6 @@ USAGE = {
 
 
 def _link_utilisation(way: str, rows: Rows) -> float | None:
-    """The share of a rank's measured link speed that its gradients used while they were synchronised."""
     taken, link = TRANSFER.of(rows.table.all), rows.manifest.ranks[rows.rank.rank].link
     sent, received = rows.column("bytes_sent"), rows.column("bytes_received")
     payload = statistics.mean((sent if way == "sent" else received)[(sent > 0) | (received > 0)])
@@ -391,7 +358,7 @@ WORK = Measure(
     "work_seconds",
     SECONDS,
     "a rank's own work in a step, median",
-    lambda rows: statistics.median(map(own_work, rows.rank.warm)),
+    lambda rows: statistics.median(own_work(rows.warm)),
 )
 PEAK_MEMORY = Measure(
     "peak_memory_bytes",
@@ -425,7 +392,6 @@ OF_ONE_RANK: tuple[Measure[Any], ...] = (
 
 
 def of_run(table: RunTable) -> tuple[Figures, list[Figures]]:
-    """The figures of all ranks together, and of each rank."""
     every = Figures.of(table.all, OF_RUN, scores.epochs(table.all))
     each = [Figures.of(rows, (*OF_ONE_RANK, *OF_ANY_RANKS), scores.epochs(rows)) for rows in table.ranks]
     return every, each

@@ -26,7 +26,6 @@ class Use:
 
     @property
     def bytes(self) -> int:
-        """Between the two."""
         return self.after_bytes - self.before_bytes
 
     @property
@@ -36,7 +35,6 @@ class Use:
 
 
 def of(run: RunRecords) -> list[Use]:
-    """Every interface that was counted before and after."""
     return [
         use for participant, rank in zip(run.manifest.ranks, run.ranks, strict=False) for use in _of(participant, rank)
     ]

@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 
 from app.analysis import measures, statistics
+from app.analysis.averaging import averages, every
 from app.analysis.figures import Measure
 from app.analysis.run_records import together
 from app.analysis.scores import losses
+from app.analysis.statistics import Numbers
+from app.analysis.straggler import OWN_WORK
 from app.analysis.table import Rows
 from app.analysis.units import COUNT, DIGITS, MEGABYTES, MEGABYTES_PER_SECOND, PERCENT, SECONDS, TEXT
 from app.cluster.wire.bandwidth import all_reduce_share
-from app.records.lines import Step
 
 SMOOTHED = 10  # steps
-COMPUTING = ("data", "forward", "backward", "optimiser")
 COMMUNICATION = ("wait", "sync")  # as far as it delays the step
 
 Value = Callable[[Rows], float | None]
@@ -37,8 +38,6 @@ def mean_seconds(*phases: str) -> Value:
 
 
 def ratio(value: Value, other: Value) -> Value:
-    """The first divided by the second."""
-
     def of(rows: Rows) -> float | None:
         own, base = value(rows), other(rows)
         return own / base if own is not None and base else None
@@ -61,9 +60,8 @@ def mean_of_ranks(value: Value) -> Value:
 
 def _mean_seconds_to(count: float, rows: Rows) -> float | None:
     """Of steps 2 to `count`, as documents count; None if there are fewer."""
-    counted = [step.seconds for rank in rows.ranks for step in rank.steps[1 : int(count)]]
-    whole = all(len(rank.steps) >= count for rank in rows.ranks)
-    return float(np.mean(counted)) if counted and whole else None
+    steps = [each.column("seconds")[: int(count)] for each in rows.each]
+    return float(np.mean([each[1:] for each in steps])) if all(len(each) == count for each in steps) else None
 
 
 def _seconds_to_loss(loss: float, rows: Rows) -> float | None:
@@ -100,7 +98,6 @@ def _sent_by_each(rows: Rows) -> list[float]:
 
 
 def _busiest_rank(rows: Rows) -> str | None:
-    """Which one sends most."""
     counted = _sent_by_each(rows)
     if len(counted) < 2 or not max(counted):
         return None
@@ -121,7 +118,6 @@ def _sent_by_busiest(rows: Rows) -> float | None:
 
 
 def _payload_rate(rows: Rows) -> float | None:
-    """None where nothing is sent."""
     total, seconds = _sent_in_all(rows), measures.STEP.mean.of(rows)
     return total / len(rows.ranks) / seconds if total and seconds else None
 
@@ -149,15 +145,15 @@ def _tree_bytes(rows: Rows) -> float:
 
 def _while_training(field: str, rows: Rows) -> float | None:
     """Each sample of usage counts for as long as it shares with the steps but the first."""
-    rank = rows.rank
-    if not rank.warm:
+    began, taken, sampled = rows.warm("at_seconds"), rows.warm("seconds"), rows.rank.sampled
+    if not len(began):
         return None
-    moments = np.array([moment for step in rank.warm for moment in (step.at_seconds, step.at_seconds + step.seconds)])
-    trained = np.array([part for step in rank.warm for part in (0.0, step.seconds)]).cumsum()  # until each moment
-    ends, seconds = rank.sampled["at_seconds"], rank.sampled["seconds"]
+    moments = np.stack([began, began + taken], 1).ravel()
+    trained = np.stack([np.zeros(len(taken)), taken], 1).cumsum()  # until each moment
+    ends, seconds = sampled["at_seconds"], sampled["seconds"]
     weights = np.interp(ends, moments, trained) - np.interp(ends - seconds, moments, trained)
     total = float(weights.sum())
-    return float(weights @ rank.sampled[field]) / total if total > 0 else None
+    return float(weights @ sampled[field]) / total if total > 0 else None
 
 
 def _cpus(rows: Rows) -> float:
@@ -167,35 +163,27 @@ def _cpus(rows: Rows) -> float:
 # With SYNC_EVERY
 
 
-def _every(rows: Rows) -> int:
-    every = rows.manifest.settings.get("sync_every")
-    return every if isinstance(every, int) and not isinstance(every, bool) else 1
+def _averaging_of(rows: Rows) -> Numbers:
+    """Seconds of each step in wait and sync."""
+    return rows.warm("wait_seconds") + rows.warm("sync_seconds")
 
 
-def _mean_of_steps(seconds_of: Callable[[Step], float], rows: Rows, *, due: bool) -> float | None:
-    def is_due(step: Step) -> bool:
-        return (step.step + 1) % _every(rows) == 0 or step.step + 1 == rows.manifest.plan.steps
-
-    steps = [step for rank in rows.ranks for step in rank.warm if not due or is_due(step)]
-    known = steps and all(step.wait_seconds is not None and step.sync_seconds is not None for step in steps)
-    return float(np.mean([seconds_of(step) for step in steps])) if known else None
-
-
-def _averaging_of(step: Step) -> float:
-    return (step.wait_seconds or 0) + (step.sync_seconds or 0)
+def _whole_mean(seconds: Numbers) -> float | None:
+    """None if a step was not measured."""
+    return float(seconds.mean()) if len(seconds) and not np.isnan(seconds).any() else None
 
 
 def _computing(rows: Rows) -> float | None:
-    return _mean_of_steps(lambda step: step.seconds - _averaging_of(step), rows, due=False)
+    return _whole_mean(rows.warm("seconds") - _averaging_of(rows))
 
 
 def _averaging(rows: Rows) -> float | None:
-    return _mean_of_steps(_averaging_of, rows, due=True)
+    return _whole_mean(_averaging_of(rows)[averages(rows.manifest, rows.warm("step"))])
 
 
 def _averaging_share(rows: Rows) -> float | None:
     averaging = _averaging(rows)
-    return None if averaging is None else averaging / _every(rows)
+    return None if averaging is None else averaging / every(rows.manifest)
 
 
 def _long_run(rows: Rows) -> float | None:
@@ -275,7 +263,7 @@ ON_REQUEST: tuple[Measure[Any], ...] = tuple(
         ("epoch_seconds", SECONDS, "the median step times the steps of an epoch, not measured as a whole",
          _by_epoch(measures.STEP.median.of)),
         ("epoch_computing_seconds", SECONDS, "data, forward, backward and optimiser of an epoch's steps",
-         _by_epoch(mean_seconds(*COMPUTING))),
+         _by_epoch(mean_seconds(*OWN_WORK))),
         ("epoch_communication_seconds", SECONDS, "wait and sync of an epoch's steps", _communication),
         ("epoch_hidden_seconds", SECONDS, "synchronisation that backward hides in an epoch's steps",
          _by_epoch(mean_seconds("hidden_sync"))),

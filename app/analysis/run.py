@@ -27,7 +27,6 @@ class Run:
 
     @cached_property
     def records(self) -> RunRecords:
-        """The records that it has left so far."""
         return run_records.read(self.folder)
 
     @cached_property
@@ -37,32 +36,26 @@ class Run:
 
     @cached_property
     def table(self) -> RunTable:
-        """Its steps as rows."""
         return RunTable(self.records)
 
     @cached_property
     def manifest(self) -> Manifest:
-        """What the run was set up to do."""
         return Manifest.read(self.folder)
 
     @property
     def ranks(self) -> list[RankRecords]:
-        """Every rank's records."""
         return self.records.ranks
 
     @property
     def name(self) -> str:
-        """The run's own name, unless it is called otherwise here."""
         return self.called or self.manifest.run
 
     @property
     def mode(self) -> str:
-        """Its SYNC_MODE."""
         return str(self.manifest.settings["sync_mode"])
 
     @property
     def averaging(self) -> str:
-        """Its SYNC_MODE, with COMPRESSION and SYNC_EVERY."""
         return in_words(self.manifest)
 
     @property
@@ -106,7 +99,6 @@ def _has_manifest(folder: Path) -> bool:
 
 
 def summarise(run: RunRecords, table: RunTable | None = None) -> Summary:
-    """The summary of a run, whether it finished or broke off."""
     manifest, ranks = run.manifest, run.ranks
     hashes = [rank.finished.parameters_sha256 if rank.finished else None for rank in ranks]
     planned = manifest.plan.steps

@@ -22,6 +22,8 @@ from app.records.spans import covered
 
 NAMED_STEPS = 5
 
+type Span = tuple[float, float]
+
 
 def column(records: Sequence[object], name: str) -> Numbers:
     """A field of all records, NaN where it is null."""
@@ -59,7 +61,6 @@ class RankRecords:
 
     @cached_property
     def warm(self) -> list[Step]:
-        """The steps that count for times."""
         return [step for step, counts in zip(self.steps, self.warm_mask, strict=True) if counts]
 
     @cached_property
@@ -87,6 +88,14 @@ class RankRecords:
             return at_seconds - before.ahead_seconds
         drift = (after.ahead_seconds - before.ahead_seconds) / (after.at_seconds - before.at_seconds)
         return at_seconds - (drift * (at_seconds - before.at_seconds) + before.ahead_seconds)
+
+    def span(self, at_seconds: float, seconds: float) -> Span:
+        """From the beginning to the end, on the common clock."""
+        began = self.on_common_clock(at_seconds)
+        return began, began + seconds
+
+    def evaluation(self, epoch: int) -> Evaluation | None:
+        return next((each for each in self.evaluations if each.epoch == epoch), None)
 
 
 @dataclass(frozen=True)
@@ -211,7 +220,6 @@ def _faults(rank: RankRecords, planned: int, written: Counter[tuple[int, int]], 
 
 
 def _numbered(steps: Sequence[int]) -> str:
-    """These steps in words; a few of them where they are many."""
     few = ", ".join(map(str, steps[:NAMED_STEPS]))
     return f"step {few} is" if len(steps) == 1 else f"steps {few}{', ...' if len(steps) > NAMED_STEPS else ''} are"
 
@@ -254,7 +262,7 @@ def _crossing(ranks: Sequence[RankRecords], steps: Sequence[Step]) -> Iterator[f
         yield covered((min(ready, end), end) for ready, (_, end) in zip(ready_everywhere, own, strict=True))
 
 
-def _spans(rank: RankRecords, step: Step, messages: Sequence[OverlappedMessage]) -> list[tuple[float, float]]:
+def _spans(rank: RankRecords, step: Step, messages: Sequence[OverlappedMessage]) -> list[Span]:
     """From ready to end, on the common clock."""
     began = rank.on_common_clock(step.at_seconds)
     return [(began + each.ready_seconds, began + each.end_seconds) for each in messages]

@@ -28,7 +28,6 @@ COMMENT = re.compile(r"^    (\w+): .*?  # (.+)$", re.MULTILINE)
 
 
 def text() -> str:
-    """The content of the file."""
     whole: Schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "The files of a run",

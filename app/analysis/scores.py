@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.analysis.run_records import RankRecords
 from app.analysis.statistics import mean
 from app.analysis.table import Rows
 from app.records.lines import Evaluation
@@ -31,9 +30,8 @@ def last_batch(rows: Rows) -> int | None:
 
 
 def epochs(rows: Rows) -> list[dict[str, float | None]]:
-    """The scores of each epoch, over the ranks given."""
     return [
-        {"epoch": epoch} | _scores(rows, epoch, [_evaluation(rank, epoch) for rank in rows.ranks])
+        {"epoch": epoch} | _scores(rows, epoch, [rank.evaluation(epoch) for rank in rows.ranks])
         for epoch in map(int, np.unique(rows.column("epoch")))
     ]
 
@@ -58,7 +56,3 @@ def _scores(rows: Rows, epoch: int, evaluations: Sequence[Evaluation | None]) ->
         "test_loss": mean(each.loss for each in tested),
         "accuracy": mean(each.accuracy for each in tested),
     }
-
-
-def _evaluation(rank: RankRecords, epoch: int) -> Evaluation | None:
-    return next((each for each in rank.evaluations if each.epoch == epoch), None)

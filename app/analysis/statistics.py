@@ -20,6 +20,7 @@ MOST_STEPS_TO_SETTLE = 10_000
 FOUR_OF_FIVE = 0.84  # standard deviations of a normal distribution below which 80 % lie
 
 Numbers = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 
 
 class Spread(NamedTuple):
@@ -39,9 +40,12 @@ class Interval:
     low: float | None
     high: float | None
 
+    def excludes(self, value: float) -> bool | None:
+        """None where the noise is not known."""
+        return None if self.low is None or self.high is None else not self.low <= value <= self.high
+
 
 def spread(values: Iterable[float | None] | Numbers) -> Spread | None:
-    """None if nothing was measured."""
     array = measured(values)
     if not len(array):
         return None
@@ -49,20 +53,17 @@ def spread(values: Iterable[float | None] | Numbers) -> Spread | None:
 
 
 def measured(values: Iterable[float | None] | Numbers) -> Numbers:
-    """The values that were measured."""
     array: Numbers = values if isinstance(values, np.ndarray) else np.array(list(values), dtype=float)
     known: Numbers = array[~np.isnan(array)]
     return known
 
 
 def mean(values: Iterable[float | None] | Numbers) -> float | None:
-    """The mean of the measured values."""
     found = measured(values)
     return float(found.mean()) if len(found) else None
 
 
 def median(values: Iterable[float | None] | Numbers) -> float | None:
-    """The median of the measured values."""
     found = measured(values)
     return float(np.median(found)) if len(found) else None
 
@@ -187,13 +188,6 @@ def _welch_degrees(own: StepEstimate, base: StepEstimate) -> float:
 
 
 @dataclass(frozen=True)
-class Estimate(Interval):
-    """A cell's own value: the median over its rounds."""
-
-    rounds: int
-
-
-@dataclass(frozen=True)
 class Comparison(Interval):
     """One cell against another: a ratio, or a difference where values can be 0."""
 
@@ -202,12 +196,8 @@ class Comparison(Interval):
     @property
     def beyond_noise(self) -> bool | None:
         """Whether there is a difference; None where the noise is not known."""
-        if self.low is None or self.high is None:
-            return None
-        rounding = math.isclose(
-            self.value, self.neutral, rel_tol=ROUNDING, abs_tol=ROUNDING
-        )  # where runs repeat exactly
-        return not rounding and not self.low <= self.neutral <= self.high
+        same = math.isclose(self.value, self.neutral, rel_tol=ROUNDING, abs_tol=ROUNDING)  # where runs repeat exactly
+        return self.excludes(self.neutral) and not same
 
 
 class Blocks:
@@ -234,18 +224,18 @@ class Blocks:
         """
         return None if self._residual is None else math.sqrt(self._residual)
 
-    def estimate(self, cell: str) -> Estimate | None:
-        """The cell's value; the spread of repeats is taken over all cells together."""
+    def estimate(self, cell: str) -> Interval | None:
+        """The median over the cell's rounds; the spread of repeats is taken over all cells together."""
         values = [value for name, _, value in self._measured if name == cell]
         if not values:
             return None
         middle = float(np.median([self._back(value) for value in values]))
         if self._within is None:
-            return Estimate(middle, None, None, len(values))
-        margin = _student(self._within_degrees) * math.sqrt(self._within / len(values))
+            return Interval(middle, None, None)
+        margin = student(TAIL, self._within_degrees) * math.sqrt(self._within / len(values))
         mean = float(np.mean(values))
         low, high = self._back(mean - margin), self._back(mean + margin)
-        return Estimate(middle, min(middle, low), max(middle, high), len(values))
+        return Interval(middle, min(middle, low), max(middle, high))
 
     def ranked(self, cells: Iterable[str]) -> list[str]:
         """Those of the cells that were measured, the largest first: as they compare, even if rounds are missing."""
@@ -263,7 +253,9 @@ class Blocks:
         neutral = self._back(0.0)
         if self._residual is None:
             return Comparison(self._back(value), None, None, neutral)
-        margin = _student(self._degrees) * math.sqrt(self._residual * float(contrast @ self._covariance @ contrast))
+        margin = student(TAIL, self._degrees) * math.sqrt(
+            self._residual * float(contrast @ self._covariance @ contrast)
+        )
         return Comparison(self._back(value), self._back(value - margin), self._back(value + margin), neutral)
 
     def _back(self, value: float) -> float:
@@ -292,7 +284,3 @@ class Blocks:
         degrees = len(values) - int(np.linalg.matrix_rank(design))
         left_over = float(np.sum((values - design @ effects) ** 2))
         return effects, inverse, (left_over / degrees if degrees else None), degrees
-
-
-def _student(degrees: int) -> float:
-    return student(TAIL, degrees)

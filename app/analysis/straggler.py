@@ -1,15 +1,15 @@
 """Which rank the others have to wait for. It is named on evidence, and not because some rank must be the slowest."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from app.analysis.run_records import RankRecords, together
-from app.analysis.statistics import Numbers, mean, student
-from app.records.lines import Step
+from app.analysis.statistics import Interval, Numbers, mean, student
+from app.analysis.table import Rows
 
+OWN_WORK = ("data", "forward", "backward", "optimiser")
 WORTH_NAMING = 1.1  # times as much own work as the others
 FALSE_ALARMS = 0.005  # how often equal ranks have one of them named; noise that is not normal may double it
 BATCHES = 10  # neighbouring steps share what disturbs them, so that their means, and not they, count as independent
@@ -29,17 +29,13 @@ class Straggler:
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """How many times the others' work the slowest rank's is; the ends of the interval are null where nothing tells."""
+class Ratio(Interval):
+    """How many times the others' work the slowest rank's is."""
 
     rank: int
-    value: float
-    low: float | None
-    high: float | None
 
     @property
     def proven(self) -> bool:
-        """Whether this rank is slower than the others, and by enough to name it."""
         return self.low is not None and self.low > 1 and self.value >= WORTH_NAMING
 
     @property
@@ -48,27 +44,26 @@ class Ratio:
         return not self.proven and (self.high is None or self.high >= WORTH_NAMING)
 
 
-def own_work(step: Step) -> float:
-    """Seconds of a rank's own work, without the exchange of statistics, in which it may wait for others."""
-    computing = step.data_seconds + step.forward_seconds + step.backward_seconds + step.optimiser_seconds
-    return computing - (step.batch_norm_seconds or 0.0)
+def own_work(seconds: Callable[[str], Numbers]) -> Numbers:
+    """A rank's own work in each step, without the exchange of statistics, in which it may wait for others."""
+    data, forward, backward, optimiser = (seconds(f"{phase}_seconds") for phase in OWN_WORK)
+    return data + forward + backward + optimiser - np.nan_to_num(seconds("batch_norm_seconds"))
 
 
-def find(ranks: Sequence[RankRecords]) -> tuple[Straggler | None, bool]:
+def find(rows: Rows) -> tuple[Straggler | None, bool]:
     """The straggler, None where no rank is one; and whether there are too few steps to say."""
-    paired = together([rank.warm for rank in ranks])
-    if len(ranks) == 1 or not paired:
+    work = np.ascontiguousarray(np.maximum(own_work(rows.warm_by_rank), 1e-9).T)
+    steps, ranks = work.shape
+    if ranks == 1 or not steps:
         return None, False
-    work = np.array([[max(own_work(step), 1e-9) for step in steps] for steps in paired])
     ratio = compare(work)
-    waits = [mean([steps[rank].wait_seconds for steps in paired]) for rank in range(len(ranks))]
+    waits = [mean(each) for each in rows.warm_by_rank("wait_seconds")]
     own, others = waits[ratio.rank], mean([each for rank, each in enumerate(waits) if rank != ratio.rank])
     waited_for = own is None or others is None or others > own
     if not (ratio.proven and waited_for):
         return None, ratio.open and waited_for
-    last = np.bincount(work.argmax(1), minlength=len(ranks)) / len(paired)
-    straggler = Straggler(ratio.rank, float(last[ratio.rank]), ratio.value, ratio.low, ratio.high, own, others)
-    return straggler, False
+    last = np.bincount(work.argmax(1), minlength=ranks) / steps
+    return Straggler(ratio.rank, float(last[ratio.rank]), ratio.value, ratio.low, ratio.high, own, others), False
 
 
 def compare(work: Numbers) -> Ratio:
@@ -85,7 +80,7 @@ def compare(work: Numbers) -> Ratio:
     value = float(effects[slowest]) * ranks / (ranks - 1)  # against the mean of the others, not of all
     degrees = (batches - 1) * (ranks - 1)
     if not degrees:
-        return Ratio(slowest, math.exp(value), None, None)
+        return Ratio(math.exp(value), None, None, slowest)
     noise = float(((means - means.mean(1, keepdims=True) - effects) ** 2).sum()) / degrees
     margin = student(FALSE_ALARMS / ranks, degrees) * math.sqrt(noise / batches * ranks / (ranks - 1))
-    return Ratio(slowest, math.exp(value), math.exp(value - margin), math.exp(value + margin))
+    return Ratio(math.exp(value), math.exp(value - margin), math.exp(value + margin), slowest)

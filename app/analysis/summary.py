@@ -52,7 +52,6 @@ class Summary:
     wall_clock: Mapping[str, float | None] | None = None  # the whole run by part; null if no rank has records
 
     def content(self) -> dict[str, Any]:
-        """The content of the file."""
         figures = {"run": _party(self.run), "ranks": [_party(rank) for rank in self.ranks]}
         return vars(self) | {"verdict": asdict(self.verdict)} | figures
 

@@ -11,14 +11,11 @@ from operator import attrgetter
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
 from app.analysis.run_records import RankRecords, RunRecords, columns
-from app.analysis.statistics import Numbers
+from app.analysis.statistics import Mask, Numbers
 from app.records.lines import PHASES, Step
 from app.records.manifest import Manifest
-
-Mask = npt.NDArray[np.bool_]
 
 OBJECTS = ("buckets", "buffers", "cpu_seconds", "no_core_seconds", "quota_seconds")
 NUMBERS = [each.name for each in fields(Step) if each.name not in OBJECTS]
@@ -43,7 +40,6 @@ class Rows:
 
     @property
     def each(self) -> list["Rows"]:
-        """Those of each rank."""
         return [self.table.ranks[rank.rank] for rank in self.ranks]
 
     @property
@@ -51,7 +47,6 @@ class Rows:
         return self.table.steps[self._place]
 
     def column(self, name: str) -> Numbers:
-        """A number of every step."""
         return self.table.column(name)[self._place]
 
     def warm(self, name: str) -> Numbers:
@@ -62,6 +57,11 @@ class Rows:
         """A number of every step that all of these ranks recorded: a row per rank."""
         paired = self.once("paired", lambda: _paired([rank.column("step") for rank in self.each]))
         return np.array([rank.column(name)[kept] for rank, kept in zip(self.each, paired, strict=True)])
+
+    def warm_by_rank(self, name: str) -> Numbers:
+        """The same without the first step of each attempt."""
+        paired = self.once("warm paired", lambda: _paired([rank.warm("step") for rank in self.each]))
+        return np.array([rank.warm(name)[kept] for rank, kept in zip(self.each, paired, strict=True)])
 
     def once[Result](self, key: Hashable, make: Callable[[], Result]) -> Result:
         """A result on which several measures depend, computed on first use."""
@@ -88,7 +88,6 @@ class RunTable:
         return np.array([counts for rank in self.records.ranks for counts in rank.warm_mask], dtype=bool)
 
     def column(self, name: str) -> Numbers:
-        """A number of every step of every rank."""
         whole, _, part = name.partition(".")
         if part and name not in self._columns:
             self._columns |= self._parts(whole)

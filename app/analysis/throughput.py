@@ -1,13 +1,11 @@
 """Images per second by wall clock. The ranks' steps overlap, so no sum of their steps is a time that passed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from app.analysis.run_records import RankRecords, together
+from app.analysis.run_records import RankRecords, Span, together
 from app.records.lines import Step
 from app.records.spans import covered
-
-Span = tuple[float, float]  # on the common clock
 
 
 def of(ranks: Sequence[RankRecords]) -> float | None:
@@ -33,46 +31,40 @@ def _between_steps(ranks: Sequence[RankRecords], steps: Sequence[Sequence[Step]]
         if before[0].attempt != after[0].attempt:
             yield _outer(ranks, before)[1], _outer(ranks, after)[0]
         elif all(key in own for own in saved):
-            spans = [
-                _on_common_clock(rank, own[key].at_seconds, own[key].seconds)
-                for rank, own in zip(ranks, saved, strict=True)
-            ]
-            yield max(begin for begin, _ in spans), min(end for _, end in spans)
+            yield _common(
+                rank.span(own[key].at_seconds, own[key].seconds) for rank, own in zip(ranks, saved, strict=True)
+            )
 
 
 def _outer(ranks: Sequence[RankRecords], steps: Sequence[Step]) -> Span:
     """From the first rank's beginning of a step to the last one's end."""
-    spans = [_span(rank, step) for rank, step in zip(ranks, steps, strict=True)]
+    spans = [rank.span(step.at_seconds, step.seconds) for rank, step in zip(ranks, steps, strict=True)]
     return min(begin for begin, _ in spans), max(end for _, end in spans)
 
 
-def _evaluations(ranks: Sequence[RankRecords], last_epoch: int) -> list[Span]:
+def _common(spans: Iterable[Span]) -> Span:
+    """What all of them have in common."""
+    begins, ends = zip(*spans, strict=True)
+    return max(begins), min(ends)
+
+
+def _evaluations(ranks: Sequence[RankRecords], last_epoch: int) -> Iterator[Span]:
     """When all of these ranks were evaluating, after each epoch until the last one."""
-    found = []
     for epoch in sorted({each.epoch for rank in ranks for each in rank.evaluations if each.epoch <= last_epoch}):
-        spans = [_evaluation(rank, epoch) for rank in ranks]
-        known = [span for span in spans if span]
+        known = [span for rank in ranks if (span := _evaluation(rank, epoch))]
         if len(known) == len(ranks):
-            found.append((max(begin for begin, _ in known), min(end for _, end in known)))
-    return found
+            yield _common(known)
 
 
 def _evaluation(rank: RankRecords, epoch: int) -> Span | None:
     """A rank's evaluation after an epoch; where its time was not recorded, all that lies between the epochs."""
-    made = next((each for each in rank.evaluations if each.epoch == epoch), None)
+    made = rank.evaluation(epoch)
     if made is None:
         return None
     if made.at_seconds is not None and made.seconds is not None:
-        return _on_common_clock(rank, made.at_seconds, made.seconds)
+        return rank.span(made.at_seconds, made.seconds)
     before = [step for step in rank.steps if step.epoch == epoch]
     after = [step for step in rank.steps if step.epoch == epoch + 1]
-    return (_span(rank, before[-1])[1], _span(rank, after[0])[0]) if before and after else None
-
-
-def _span(rank: RankRecords, step: Step) -> Span:
-    return _on_common_clock(rank, step.at_seconds, step.seconds)
-
-
-def _on_common_clock(rank: RankRecords, at_seconds: float, seconds: float) -> Span:
-    began = rank.on_common_clock(at_seconds)
-    return began, began + seconds
+    if not before or not after:
+        return None
+    return rank.span(before[-1].at_seconds, before[-1].seconds)[1], rank.on_common_clock(after[0].at_seconds)

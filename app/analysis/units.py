@@ -35,12 +35,10 @@ class Unit:
         return self.json in ("number", "integer")
 
     def scale(self, values: Iterable[Value]) -> Scale:
-        """The one that fits them all."""
         largest = max((abs(value) for value in values if _is_measured(value)), default=0.0)
         return next(scale for scale in (*self.scales, Scale("", 1)) if largest >= scale.least)
 
     def aligned(self, values: Sequence[Value], scale: Scale) -> list[str]:
-        """A column's values with the same number of decimals each."""
         if not self.scales:
             return [MISSING if value is None else self.words(value) for value in values]
         sizes = [value / scale.size for value in values if _is_measured(value)]

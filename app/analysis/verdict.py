@@ -2,37 +2,9 @@
 
 from collections.abc import Iterator
 
-from app.analysis import busiest
+from app.analysis import busiest, measures
 from app.analysis.advice import advise, faster_mode
-from app.analysis.bound import HARDLY_USED, MUCH, OUTWEIGHS, Parts, bound_of, held_back, utilisation
-from app.analysis.measures import (
-    ACCURACY,
-    BUCKETS,
-    BYTES_SENT,
-    CLOCK_UNCERTAINTY,
-    COMPUTING,
-    EXPOSED_SYNC,
-    FINISHED,
-    FORMULA_BYTES_SENT,
-    HIDDEN_SYNC,
-    LAST_BATCH,
-    LEAST_TRANSFER,
-    RANK,
-    ROUNDING_ERROR,
-    SENT_EXCESS,
-    SHARES,
-    STRAGGLER,
-    STRAGGLER_LAST_IN,
-    STRAGGLER_OTHERS_WAIT,
-    STRAGGLER_RATIO,
-    STRAGGLER_RATIO_HIGH,
-    STRAGGLER_RATIO_LOW,
-    STRAGGLER_UNDECIDED,
-    STRAGGLER_WAIT,
-    TRANSFER,
-    USAGE,
-    WAIT,
-)
+from app.analysis.bound import HARDLY_USED, MUCH, OUTWEIGHS, Parts, bound_of, held_back
 from app.analysis.summary import Summary, Verdict
 from app.analysis.units import digits
 from app.analysis.words import WORTH_LISTING, duration, percent
@@ -50,7 +22,6 @@ EMBEDDED = {
 
 
 def reach(summary: Summary, manifest: Manifest) -> Verdict:
-    """The verdict on a run, the main point first."""
     bound = bound_of(summary)
     return Verdict(bound, [*_sentences(bound, summary, manifest)], advise(bound, summary, manifest))
 
@@ -58,7 +29,7 @@ def reach(summary: Summary, manifest: Manifest) -> Verdict:
 def warnings(summary: Summary, manifest: Manifest) -> Iterator[str]:
     """What readers of the figures must know and only the end of the run shows."""
     if not summary.complete:
-        unfinished = [rank[RANK] for rank in summary.ranks if not rank[FINISHED]]
+        unfinished = [rank[measures.RANK] for rank in summary.ranks if not rank[measures.FINISHED]]
         yield (
             f"the run is incomplete: all ranks recorded {summary.steps} of {summary.steps_planned} steps. "
             f"Unfinished ranks: {', '.join(map(str, unfinished)) or 'none'}."
@@ -67,19 +38,19 @@ def warnings(summary: Summary, manifest: Manifest) -> Iterator[str]:
         yield "the replicas differ: the ranks ended with different parameters."
     if manifest.settings.get("rank_cpus") is None:
         for rank in summary.ranks:
-            throttled, seconds = rank[USAGE["throttled_seconds"]], rank[USAGE["seconds"]]
+            throttled, seconds = rank[measures.USAGE["throttled_seconds"]], rank[measures.USAGE["seconds"]]
             if throttled and seconds:
                 yield (
-                    f"rank {rank[RANK]} was throttled by a CPU quota that RANK_CPUS did not set: for "
+                    f"rank {rank[measures.RANK]} was throttled by a CPU quota that RANK_CPUS did not set: for "
                     f"{duration(throttled)} in {duration(seconds)}, summed over CPUs."
                 )
-    uncertain = summary.run[CLOCK_UNCERTAINTY]
+    uncertain = summary.run[measures.CLOCK_UNCERTAINTY]
     if uncertain is not None and uncertain > CLOCK_TOLERANCE_SECONDS:
         yield (
             f"clock offsets between ranks are known only to within {uncertain * 1e3:.1f} ms. So is the "
             "split of exposed time into waiting and synchronisation."
         )
-    if (note := EMBEDDED.get(summary.dataset)) and summary.run[ACCURACY] is not None:
+    if (note := EMBEDDED.get(summary.dataset)) and summary.run[measures.ACCURACY] is not None:
         yield note
 
 
@@ -103,14 +74,14 @@ def _sentences(bound: str | None, summary: Summary, manifest: Manifest) -> Itera
 
 
 def _headline(bound: str, summary: Summary, parts: Parts) -> str:
-    sync, wait, computes = _share(summary, "sync"), _share(summary, "wait"), _share(summary, *COMPUTING)
+    sync, wait, computes = _share(summary, "sync"), _share(summary, "wait"), _share(summary, *measures.COMPUTING)
     match bound:
         case "communication":
-            used = utilisation(summary)
+            used = summary.run[measures.UTILISATION]
             links = "" if used is None else f", at {percent(used)} link utilisation"
             return f"Communication-bound: {percent(sync)} of the step is exposed synchronisation{links}."
         case "straggler":
-            straggler = summary.run[STRAGGLER]
+            straggler = summary.run[measures.STRAGGLER]
             bound, whom = ("Waiting", "others") if straggler is None else ("Straggler", f"rank {straggler}")
             return f"{bound}-bound: on average, a rank spends {percent(wait)} of the step waiting for {whom}."
         case "mixed":
@@ -130,8 +101,8 @@ def _headline(bound: str, summary: Summary, parts: Parts) -> str:
 
 
 def _computation(summary: Summary, parts: Parts) -> str:
-    rest = [f"{percent(_share(summary, *COMPUTING))} of the step is computation"]
-    sync = summary.run[SHARES["sync"]]
+    rest = [f"{percent(_share(summary, *measures.COMPUTING))} of the step is computation"]
+    sync = summary.run[measures.SHARES["sync"]]
     if sync is not None and summary.world_size > 1:
         rest.append(f"{percent(sync)} is exposed synchronisation and {percent(_share(summary, 'wait'))} waiting")
     if parts.quota >= WORTH_A_WORD:
@@ -141,26 +112,26 @@ def _computation(summary: Summary, parts: Parts) -> str:
 
 def _share(summary: Summary, *phases: str) -> float:
     """The share of the step in these phases. A phase that was not measured counts as 0."""
-    return summary.run.sum(*(SHARES[phase] for phase in phases))
+    return summary.run.sum(*(measures.SHARES[phase] for phase in phases))
 
 
 def _about_ceiling(summary: Summary) -> Iterator[str]:
     """What the best of all modes could gain."""
-    sync, sent = summary.run[SHARES["sync"]], summary.run[BYTES_SENT]
+    sync, sent = summary.run[measures.SHARES["sync"]], summary.run[measures.BYTES_SENT]
     if sync is not None and sync < 1 and sent:
         yield f"With zero-cost synchronisation, steps would be at most {1 / (1 - sync):.2f} times as fast."
 
 
 def _about_straggler(summary: Summary) -> Iterator[str]:
     run = summary.run
-    straggler, ratio, wait = run[STRAGGLER], run[STRAGGLER_RATIO], run[SHARES["wait"]]
+    straggler, ratio, wait = run[measures.STRAGGLER], run[measures.STRAGGLER_RATIO], run[measures.SHARES["wait"]]
     if straggler is not None and ratio is not None:
-        low, high, others = run[STRAGGLER_RATIO_LOW], run[STRAGGLER_RATIO_HIGH], run[STRAGGLER_OTHERS_WAIT]
-        own = run[STRAGGLER_WAIT]
+        low, high = run[measures.STRAGGLER_RATIO_LOW], run[measures.STRAGGLER_RATIO_HIGH]
+        own, others = run[measures.STRAGGLER_WAIT], run[measures.STRAGGLER_OTHERS_WAIT]
         interval = "" if low is None or high is None else f" ({low:.2f} to {high:.2f})"
         text = (
             f"Rank {straggler} is the straggler: its own work takes {ratio:.2f} times{interval} as "
-            f"long as the others', and it finishes last in {percent(run[STRAGGLER_LAST_IN] or 0.0)} of steps"
+            f"long as the others', and it finishes last in {percent(run[measures.STRAGGLER_LAST_IN] or 0.0)} of steps"
         )
         if others is None or own is None:
             yield f"{text}. In this mode, no rank waits for another's gradients."
@@ -171,7 +142,7 @@ def _about_straggler(summary: Summary) -> Iterator[str]:
         return
     if wait is None or wait < WORTH_A_WORD:
         return
-    if run[STRAGGLER_UNDECIDED]:
+    if run[measures.STRAGGLER_UNDECIDED]:
         yield (
             f"The ranks spend {percent(wait)} of the step waiting for each other. There are too few steps to "
             "identify a straggler."
@@ -183,10 +154,10 @@ def _about_straggler(summary: Summary) -> Iterator[str]:
 def _about_hiding(summary: Summary) -> Iterator[str]:
     """Like for like: from a bucket's readiness to its end, with the wait for other ranks' buckets on both sides."""
     run = summary.run
-    hidden, exposed, wait = run[HIDDEN_SYNC.mean], run[EXPOSED_SYNC.mean], run[WAIT.mean]
-    if not run[BYTES_SENT] or hidden is None or exposed is None or not hidden + exposed:
+    hidden, exposed, wait = run[measures.HIDDEN_SYNC.mean], run[measures.EXPOSED_SYNC.mean], run[measures.WAIT.mean]
+    if not run[measures.BYTES_SENT] or hidden is None or exposed is None or not hidden + exposed:
         return
-    if not hidden and run[BUCKETS] == 1:
+    if not hidden and run[measures.BUCKETS] == 1:
         yield "The gradients are one bucket, which is ready only when backward ends: no synchronisation is hidden."
         return
     part = hidden / (hidden + exposed)
@@ -198,10 +169,10 @@ def _about_hiding(summary: Summary) -> Iterator[str]:
 
 
 def _about_links(summary: Summary, manifest: Manifest) -> Iterator[str]:
-    taken, used = summary.run[TRANSFER], utilisation(summary)
+    taken, used = summary.run[measures.TRANSFER], summary.run[measures.UTILISATION]
     if taken is None:
         return
-    if least := summary.run[LEAST_TRANSFER]:
+    if least := summary.run[measures.LEAST_TRANSFER]:
         faster = taken < least
         carries = busiest.of(summary, manifest)
         lead = f"{carries.words}: at least" if carries else "On the measured links, this mode needs at least"
@@ -226,7 +197,6 @@ def _about_links(summary: Summary, manifest: Manifest) -> Iterator[str]:
 
 
 def _about_other_modes(summary: Summary, manifest: Manifest) -> Iterator[str]:
-    """Only where they would change something."""
     better = faster_mode(summary, manifest)
     if better and _share(summary, "sync") > WORTH_A_WORD:
         mode, least, own = better
@@ -234,7 +204,7 @@ def _about_other_modes(summary: Summary, manifest: Manifest) -> Iterator[str]:
 
 
 def _about_bytes(summary: Summary) -> Iterator[str]:
-    counted = [(rank[BYTES_SENT], rank[FORMULA_BYTES_SENT] or 0.0) for rank in summary.ranks]
+    counted = [(rank[measures.BYTES_SENT], rank[measures.FORMULA_BYTES_SENT] or 0.0) for rank in summary.ranks]
     if not any(formula for _, formula in counted):
         return
     if wrong := [rank for rank, (sent, formula) in enumerate(counted) if sent is not None and abs(sent - formula) > 1]:
@@ -243,7 +213,7 @@ def _about_bytes(summary: Summary) -> Iterator[str]:
     matching = [rank for rank, (sent, _) in enumerate(counted) if sent is not None]
     if not matching:
         return
-    excess = [each for rank in summary.ranks if (each := rank[SENT_EXCESS]) is not None]
+    excess = [each for rank in summary.ranks if (each := rank[measures.SENT_EXCESS]) is not None]
     amounts = sorted(formula for _, formula in counted)
     size = " to ".join(dict.fromkeys(digits(end / 1e6) for end in (amounts[0], amounts[-1])))
     kernel = f" The kernel counted at most {percent(max(excess), 1)} more." if excess else ""
@@ -252,7 +222,7 @@ def _about_bytes(summary: Summary) -> Iterator[str]:
 
 
 def _about_rounding(summary: Summary, manifest: Manifest) -> Iterator[str]:
-    error = summary.run[ROUNDING_ERROR]
+    error = summary.run[measures.ROUNDING_ERROR]
     if error is not None:
         yield (
             f"WIRE_PRECISION={manifest.settings.get('wire_precision')} halves the bytes sent. The relative "
@@ -271,13 +241,13 @@ def _about_quota(summary: Summary, manifest: Manifest) -> Iterator[str]:
 
 
 def _about_learning(summary: Summary) -> Iterator[str]:
-    losses, accuracy = summary.losses, summary.run[ACCURACY]
+    losses, accuracy = summary.losses, summary.run[measures.ACCURACY]
     if losses:
         tested = "" if accuracy is None else f" Test accuracy is {percent(accuracy, 1)}."
-        alone = summary.world_size > 1 and not any(rank[FORMULA_BYTES_SENT] for rank in summary.ranks)
+        alone = summary.world_size > 1 and not any(rank[measures.FORMULA_BYTES_SENT] for rank in summary.ranks)
         of_what = "of the ranks' own models " if alone else "of the global batch " if summary.world_size > 1 else ""
         yield f"The loss {of_what}went from {losses[0]:.3g} to {losses[-1]:.3g} in {len(losses)} steps.{tested}"
-        last = summary.run[LAST_BATCH]
+        last = summary.run[measures.LAST_BATCH]
         if last is not None and last < summary.global_batch_size:
             yield f"The last step had {last} samples instead of {summary.global_batch_size}, so its loss varies more."
     if summary.replicas_identical and summary.world_size > 1:
@@ -287,7 +257,7 @@ def _about_learning(summary: Summary) -> Iterator[str]:
 def _by_phase(summary: Summary) -> str:
     """The whole step, largest phase first."""
     phases = {
-        "computation": _share(summary, *COMPUTING),
+        "computation": _share(summary, *measures.COMPUTING),
         "exposed synchronisation": _share(summary, "sync"),
         "waiting for other ranks": _share(summary, "wait"),
         "batch preparation": _share(summary, "data"),

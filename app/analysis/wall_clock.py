@@ -94,7 +94,6 @@ def _links(ranks: Sequence[RankRecords]) -> Iterator[Span]:
 
 
 def _processes(ranks: Sequence[RankRecords]) -> Iterator[int]:
-    """When each rank's process began, where that was recorded."""
     for rank in ranks:
         for clock in rank.clocks:
             if clock.process_at_seconds is not None:
@@ -111,8 +110,8 @@ def _moments(rank: RankRecords) -> Iterator[int]:
 
 
 def _span(rank: RankRecords, at_seconds: float, seconds: float) -> Span:
-    began = rank.on_common_clock(at_seconds)
-    return round(began * TICKS), round((began + seconds) * TICKS)
+    began, ended = rank.span(at_seconds, seconds)
+    return round(began * TICKS), round(ended * TICKS)
 
 
 def _at(rank: RankRecords, at_seconds: float) -> int:

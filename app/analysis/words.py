@@ -4,7 +4,6 @@ WORTH_LISTING = 0.005
 
 
 def percent(share: float, digits: int = 0) -> str:
-    """A share of one as text."""
     return f"{100 * share:.{digits}f} %"
 
 

@@ -25,7 +25,6 @@ class Order:
 
     @classmethod
     def of(cls, label: str, cells: Mapping[str, str], judged: Judged) -> "Order":
-        """The order of these cells, given by the names to use for them."""
         ranked = judged.fastest_first(cells)[::-1]
         slower: dict[tuple[str, str], bool | None] = {}
         for one, other in itertools.permutations(ranked, 2):
@@ -46,7 +45,6 @@ class Order:
         return f"{self.label}: {text}{self.factor}"
 
     def is_slowest(self, name: str) -> bool:
-        """Whether it is slower than every other, beyond the noise."""
         return all(self.slower[name, other] for other in self.names if other != name)
 
 
@@ -87,7 +85,6 @@ def orders_within(groups: Mapping[str, Sequence[Order]]) -> Iterator[str]:
 
 
 def about(name: str, orders: Sequence[Order]) -> str:
-    """Where one is the slowest of all."""
     there = [order for order in orders if name in order.names]
     slowest = [order.label for order in there if order.is_slowest(name)]
     others = [order.label for order in there if not order.is_slowest(name)]

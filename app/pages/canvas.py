@@ -53,7 +53,6 @@ def fitted(words: str, room: float, *, bold: bool = False) -> str:
 
 
 def number(value: float) -> str:
-    """A coordinate."""
     digits = f"{value:.1f}".removesuffix(".0")
     return "0" if digits == "-0" else digits
 

@@ -10,6 +10,7 @@ from app.analysis.statistics import Interval
 from app.analysis.units import COUNT, TEXT, Unit, Value, digits
 from app.analysis.words import duration
 from app.pages import definitions
+from app.pages.baseline import to_settle
 from app.pages.intervals import NO_DIFFERENCE
 from app.pages.run_names import differing_settings
 from app.pages.table import Column, Table, measured
@@ -87,26 +88,21 @@ def headline(runs: Sequence[Run]) -> tuple[str | None, str]:
     ratio = found[slowest].ratio
     besides = f" Compared with {', '.join(alike)}, there is {NO_DIFFERENCE}." if alike else ""
     both = f"{fastest.name} does {digits(speeds[fastest])} images/s, {slowest.name} {digits(speeds[slowest])}"
-    return f"{digits(ratio.value)} x faster" if ratio else None, f"{both}{_ends(ratio)}.{besides}"
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return None, f"{both}.{besides}"
+    ends = f"{digits(ratio.low)} to {digits(ratio.high)} times as many, with 95 % confidence"
+    return f"{digits(ratio.value)} x faster", f"{both}: {ends}.{besides}"
 
 
 def _undecided(fastest: Run, slowest: Run, ratio: Interval | None) -> str:
-    """The factor, and how many steps would settle it, if that is more than there are."""
-    enough = baseline.enough_steps(fastest, slowest)
-    if ratio is None or (enough is None and ratio.low is not None):
+    settle = to_settle(fastest, slowest)
+    if ratio is None or (not settle and ratio.low is not None):
         return f"Between the runs there is {NO_DIFFERENCE} in images/s."
     steps = min(map(baseline.measured_steps, (fastest, slowest)))
-    more = "" if enough is None else f" To settle it, measure about {enough}: MAX_STEPS={enough + 1}."
     return (
         f"{fastest.name} did {digits(ratio.value)} times as many images/s as {slowest.name}, but {steps} steps after "
-        f"the first are too few to exclude noise.{more}"
+        f"the first are too few to exclude noise.{settle}"
     )
-
-
-def _ends(ratio: Interval | None) -> str:
-    if ratio is None or ratio.low is None or ratio.high is None:
-        return ""
-    return f": {digits(ratio.low)} to {digits(ratio.high)} times as many, with 95 % confidence"
 
 
 def causes(runs: Sequence[Run]) -> list[str]:
@@ -123,7 +119,6 @@ def causes(runs: Sequence[Run]) -> list[str]:
 
 
 def _of_run(heading: str, measure: Measure[float], name: str | None = None) -> Column[Run]:
-    """A measure of all ranks together."""
     column = measured(heading, measure, name)
     return Column(column.heading, column.name, column.unit, lambda run: column.value(run.summary.run))
 

@@ -21,7 +21,6 @@ class Missing(Exception):  # noqa: N818  # it is no error
 
 
 def draw[Subject](name: str, title: str, make: Callable[[Subject], tuple[Chart, str]], subject: Subject) -> Drawing:
-    """Make a chart and its caption."""
     try:
         chart, caption = make(subject)
     except Missing as reason:

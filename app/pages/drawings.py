@@ -6,7 +6,6 @@ from itertools import accumulate, pairwise
 from app.analysis import busiest, measures
 from app.analysis.figures import Figures, Measure
 from app.analysis.run import Run
-from app.analysis.run_records import together
 from app.analysis.statistics import mean
 from app.analysis.words import duration
 from app.pages import definitions
@@ -17,7 +16,7 @@ from app.pages.drawn import NO_SAMPLES, SINCE_START, curves, panels, remarks
 from app.pages.phases import mean_seconds, phase_bars
 from app.pages.rows import Bars, Row, Span, stacked
 from app.pages.scale import Axis, written
-from app.pages.series import Series, of_records, of_usage, over_ranks, series, thinned
+from app.pages.series import of_usage, over_ranks, series, thinned
 from app.pages.timeline import timeline
 
 MOST_RANKS = 9  # whose messages a figure can show one by one
@@ -27,7 +26,6 @@ Drawn = tuple[Chart, str]
 
 
 def of_run(run: Run) -> list[Drawing]:
-    """All figures of one run."""
     makers: dict[str, tuple[str, Callable[[Run], Drawn]]] = {
         "phases": ("A step of each rank", _phases_by_rank),
         "loss": ("Loss", _loss),
@@ -36,7 +34,7 @@ def of_run(run: Run) -> list[Drawing]:
         "steps": ("Time per step", _step_times),
         "accuracy": ("Accuracy", _accuracy),
         "links": ("Bytes over each link", _schedule),
-        "bandwidth": ("Bandwidth", _bandwidth),
+        "bandwidth": ("Bandwidth", lambda run: _bandwidths([run])),
         "network": ("Network", _network),
         "cpu": ("CPU", _cpu),
         "cores": ("CPU of all ranks against the cores", cores),
@@ -46,7 +44,6 @@ def of_run(run: Run) -> list[Drawing]:
 
 
 def of_runs(runs: Sequence[Run]) -> list[Drawing]:
-    """Figures with a row or a line per run."""
     return [
         draw(f"compared-{name}", title, make, runs)
         for name, title, make in (
@@ -74,9 +71,8 @@ def _phases_by_run(runs: Sequence[Run]) -> Drawn:
 
 
 def _step_times(run: Run) -> Drawn:
-    paired = together([rank.warm for rank in run.ranks])
-    numbers, ranks = [steps[0].step for steps in paired], [[step.seconds for step in steps] for steps in paired]
-    line = over_ranks("all ranks", numbers, ranks)
+    rows = run.table.all
+    line = over_ranks("all ranks", rows.warm_by_rank("step")[0], rows.warm_by_rank("seconds"))
     if line.empty:
         raise Missing("only the first step was recorded, which includes setup.")
     firsts = [first for rank in run.summary.ranks if (first := rank[measures.FIRST_STEP["seconds"]]) is not None]
@@ -87,15 +83,15 @@ def _step_times(run: Run) -> Drawn:
     )
 
 
-def loss_lines(run: Run) -> list[Series]:
-    """One of the global batch. Without synchronisation, one of each rank's own model."""
-    if run.synchronised:
-        return [series("all ranks", range(len(run.summary.losses)), run.summary.losses)]
-    return [of_records(f"rank {rank.rank}", rank.steps, "step", "loss") for rank in run.ranks]
-
-
 def _loss(run: Run) -> Drawn:
-    lines = loss_lines(run)
+    """Of the global batch. Without synchronisation, a line of each rank's own model."""
+    losses = run.summary.losses
+    if run.synchronised:
+        lines = [series("all ranks", range(len(losses)), losses)]
+    else:
+        lines = [
+            series(f"rank {n}", rank.column("step"), rank.column("loss")) for n, rank in enumerate(run.table.ranks)
+        ]
     chart = curves("Loss", "step", Axis("loss"), lines, "no step has a loss from all ranks.")
     whose = "Of each step's global batch." if run.synchronised else "Of each rank's own model, on its own part."
     return chart, f"{whose}{remarks(lines, 'steps', 'ranks')}"
@@ -196,18 +192,7 @@ def _alike(ranks: Sequence[Figures], *ways: Measure[float]) -> Iterator[tuple[st
         yield (several if len(numbers) > 1 else f"rank {numbers[0]}"), group
 
 
-def _bandwidth(run: Run) -> Drawn:
-    return _bandwidth_bars([run]), (
-        "Algorithm: gradient bytes divided by the time of their synchronisation. Bus: the same times 2(N-1)/N. Links "
-        "were measured before the run."
-    )
-
-
 def _bandwidths(runs: Sequence[Run]) -> Drawn:
-    return _bandwidth_bars(runs), "As for a single run. A mode that sends nothing has none."
-
-
-def _bandwidth_bars(runs: Sequence[Run]) -> Bars:
     kinds: dict[str, Measure[float]] = {
         "algorithm": measures.ALGORITHM_BANDWIDTH,
         "bus": measures.BUS_BANDWIDTH,
@@ -221,7 +206,10 @@ def _bandwidth_bars(runs: Sequence[Run]) -> Bars:
     ]
     if not rows:
         raise Missing("no step has its synchronisation measured on all ranks.")
-    return Bars("Bandwidth of the synchronisation", Axis("payload", "B/s"), rows)
+    return Bars("Bandwidth of the synchronisation", Axis("payload", "B/s"), rows), (
+        "Algorithm: gradient bytes divided by the time of their synchronisation. Bus: the same times 2(N-1)/N. Links "
+        "were measured before the run. A mode that sends nothing has none."
+    )
 
 
 def _row(name: str, value: float) -> Row:
@@ -246,7 +234,6 @@ def _memory(run: Run) -> Drawn:
 def _usage(
     run: Run, fields: Mapping[str, str], up: Axis, caption: str, missing: str = "there are no samples of usage."
 ) -> Drawn:
-    """A panel per rank."""
     found = {
         f"rank {rank.rank}": {name: [of_usage(rank, name, field, FEW_POINTS)] for name, field in fields.items()}
         for rank in run.ranks

@@ -49,13 +49,11 @@ def bar(
 
 
 def plot(title: str, x: Axis, y: Axis, traces: Sequence[Trace], levels: Sequence[tuple[float, str]] = ()) -> Plot:
-    """A plot of a single panel."""
     words = f"{title}: {y.title} by {x.title} of {listed([trace.name for trace in traces])}"
     return Plot(words, x, y, [Panel(traces, levels=levels)])
 
 
 def interval_line(name: str, points: Sequence[tuple[float, Interval]]) -> Trace:
-    """Values by where they stand, each with its interval."""
     found = [each for _, each in points]
     low = [nan if each.low is None else each.low for each in found]
     high = [nan if each.high is None else each.high for each in found]

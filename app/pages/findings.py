@@ -16,7 +16,6 @@ MOST_LISTED = 12
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names in a sentence."""
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
@@ -27,7 +26,6 @@ def listing(lead: str, parts: Iterable[str]) -> Iterator[str]:
 
 
 def times(comparison: Interval) -> str:
-    """A ratio in words."""
     return f"{digits(comparison.value)} times{interval(comparison)}"
 
 
@@ -67,7 +65,6 @@ class Judged:
         )
 
     def extent(self) -> Iterator[str]:
-        """The least and the most of all cells."""
         known = [(cell, own.value) for cell in self.blocks.cells if (own := self.blocks.estimate(cell))]
         if known:
             ends = [end(known, key=lambda each: each[1]) for end in (min, max)]
@@ -96,7 +93,6 @@ class Judged:
         return "as fast" if less == self.slowest_is_largest else "as slow"
 
     def all_against(self, base: str, cells: Iterable[str]) -> Iterator[str]:
-        """Each of several cells compared with one."""
         found = {cell: how for cell in cells if cell != base and (how := self.against(cell, base))}
         parts = [f"{cell} {how}" for cell, how in found.items() if how != NO_DIFFERENCE]
         more = [f"and {len(parts) - MOST_LISTED} more"] if len(parts) > MOST_LISTED else []

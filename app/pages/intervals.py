@@ -13,8 +13,6 @@ NO_DIFFERENCE = "no difference beyond the noise"
 def with_interval[Subject](
     heading: str, name: str, find: Callable[[Subject], Interval | None], unit: Unit = DIGITS
 ) -> list[Column[Subject]]:
-    """A value, and its confidence interval beside it."""
-
     def end(which: str, subject: Subject) -> Value:
         found = find(subject)
         return getattr(found, which) if found else None
@@ -27,5 +25,4 @@ def with_interval[Subject](
 
 
 def interval(found: Interval) -> str:
-    """A confidence interval in words."""
     return "" if found.low is None or found.high is None else f" ({digits(found.low)} to {digits(found.high)})"

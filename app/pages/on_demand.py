@@ -46,7 +46,6 @@ def report(names: Sequence[str], say: Say, baseline: str | None = None) -> None:
 
 
 def _compared(found: Sequence[Run], base: Run | None) -> Iterator[str]:
-    """The comparison, no wider than a terminal."""
     runs = [*found, base] if base else found
     factor, headline = comparison.headline(runs)
     yield fill(f"{factor}: {headline}" if factor else headline, WIDTH, break_on_hyphens=False)
@@ -67,7 +66,6 @@ def _find(names: Sequence[str]) -> list[Run]:
 
 
 def _find_baseline(name: str | None, runs: Sequence[Run]) -> Run | None:
-    """None where none was asked for."""
     base = None if name is None else find(name)
     if base and base.folder in [run.folder for run in runs]:
         raise SettingError(

@@ -29,7 +29,6 @@ FOLDS = (  # title, hint, and the names of figures and tables
 
 
 def write(run: Run) -> Path:
-    """Write a run's report into its folder."""
     return _write(run.folder, {"title": hero.title(run), "compared": None, "pages": [_of_run(run)]})
 
 
@@ -56,7 +55,6 @@ def write_comparison(compared_runs: Sequence[Run], base: Run | None = None) -> P
 
 
 def _of_run(run: Run) -> dict[str, Any]:
-    """What the template shows of a run."""
     own_tables = {table.name: table for table in tables.of_run(run)}
     shown_tables = {name: table for name, table in own_tables.items() if table.rows}
     own_drawings = {drawing.name: drawing for drawing in drawings.of_run(run)}

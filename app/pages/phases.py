@@ -15,7 +15,6 @@ MeanSeconds = Mapping[str, float | None]  # of each of these
 
 
 def mean_seconds(figures: Figures) -> MeanSeconds:
-    """The means of some ranks."""
     return {name: figures[timing.mean] for name, timing in TIMES.items()}
 
 

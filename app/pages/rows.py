@@ -179,7 +179,9 @@ def _named_inside(rows: Sequence[Row], scale: Ruler) -> list[tuple[int, Span]]:
     for row in rows:
         interval = (row.low, row.high) if _known(row.low) and _known(row.high) else (float("inf"), 0.0)
         apart = [span for span in _others(row) if interval[0] >= span.end or interval[1] <= span.begin]
-        fitting.append([span for span in apart if text_width(span.name) + 8 <= abs(_pixels(span, scale))])
+        fitting.append(
+            [span for span in apart if text_width(span.name) + 8 <= abs(scale.at(span.end) - scale.at(span.begin))]
+        )
     found: dict[str, tuple[int, Span]] = {}
     for place in sorted(range(len(rows)), key=lambda place: -len(fitting[place])):
         for span in fitting[place]:
@@ -190,10 +192,6 @@ def _named_inside(rows: Sequence[Row], scale: Ruler) -> list[tuple[int, Span]]:
 def _others(row: Row) -> list[Span]:
     """Parts that are not named by the row already."""
     return [span for span in _drawable(row.spans) if span.name != row.name]
-
-
-def _pixels(span: Span, scale: Ruler) -> float:
-    return scale.at(span.end) - scale.at(span.begin)
 
 
 def _chips(rows: Sequence[Row], inside: Collection[str]) -> list[Chip]:

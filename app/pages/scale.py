@@ -108,7 +108,8 @@ def ruler(axis: Axis, values: Iterable[float], count: int, *, cover: bool = Fals
     """A scale of some ticks, in the unit that suits a value like this; one that covers begins and ends at a tick."""
     found = [each for each in values if usable(each)]
     positive = [each for each in found if each > 0]
-    log = axis.log if axis.log is not None else len(positive) == len(found) and _uneven(positive)
+    uneven = bool(found) and found == positive and max(found) > MOST_EVEN * min(found)
+    log = uneven if axis.log is None else axis.log
     low, high = _ends(axis, positive if log else found, log=log)
     if axis.labels:
         shown = tuple(Tick(at, label) for at, label in axis.labels if low <= at <= high)
@@ -158,10 +159,6 @@ def _clear(scale: Ruler, ticks: Sequence[Tick], room: tuple[float, float]) -> bo
     spans = [label_span(scale, tick, room) for tick in ticks]
     inside = all(begin >= room[0] - 0.01 and end <= room[1] + 0.01 for begin, end in spans)
     return inside and all(one[1] + GAP <= other[0] for one, other in pairwise(spans))
-
-
-def _uneven(values: Sequence[float]) -> bool:
-    return bool(values) and max(values) > MOST_EVEN * min(values)
 
 
 def _ends(axis: Axis, values: Sequence[float], *, log: bool) -> tuple[float, float]:

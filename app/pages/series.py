@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from app.analysis.run_records import RankRecords, column
-from app.analysis.statistics import Numbers
-from app.analysis.table import Mask
+from app.analysis.run_records import RankRecords
+from app.analysis.statistics import Mask, Numbers
 
 MOST_POINTS = 240
 
@@ -33,7 +31,6 @@ class Series:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was measured."""
         return not len(self.values)
 
 
@@ -46,30 +43,23 @@ def series(
     moments, measured = np.array(at, dtype=float)[known], found[known]
     if len(measured) <= most:
         return Series(name, moments, measured)
-    neighbours = -(-len(measured) // most)
-    edges = np.arange(0, len(measured), neighbours)
-    counts = np.diff(np.append(edges, len(measured)))
-    band = Band(neighbours, np.minimum.reduceat(measured, edges), np.maximum.reduceat(measured, edges))
-    at_means, means = (np.add.reduceat(each, edges) / counts for each in (moments, measured))
-    return Series(name, at_means, means, band)
+    return _thinned(name, moments, measured, measured, measured, most)
 
 
-def over_ranks(name: str, at: Sequence[float], values: Sequence[Sequence[float]]) -> Series:
-    """The mean over all ranks of each step, with the least and the most of them, in at most MOST_POINTS points."""
-    if not values or len(values[0]) == 1:
-        return series(name, at, [value for (value,) in values])
-    by_step = np.array(values, dtype=float)
-    neighbours = -(-len(at) // MOST_POINTS)
+def over_ranks(name: str, at: Numbers, values: Numbers) -> Series:
+    """The mean over all ranks (rows) of each step, with the least and the most of them."""
+    if len(values) == 1 or not len(at):
+        return series(name, at, values[0])
+    return _thinned(name, at, np.ascontiguousarray(values.T).mean(1), values.min(0), values.max(0), MOST_POINTS)
+
+
+def _thinned(name: str, at: Numbers, values: Numbers, low: Numbers, high: Numbers, most: int) -> Series:
+    neighbours = -(-len(at) // most)
     edges = np.arange(0, len(at), neighbours)
     counts = np.diff(np.append(edges, len(at)))
-    places, means = (np.add.reduceat(each, edges) / counts for each in (np.array(at, float), by_step.mean(1)))
-    band = Band(neighbours, np.minimum.reduceat(by_step.min(1), edges), np.maximum.reduceat(by_step.max(1), edges))
+    band = Band(neighbours, np.minimum.reduceat(low, edges), np.maximum.reduceat(high, edges))
+    places, means = (np.add.reduceat(each, edges) / counts for each in (at, values))
     return Series(name, places, means, band)
-
-
-def of_records(name: str, records: Sequence[Any], at: str, value: str, scale: float = 1.0) -> Series:
-    """One field of records against another."""
-    return series(name, column(records, at), column(records, value) * scale)
 
 
 def of_usage(rank: RankRecords, name: str, field: str, most: int = MOST_POINTS) -> Series:

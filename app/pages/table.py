@@ -21,7 +21,6 @@ class Column[Subject]:
 
 
 def measured(heading: str, measure: Measure[Any], name: str | None = None) -> Column[Figures]:
-    """A measure of the row's ranks."""
     return Column(heading, name or measure.name.replace(".", "_"), measure.unit, lambda figures: figures[measure])
 
 
@@ -39,7 +38,6 @@ class Table:
     def of[Subject](
         cls, name: str, title: str, columns: Sequence[Column[Subject]], subjects: Iterable[Subject], note: str = ""
     ) -> Self:
-        """A row for each subject."""
         rows = [[column.value(subject) for column in columns] for subject in subjects]
         return cls(name, title, list(columns), rows, note)
 

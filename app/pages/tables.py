@@ -1,32 +1,22 @@
 """The tables of one run."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from operator import attrgetter, itemgetter
 
 from app.analysis import measures, networks
 from app.analysis.figures import Figures, Measure
 from app.analysis.networks import Use
 from app.analysis.run import Run
-from app.analysis.units import (
-    COUNT,
-    EXACT,
-    MEGABYTES,
-    MEGABYTES_PER_SECOND,
-    PERCENT,
-    SECONDS,
-    TEXT,
-    Unit,
-    Value,
-)
+from app.analysis.units import COUNT, EXACT, MEGABYTES, MEGABYTES_PER_SECOND, PERCENT, SECONDS, TEXT, Unit, Value
 from app.cluster.link.emulation import emulating
 from app.pages import definitions, time_tables
 from app.pages.table import Column, Table, measured
 from app.pages.time_tables import RANK, name_of, own
-from app.records.manifest import WAYS, Link, Participant
+from app.records.manifest import WAYS, Participant
 from app.settings.settings import FIELDS
 
 
 def of_run(run: Run) -> list[Table]:
-    """All tables of one run."""
     return [
         time_tables.times(run),
         time_tables.wall_clock(run),
@@ -72,23 +62,17 @@ def _bandwidth(run: Run) -> Table:
     return Table.of("bandwidth", "Bandwidth", columns, rows, note)
 
 
-@dataclass(frozen=True)
-class _MeasuredLink:
-    rank: int
-    link: Link
-    use: Figures
-
-
 def _links(run: Run) -> Table:
-    def measured(way: str, what: str, name: str, unit: Unit) -> Column[_MeasuredLink]:
-        return Column(f"{way}, {what}", f"{way}_{name}", unit, lambda row: getattr(row.link.direction(way), name))
+    def measured(way: str, what: str, name: str, unit: Unit) -> Column[Participant]:
+        return Column(f"{way}, {what}", f"{way}_{name}", unit, attrgetter(f"link.{way}.{name}"))
 
-    def used(way: str) -> Column[_MeasuredLink]:
+    def used(way: str) -> Column[Participant]:
+        utilisation = measures.LINK_UTILISATION[way]
         return Column(
-            f"{way}, used", f"{way}_utilisation", PERCENT, lambda row: row.use[measures.LINK_UTILISATION[way]]
+            f"{way}, used", f"{way}_utilisation", PERCENT, lambda rank: run.summary.ranks[rank.rank][utilisation]
         )
 
-    columns = [Column[_MeasuredLink]("", "rank", TEXT, lambda row: f"rank {row.rank}")]
+    columns = [RANK]
     for way in WAYS:
         columns += [
             measured(way, "expected", "expected_bytes_per_second", MEGABYTES_PER_SECOND),
@@ -96,15 +80,11 @@ def _links(run: Run) -> Table:
             measured(way, "error", "error", PERCENT),
             used(way),
         ]
-    columns.append(
-        Column("round trip", "round_trip_seconds", SECONDS, lambda row: row.link.round_trip.measured_seconds)
-    )
-    both = zip(run.manifest.ranks, run.summary.ranks, strict=True)
-    links = [_MeasuredLink(rank.rank, rank.link, own) for rank, own in both if rank.link]
+    columns.append(Column("round trip", "round_trip_seconds", SECONDS, attrgetter("link.round_trip.measured_seconds")))
     note = "Payload; measured before the run, while all ranks sent and received."
     if settings := emulating(run.manifest):
         note += f" To emulate these links on one host: scripts/up {settings}"
-    return Table.of("links", "Links", columns, links, note)
+    return Table.of("links", "Links", columns, [rank for rank in run.manifest.ranks if rank.link], note)
 
 
 def _networks(run: Run) -> Table:
@@ -125,30 +105,22 @@ def _networks(run: Run) -> Table:
     return Table.of("networks", "Networks", columns, uses, note)
 
 
-@dataclass(frozen=True)
-class _Score:
-    rank: str
-    epoch: Figures
-
-
 def _scores(run: Run) -> Table:
-    def score(heading: str, measure: Measure[float]) -> Column[_Score]:
-        column = measured(heading, measure)
-        return Column(column.heading, column.name, column.unit, lambda row: column.value(row.epoch))
+    def score(heading: str, measure: Measure[float]) -> Column[tuple[str, Figures]]:
+        return Column(heading, measure.name, measure.unit, lambda row: row[1][measure])
 
     columns = [
-        Column[_Score]("epoch", "epoch", COUNT, lambda row: (row.epoch[measures.EPOCH] or 0) + 1),
-        own("", "rank", TEXT),
+        Column[tuple[str, Figures]]("epoch", "epoch", COUNT, lambda row: (row[1][measures.EPOCH] or 0) + 1),
+        Column[tuple[str, Figures]]("", "rank", TEXT, lambda row: row[0]),
         score("training loss", measures.TRAINING_LOSS),
         score("training accuracy", measures.TRAINING_ACCURACY),
         score("test loss", measures.TEST_LOSS),
         score("test accuracy", measures.ACCURACY),
     ]
-    parties = [run.summary.run, *run.summary.ranks]
     rows = [
-        _Score(name_of(party), party.epochs[number])
+        (name_of(party), party.epochs[number])
         for number in range(len(run.summary.run.epochs))
-        for party in parties
+        for party in (run.summary.run, *run.summary.ranks)
         if number < len(party.epochs)
     ]
     return Table.of("scores", "Scores", columns, rows)
@@ -196,16 +168,9 @@ def _ranks(run: Run) -> Table:
 
 def _given(run: Run) -> Table:
     """The settings that rank 0 was given and that differ from their defaults."""
-    rows: list[tuple[str, Value]] = [
-        (name.upper(), value)
-        for name, value in (run.manifest.given or {}).items()
-        if name in FIELDS and value != FIELDS[name].default
-    ]
-    columns: list[Column[tuple[str, Value]]] = [
-        Column("", "name", TEXT, lambda row: row[0]),
-        Column("", "value", Unit(EXACT.words, right=False), lambda row: row[1]),
-    ]
-    return Table.of("given", "Settings that differ from their defaults", columns, rows)
+    given = (run.manifest.given or {}).items()
+    rows = {name.upper(): value for name, value in given if name in FIELDS and value != FIELDS[name].default}
+    return _pairs("given", "Settings that differ from their defaults", rows)
 
 
 def _settings(run: Run) -> Table:
@@ -220,8 +185,12 @@ def _settings(run: Run) -> Table:
     rows |= {f"version of {name}": value for name, value in vars(manifest.versions).items()}
     rows |= {f"image: {name}": value for name, value in vars(manifest.image).items() if name != "package_versions"}
     rows |= {f"package {name}": value for name, value in (manifest.image.package_versions or {}).items()}
+    return _pairs("settings", "Settings and environment", rows)
+
+
+def _pairs(name: str, title: str, rows: Mapping[str, Value]) -> Table:
     columns: list[Column[tuple[str, Value]]] = [
-        Column("", "name", TEXT, lambda row: row[0]),
-        Column("", "value", Unit(EXACT.words, right=False), lambda row: row[1]),
+        Column("", "name", TEXT, itemgetter(0)),
+        Column("", "value", Unit(EXACT.words, right=False), itemgetter(1)),
     ]
-    return Table.of("settings", "Settings and environment", columns, rows.items())
+    return Table.of(name, title, columns, rows.items())

@@ -1,7 +1,6 @@
 """The tables of a run that say where its time went."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -31,8 +30,6 @@ RANK: Column[Any] = Column("", "rank", TEXT, name_of)  # of one rank, or of all
 
 
 def times(run: Run) -> Table:
-    """Each rank's step and its phases."""
-
     def steps(rank: Figures) -> int | None:
         return run.summary.steps if rank[measures.RANK] is None else rank[measures.STEPS]
 
@@ -97,24 +94,18 @@ def _is_shown(timing: StepTime, run: Run) -> bool:
     return timing in measures.PHASE_TIMES.values() or run.summary.run[timing.mean] is not None
 
 
-@dataclass(frozen=True)
-class _Part:
-    name: str
-    seconds: float | None
-    whole: float | None
-
-    @property
-    def share(self) -> float | None:
-        return self.seconds / self.whole if self.whole and self.seconds is not None else None
-
-
 def wall_clock(run: Run) -> Table:
-    """The whole run, cut without remainder."""
-    clock = run.summary.wall_clock
-    columns = [
-        Column[_Part]("", "part", TEXT, lambda part: part.name),
-        own("by wall clock", "seconds", SECONDS),
-        own("share", "share", PERCENT),
+    clock = run.summary.wall_clock or {}
+    whole = clock.get("seconds")
+
+    def share(field: str) -> float | None:
+        seconds = clock[field]
+        return seconds / whole if whole and seconds is not None else None
+
+    columns: list[Column[str]] = [
+        Column("", "part", TEXT, lambda field: "whole run" if field == "seconds" else PARTS[field]),
+        Column("by wall clock", "seconds", SECONDS, lambda field: clock[field]),
+        Column("share", "share", PERCENT, share),
     ]
     note = (
         "All ranks on one clock, from the start of the first process until the last rank has finished; the parts add "
@@ -123,6 +114,5 @@ def wall_clock(run: Run) -> Table:
         "some rank saves its state, and none does either. Lost: between two attempts, with the steps that were taken "
         "again. Gaps: none of these, between steps. End: after all of them, without the making of this page."
     )
-    fields = {field: name for field, name in PARTS.items() if field != "seconds"} | {"seconds": "whole run"}
-    parts = [_Part(name, clock[field], clock["seconds"]) for field, name in fields.items()] if clock else []
-    return Table.of("wall_clock", "Where the whole run's time went", columns, parts, note)
+    fields = sorted(clock, key=lambda field: field == "seconds")  # the whole comes last
+    return Table.of("wall_clock", "Where the whole run's time went", columns, fields, note)

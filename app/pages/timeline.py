@@ -14,7 +14,6 @@ from app.records.lines import OverlappedMessage, Step
 
 
 def timeline(run: Run) -> tuple[Timeline, str]:
-    """The figure and its caption."""
     chosen = choose(together([rank.steps for rank in run.ranks]))
     if not chosen:
         raise Missing("no step was recorded by all ranks.")

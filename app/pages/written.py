@@ -23,7 +23,6 @@ LATEX = {
 
 
 def on_terminal(whole: Table) -> str:
-    """A table for a terminal."""
     table = whole.shown()
     grid = Grid(box=None, pad_edge=False, header_style="")
     for column, label in zip(table.columns, table.labels(), strict=True):
@@ -38,7 +37,6 @@ def on_terminal(whole: Table) -> str:
 
 
 def markdown(table: Table) -> str:
-    """A table as GitHub and pandoc read it."""
     sides = ["--:" if column.unit.right else ":--" for column in table.columns]
     rows = [[in_markdown(words) for words in row] for row in _rows(table)]
     lines = [f"| {' | '.join(row)} |" for row in (rows[0], sides, *rows[1:])]
@@ -46,7 +44,6 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """A table that needs no package."""
     sides = "".join("r" if column.unit.right else "l" for column in table.columns)
     heading, *body = [f"{' & '.join(in_latex(words) for words in row)} \\\\" for row in _rows(table)]
     caption = f"{in_latex(table.title)}. {in_latex(table.note)}".strip()

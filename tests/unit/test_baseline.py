@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from app.analysis.baseline import SPEED, PartDifference, batches, compare, difference, estimate
+from app.analysis.baseline import SPEED, PartDifference, batches, compare, difference
 from app.analysis.measures import STEP as STEP_TIMES
 from app.analysis.run import Run
 from app.analysis.statistics import FEWEST_STEPS, StepEstimate, steps_to_settle
@@ -33,10 +33,13 @@ PHASES = ("data", "forward", "backward", "sync", "optimiser")
 
 def of(own: Numbers, base: Numbers, part: str = "step") -> PartDifference:
     """Two runs' means over steps."""
-    estimates = [
-        estimate(float(each.mean()), [each[batch].mean() for batch in batches(len(each))]) for each in (own, base)
-    ]
-    return difference(part, *estimates)
+    return difference(
+        part,
+        *(
+            StepEstimate.of(float(each.mean()), [each[batch].mean() for batch in batches(len(each))])
+            for each in (own, base)
+        ),
+    )
 
 
 def noise(draw: np.random.Generator, steps: int, memory: float) -> Numbers:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.analysis.statistics import Blocks, Comparison, Estimate
+from app.analysis.statistics import Blocks, Comparison, Interval
 
 RUNS = 2000  # of a simulated experiment, so that a share of 95 % is told to within 1.5 %
 
@@ -21,7 +21,7 @@ def compared(blocks: Blocks, cell: str, other: str) -> Comparison:
     return comparison
 
 
-def interval(found: Comparison | Estimate | None) -> tuple[float, float]:
+def interval(found: Interval | None) -> tuple[float, float]:
     assert found is not None
     assert found.low is not None
     assert found.high is not None
@@ -79,7 +79,7 @@ def test_one_round_knows_no_noise_and_calls_nothing_a_difference() -> None:
     assert blocks.noise is None
     assert comparison.value == pytest.approx(100)
     assert comparison.beyond_noise is None
-    assert blocks.estimate("a") == Estimate(1.0, None, None, 1)
+    assert blocks.estimate("a") == Interval(1.0, None, None)
 
 
 def test_one_cell_alone_has_an_interval_and_nothing_to_be_compared_with() -> None:
