@@ -25,13 +25,8 @@ NAMED_STEPS = 5
 type Span = tuple[float, float]
 
 
-def column(records: Sequence[object], name: str) -> Numbers:
-    """A field of all records, NaN where it is null."""
-    return np.array(list(map(attrgetter(name), records)), dtype=float)
-
-
 def columns(records: Sequence[object], names: Sequence[str]) -> dict[str, Numbers]:
-    """Several fields, which is much faster than one after another: each record is fetched from memory once."""
+    """Several fields, NaN where one is null. Each record is fetched from memory once, which is much faster."""
     rows = np.array(list(map(attrgetter(*names), records)), dtype=float).reshape(-1, len(names))
     return dict(zip(names, np.ascontiguousarray(rows.T), strict=True))
 
@@ -73,9 +68,8 @@ class RankRecords:
         """The same as `on_common_clock` of each moment."""
         if not self.clocks:
             return at_seconds
-        return at_seconds - np.interp(
-            at_seconds, column(self.clocks, "at_seconds"), column(self.clocks, "ahead_seconds")
-        )
+        moments, ahead = columns(self.clocks, ("at_seconds", "ahead_seconds")).values()
+        return at_seconds - np.interp(at_seconds, moments, ahead)
 
     def on_common_clock(self, at_seconds: float) -> float:
         """Convert a moment of this rank's clock to rank 0's, as if it had drifted evenly between comparisons."""

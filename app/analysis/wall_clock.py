@@ -41,8 +41,15 @@ def of(ranks: Sequence[RankRecords]) -> dict[str, float | None] | None:
         return None
     ended = max(recorded)
     first, last = min((begin for begin, _ in active), default=ended), max((end for _, end in active), default=ended)
-    began = min(_processes(ranks), default=None)
-    links = covered((begin, min(end, first)) for begin, end in _links(ranks) if begin < first)
+    clocks = [(rank, clock) for rank in ranks for clock in rank.clocks]
+    processes = [_at(rank, at) for rank, clock in clocks if (at := clock.process_at_seconds) is not None]
+    began = min(processes, default=None)
+    measured = [
+        _span(rank, clock.links_at_seconds, clock.links_seconds)
+        for rank, clock in clocks
+        if clock.links_at_seconds is not None and clock.links_seconds is not None
+    ]
+    links = covered((begin, min(end, first)) for begin, end in measured if begin < first)
     training, computed, busy = covered(steps), covered(evaluated), covered(active)
     accounted = covered(active + [span for rank in ranks for span in _lost(rank)])
     timed = all(each.at_seconds is not None for rank in ranks for each in rank.evaluations)
@@ -84,20 +91,6 @@ def _lost(rank: RankRecords) -> Iterator[Span]:
         if before.attempt != after.attempt:
             (_, ended), (began, _) = (_span(rank, step.at_seconds, step.seconds) for step in (before, after))
             yield ended, max(began, ended)
-
-
-def _links(ranks: Sequence[RankRecords]) -> Iterator[Span]:
-    for rank in ranks:
-        for clock in rank.clocks:
-            if clock.links_at_seconds is not None and clock.links_seconds is not None:
-                yield _span(rank, clock.links_at_seconds, clock.links_seconds)
-
-
-def _processes(ranks: Sequence[RankRecords]) -> Iterator[int]:
-    for rank in ranks:
-        for clock in rank.clocks:
-            if clock.process_at_seconds is not None:
-                yield _at(rank, clock.process_at_seconds)
 
 
 def _moments(rank: RankRecords) -> Iterator[int]:

@@ -9,15 +9,17 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from app import __version__
-from app.machine.folders import replace_file
+from app.machine.folders import REPORT, replace_file
 from app.pages import written
 from app.pages.chart import STYLE, as_file, in_page
 from app.pages.drawing import Drawing
 from app.pages.table import Table
 
 
-def write_parts(folder: Path, tables: Sequence[Table], drawings: Sequence[Drawing]) -> None:
-    """Put tables and drawings beside a page; those of an earlier page that this one has not are taken away."""
+def write_page(
+    folder: Path, template: str, tables: Sequence[Table], drawings: Sequence[Drawing], content: Mapping[str, Any]
+) -> Path:
+    """Put a page there, with its tables and figures; those of an earlier page that this one has not are taken away."""
     own: dict[str, str] = {f"tables/{table.name}.csv": table.csv() for table in tables}
     own |= {f"tables/{table.name}.md": written.markdown(table.shown()) for table in tables}
     own |= {f"tables/{table.name}.tex": written.latex(table.shown()) for table in tables}
@@ -28,8 +30,10 @@ def write_parts(folder: Path, tables: Sequence[Table], drawings: Sequence[Drawin
             for path in (folder / part).glob(f"*.{kind}"):
                 if f"{part}/{path.name}" not in own:
                     path.unlink()
-    for name, content in own.items():
-        replace_file(folder / name, content)
+    for name, text in own.items():
+        replace_file(folder / name, text)
+    replace_file(folder / REPORT, render(template, content))
+    return folder / REPORT
 
 
 def render(template: str, content: Mapping[str, Any]) -> str:

@@ -83,8 +83,6 @@ def _comparison_folder(runs: Sequence[Run], base: Run | None) -> Path:
 
 
 def _write(folder: Path, content: dict[str, Any]) -> Path:
-    compared, page = content["compared"], content["pages"][0]
-    own = compared or {"tables": page["tables"].values(), "drawings": page["drawings"].values()}
-    files.write_parts(folder, list(own["tables"]), list(own["drawings"]))
-    folders.replace_file(folder / folders.REPORT, files.render("page.html", content))
-    return folder / folders.REPORT
+    page = content["pages"][0]
+    own = content["compared"] or {"tables": page["tables"].values(), "drawings": page["drawings"].values()}
+    return files.write_page(folder, "page.html", list(own["tables"]), list(own["drawings"]), content)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.machine import folders
 from app.pages import files
 from app.pages.drawing import Drawing
 from app.pages.table import Table
@@ -28,6 +27,5 @@ class Section:
 
 def write_page(folder: Path, template: str, sections: Sequence[Section], content: Mapping[str, Any]) -> Path:
     """Put the page there, with its tables and figures as files beside it."""
-    files.write_parts(folder, [t for s in sections for t in s.tables], [d for s in sections for d in s.drawings])
-    folders.replace_file(folder / folders.REPORT, files.render(template, {"sections": sections, **content}))
-    return folder / folders.REPORT
+    tables, drawings = [t for s in sections for t in s.tables], [d for s in sections for d in s.drawings]
+    return files.write_page(folder, template, tables, drawings, {"sections": sections, **content})
