@@ -1,4 +1,4 @@
-"""A rank of an MPI job, which mpirun starts for test_mpi.py: every mode on every model, and groups of some ranks."""
+"""A rank of an MPI job, which mpirun starts for test_mpi.py: every mode on some models, and groups of some ranks."""
 
 import os
 import pickle
@@ -20,7 +20,8 @@ from app.tools.conformance.outcomes import TrialOutcome
 from app.tools.conformance.trial import synchronise
 
 Case = tuple[str, str]  # mode, model
-CASES: list[Case] = [(mode, model) for mode in MODES if mode != "none" for model in MODELS]
+TRIED = ["odd shapes", "not contiguous", "none with a gradient", "single precision"]
+CASES: list[Case] = [(mode, model) for mode in MODES if mode != "none" for model in TRIED]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from signal import SIGINT, SIGSTOP, SIGTERM
+from signal import SIGINT, SIGSTOP, SIGTERM, Signals
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -24,7 +24,6 @@ from app.cluster.members import Cluster
 from app.cluster.wire.communicator import Communicator
 from app.errors import ExtensionError, LockstepError, UnequalRanksError
 from app.machine.durable import write_durably
-from app.modes import MODES
 from app.records import places
 from app.records.places import newest_commit
 from app.run.take_part import take_part
@@ -41,7 +40,6 @@ from app.training.optimiser import LearningRateSchedule, Optimiser, cosine
 from tests.processes import group
 from tests.processes.conftest import GroupOf
 from tests.processes.miniatures import few_images, narrow_vgg_11
-from tests.processes.test_faults import AS_THE_RING
 
 IMAGES, EPOCHS = 26, 2
 STEPS, EVERY = 8, 3  # four steps in an epoch; saved at 3, 6 and 8: within an epoch, and at the end
@@ -55,11 +53,8 @@ BASE: dict[str, Any] = {
     "learning_rate": 0.02,
 }
 RUNS: dict[str, dict[str, Any]] = {
-    **{mode: {"sync_mode": mode} for mode in MODES if mode not in AS_THE_RING},
-    "halving_doubling": {"sync_mode": "halving_doubling"},
+    "none": {"sync_mode": "none"},  # each rank has parameters of its own
     "top_k with error feedback": {"compression": "top_k", "compression_ratio": 0.05},
-    "random_k": {"compression": "random_k", "sync_mode": "ring_all_reduce"},
-    "sign": {"compression": "sign"},
     "power_sgd, DiLoCo": {
         "compression": "power_sgd",
         "sync_mode": "hierarchical",
@@ -163,10 +158,6 @@ def saving(folder: Path) -> bool:
     return any(int(path.name.removeprefix("step-")) >= 6 for path in folder.glob("checkpoint/step-*"))
 
 
-def committed(folder: Path) -> bool:
-    return (newest_commit(folder) or 0) >= 6
-
-
 def evaluating(folder: Path) -> bool:
     """Within the second epoch's, which follows on step 9."""
     return '"step": 9,' in (folder / "rank-0.jsonl").read_text() if (folder / "rank-0.jsonl").exists() else False
@@ -174,7 +165,7 @@ def evaluating(folder: Path) -> bool:
 
 @pytest.mark.parametrize(
     ("victims", "moment"),
-    [((1,), saving), ((0,), committed), ((1, 2), evaluating)],
+    [((1, 2), saving), ((0,), evaluating)],
     ids=lambda value: getattr(value, "__name__", None) or "-".join(map(str, value)),
 )
 def test_the_same_command_goes_on_after_a_kill(
@@ -187,6 +178,7 @@ def test_the_same_command_goes_on_after_a_kill(
     until = time.monotonic() + group.PATIENCE_SECONDS
     while not moment(folder):
         assert time.monotonic() < until
+        time.sleep(0.01)
     for victim in victims:
         ranks.processes[victim].kill()
     assert all(code for code, _ in ranks.wait().values())
@@ -198,39 +190,40 @@ def test_the_same_command_goes_on_after_a_kill(
     assert not [path for path in folder.rglob(".*") if path.name.endswith(".new")]
 
 
-@pytest.mark.parametrize(
-    ("mode", "asked", "signals"),
-    [("ddp", (2,), (SIGINT,)), ("none", (0, 1, 2), (SIGTERM, SIGINT, SIGTERM))],
-)
-def test_a_signal_lets_all_ranks_save_and_stop_after_the_same_step(
-    tmp_path: Path, mode: str, asked: tuple[int, ...], signals: tuple[int, ...]
-) -> None:
+def stopped_after(ranks: group.Ranks, signals: dict[int, Signals]) -> int:
+    """The step after which all ranks stop, some of which get signals."""
+    ranks.start()
+    await_step(ranks.folder / "results/it", 3)
+    for rank, number in signals.items():
+        ranks.processes[rank].send_signal(number)
+    results = ranks.wait()
+    expected = {rank: 128 + signals.get(rank, SIGTERM) for rank in results}
+    assert {rank: code for rank, (code, _) in results.items()} == expected
+    (step,) = {step for _, output in results.values() for step in re.findall(r"stopped after step (\d+)", output)}
+    assert newest_commit(ranks.folder / "results/it") == int(step) + 1
+    assert not any("Traceback" in output or "error:" in output for _, output in results.values())
+    return int(step)
+
+
+def test_ranks_that_pass_no_gradients_stop_after_the_same_step(tmp_path: Path) -> None:
+    group.prepare(tmp_path)
+    ranks = ranks_of(tmp_path, SYNC_MODE="none", CHECKPOINT_EVERY=1000, EPOCHS=1000, EVALUATE="never")
+    stopped_after(ranks, {0: SIGTERM, 1: SIGINT, 2: SIGTERM})
+
+
+def test_a_run_that_a_signal_stopped_goes_on_and_ends_with_the_same_bits(tmp_path: Path) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    settings: dict[str, Any] = {"SYNC_MODE": mode, "CHECKPOINT_EVERY": 1000, "EPOCHS": 12, "EVALUATE": "never"}
+    settings: dict[str, Any] = {"SYNC_MODE": "ddp", "CHECKPOINT_EVERY": 1000, "EPOCHS": 8, "EVALUATE": "never"}
     for folder in (whole, stopped):
         folder.mkdir()
         group.prepare(folder)
+        if folder == stopped:
+            step = stopped_after(ranks_of(folder, **settings), {2: SIGINT})
         ranks = ranks_of(folder, **settings)
         ranks.start()
-        if folder == stopped:
-            await_step(folder / "results/it", 3)
-            for rank, number in zip(asked, signals, strict=True):
-                ranks.processes[rank].send_signal(number)
-            results = ranks.wait()
-            told = dict(zip(asked, signals, strict=True))
-            assert {rank: code for rank, (code, _) in results.items()} == {
-                rank: 128 + told.get(rank, SIGTERM) for rank in results
-            }
-            (step,) = {
-                step for _, output in results.values() for step in re.findall(r"stopped after step (\d+)", output)
-            }
-            assert newest_commit(folder / "results/it") == int(step) + 1
-            assert not any("Traceback" in output or "error:" in output for _, output in results.values())
-            ranks = ranks_of(folder, **settings)
-            ranks.start()
         results = ranks.wait()
         assert {code for code, _ in results.values()} == {0}, results
-    assert f"resumes at step {int(step) + 1}" in results[0][1]
+    assert f"resumes at step {step + 1}" in results[0][1]
     assert ends(stopped / "results/it", 3) == ends(whole / "results/it", 3)
 
 
@@ -239,6 +232,7 @@ def await_step(folder: Path, step: int) -> None:
     records = folder / "rank-0.jsonl"
     while not (records.exists() and f'"step": {step},' in records.read_text()):
         assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def test_a_second_signal_ends_a_rank_at_once(tmp_path: Path) -> None:
@@ -367,7 +361,7 @@ def check_damage(group_of: GroupOf, tmp_path: Path, seed: int) -> None:
     assert [step for step, _, _ in group_of(2).run(find, folder)] == [None, None]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_damaged_checkpoint_is_never_restored(group_of: GroupOf, tmp_path: Path, seed: int) -> None:
     check_damage(group_of, tmp_path, seed)
 
@@ -465,14 +459,10 @@ def test_what_cannot_be_saved_is_refused_before_the_first_step(group_of: GroupOf
     assert not run_records.read(tmp_path / "saved").ranks[0].steps
     unsaved = values | {"checkpoint_every": 0}
     assert group_of(2).run(refusal_of_sparse_buffer, tmp_path / "run", unsaved) == ["", ""]
+    assert not (tmp_path / "run" / places.STATES).exists()
     for odd in (torch.zeros(1, dtype=torch.complex64), {"extra": "state"}):
         with pytest.raises(ExtensionError, match="in a checkpoint"):
             part.header_of({"odd": odd})  # type: ignore[dict-item]
-
-
-def test_nothing_is_saved_where_nothing_is_asked(group_of: GroupOf, tmp_path: Path) -> None:
-    group_of(2).run(train, tmp_path, BASE | {"checkpoint_every": 0, "max_steps": 2}, 0)
-    assert not (tmp_path / places.STATES).exists()
 
 
 def train_on_different_data(cluster: Cluster, folder: Path) -> None:

@@ -1,73 +1,13 @@
-"""Watching DDP from its hook changes nothing that it computes, and what is watched adds up."""
+"""What is seen of messages during backward adds up. That it changes nothing else: test_contract, test_equivalence."""
 
-import copy
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pytest
-import torch
-from torch import nn
-from torch.nn.functional import cross_entropy
-from torch.nn.parallel import DistributedDataParallel
 
 from app.analysis.run_records import read
-from app.cluster.members import Cluster
-from app.cluster.wire.communicator import Communicator
 from app.records.lines import Step
-from app.settings.averaging import AveragingSettings
-from app.sync.modes.ddp import Ddp
-from app.training import models
-from app.training.numerics import DTYPES
 from tests.processes import group
-from tests.processes.conftest import GroupOf
 from tests.processes.test_training import TrainOn, train_on  # noqa: F401  # a fixture
-
-STEPS = 3
-IMAGES_PER_RANK = 3
-
-State = list[npt.NDArray[Any]]
-
-
-def train(cluster: Cluster, replica: nn.Module, model: nn.Module) -> State:
-    """A few steps on images of this rank's own; parameters and buffers afterwards."""
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    for step in range(STEPS):
-        torch.manual_seed(100 * cluster.rank + step)
-        images, labels = torch.randn(IMAGES_PER_RANK, 3, 32, 32), torch.randint(10, (IMAGES_PER_RANK,))
-        optimiser.zero_grad()
-        cross_entropy(replica(images), labels).backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-    return [value.numpy().copy() for value in model.state_dict().values()]
-
-
-def both(cluster: Cluster, bucket_bytes: int | None) -> tuple[State, State]:
-    """What DDP as it comes makes of a model with batch normalisation, and what the watched one does."""
-    plain = models.build("vgg11", 1, DTYPES["fp32"], nn.BatchNorm2d)
-    watched = copy.deepcopy(plain)
-    mebibytes = None if bucket_bytes is None else bucket_bytes / 2**20
-    sync = Ddp(Communicator(cluster), AveragingSettings(bucket_bytes=bucket_bytes))
-    return (
-        train(cluster, DistributedDataParallel(plain, bucket_cap_mb=mebibytes), plain),
-        train(cluster, sync.attach(watched), watched),
-    )
-
-
-@pytest.mark.parametrize(("world_size", "bucket_bytes"), [(1, None), (2, None), (2, 300_000), (4, None)])
-def test_the_hook_changes_no_bit_where_a_division_is_exact(
-    group_of: GroupOf, world_size: int, bucket_bytes: int | None
-) -> None:
-    for plain, watched in group_of(world_size).run(both, bucket_bytes):
-        for one, other in zip(plain, watched, strict=True):
-            assert np.array_equal(one, other)
-
-
-@pytest.mark.parametrize("world_size", [3])
-def test_elsewhere_it_changes_no_more_than_rounding(group_of: GroupOf, world_size: int) -> None:
-    for plain, watched in group_of(world_size).run(both, None):
-        for one, other in zip(plain, watched, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
 
 
 def phases(step: Step) -> list[float]:

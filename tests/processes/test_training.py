@@ -25,7 +25,6 @@ from tests import published
 from tests.processes import group
 from tests.processes.conftest import GroupOf
 from tests.processes.miniatures import few_images, narrow_vgg_11
-from tests.processes.test_equivalence import DISTINCT
 
 # Every model, and every data set.
 TRAINED: list[tuple[ModelName, DatasetName]] = [
@@ -86,11 +85,10 @@ def test_one_process_and_many_ranks_see_the_same_augmented_images_at_the_same_st
 ) -> None:
     values = {"model": "vgg11", "sync_mode": "all_reduce", "epochs": 3, "global_batch_size": 8, "evaluate": "never"}
     (alone,) = group_of(1).run(train_and_look, tmp_path / "1", 20, values)
-    for world_size in (2, 4):
-        parts = group_of(world_size).run(train_and_look, tmp_path / str(world_size), 20, values)
-        together = [[image for part in step for image in part] for step in zip(*parts, strict=True)]
-        assert [len(step) for step in alone] == [8, 8, 4] * 3
-        assert [sorted(step) for step in together] == [sorted(step) for step in alone]
+    parts = group_of(3).run(train_and_look, tmp_path / "3", 20, values)
+    together = [[image for part in step for image in part] for step in zip(*parts, strict=True)]
+    assert [len(step) for step in alone] == [8, 8, 4] * 3
+    assert [sorted(step) for step in together] == [sorted(step) for step in alone]
     # Each epoch draws its crops and flips anew, so that all three together have more images than the set.
     assert len({image for step in alone for image in step}) > 50
 
@@ -137,7 +135,7 @@ def test_every_model_trains_and_on_every_set(
     assert run["run"]["accuracy"] is not None
 
 
-@pytest.mark.parametrize(("shape", "mode"), [*(("cosine", mode) for mode in DISTINCT), ("step", "all_reduce")])
+@pytest.mark.parametrize(("shape", "mode"), [("cosine", "ddp"), ("step", "all_reduce")])
 def test_schedule_scaling_and_clipping_are_the_same_at_every_world_size(
     train_on: TrainOn, mode: str, shape: str
 ) -> None:
@@ -167,7 +165,7 @@ def test_schedule_scaling_and_clipping_are_the_same_at_every_world_size(
         assert [step["gradient_norm"] for step in rank] == pytest.approx([s["gradient_norm"] for s in alone], rel=1e-7)
 
 
-@pytest.mark.parametrize("mode", DISTINCT)
+@pytest.mark.parametrize("mode", ["all_reduce", "ddp"])
 def test_bfloat16_averages_its_gradients_in_fp32(train_on: TrainOn, mode: str) -> None:
     """The payload is that of fp32, and the replicas stay the same."""
     values = {"model": "lenet5", "global_batch_size": 8, "max_steps": 2, "learning_rate": 0.01, "evaluate": "never"}

@@ -31,6 +31,17 @@ def test_the_seed_and_nothing_else_decides_the_first_parameters(name: ModelName)
     assert models.parameters_sha256(models.build(name, seed=2)) != first
 
 
+class OwnBatchNorm(nn.BatchNorm2d):
+    pass
+
+
+@pytest.mark.parametrize(("name", "layers"), [("vgg11", 8), ("lenet5", 0), ("resnet18", 20)])
+def test_every_batch_normalisation_is_of_the_kind_that_is_asked_for(name: ModelName, layers: int) -> None:
+    """That VGG-11 with one that is synchronised trains as in one process: test_equivalence.py."""
+    found = [type(each) for each in models.build(name, 1, torch.float32, OwnBatchNorm).modules()]
+    assert [kind for kind in found if issubclass(kind, nn.BatchNorm2d)] == [OwnBatchNorm] * layers
+
+
 def test_the_fingerprint_sees_a_single_bit() -> None:
     model = models.build("lenet5", seed=1)
     first = models.parameters_sha256(model)
