@@ -35,14 +35,6 @@ def test_without_rank_0_the_others_give_up(folder: Path) -> None:
     assert "JOIN_TIMEOUT=3 s" in output
 
 
-def test_rank_0_says_who_is_who(folder: Path) -> None:
-    ranks = Ranks(folder, 2, MAX_STEPS=1, EVALUATE="never")
-    ranks.start()
-    outcomes = ranks.wait()
-    assert outcomes[0][1].startswith("2 ranks have joined:\n  rank 0 ")
-    assert "have joined" not in outcomes[1][1]
-
-
 def test_ranks_with_other_settings_are_refused_by_name(folder: Path) -> None:
     ranks = Ranks(folder, 2)
     ranks.start(0)
@@ -59,16 +51,6 @@ def test_another_world_size_is_refused(folder: Path) -> None:
     ranks.start(0)
     ranks.start(1, WORLD_SIZE=3)
     assert ranks.wait()[0][0] == 2
-
-
-def test_a_rank_that_is_taken_is_refused(folder: Path) -> None:
-    ranks = Ranks(folder, 3, JOIN_TIMEOUT=6)
-    ranks.start(0, 1)
-    twin = Ranks(folder, 3, JOIN_TIMEOUT=6, MASTER_PORT=ranks.port)
-    twin.start(1)
-    both = sorted([ranks.wait()[1], twin.wait()[1]])
-    assert [code for code, _ in both] == [1, 2]
-    assert "another process has joined as this rank" in both[1][1]
 
 
 def test_a_port_in_use_is_said(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Ranks that something else than Compose starts: by hand, Slurm, mpirun, a list of nodes; on disks of their own."""
+"""Ranks that something else than Compose starts: by hand, mpirun, a list of nodes; on disks of their own."""
 
 import json
 import subprocess
@@ -63,26 +63,6 @@ def test_a_run_never_overwrites_one_of_the_same_name(tmp_path: Path) -> None:
     assert code == 2
     assert "[run-exists] RUN_NAME=mine: results/mine " in output
     assert (folder / "results/mine/rank-0.jsonl").read_bytes() == first
-
-
-def test_the_options_and_the_variables_must_agree(tmp_path: Path) -> None:
-    code, output = wait(start("train --rank 1 --num-nodes 2", machine(tmp_path), RANK=0, **RUN))
-    assert code == 2
-    assert output == "error: [conflicting-settings] --rank 1 contradicts RANK=0. Unset one of them.\n"
-
-
-def test_slurm_starts_ranks_by_its_variables(tmp_path: Path) -> None:
-    port = free_port()
-    step: dict[str, Value] = {
-        "SLURM_STEP_NUM_TASKS": 2,
-        "SLURM_STEP_NODELIST": "localhost,n[02-03]",
-        "SLURM_JOB_ID": 1,
-        **RUN,
-    }
-    folder = machine(tmp_path)
-    ended = results_of([start("train", folder, SLURM_PROCID=rank, MASTER_PORT=port, **step) for rank in range(2)])
-    assert [code for code, _ in ended] == [0, 0], ended
-    assert_whole(folder, world_size=2)
 
 
 def test_mpirun_starts_ranks_that_also_talk_by_mpi(tmp_path: Path) -> None:

@@ -1,21 +1,15 @@
 """`prepare` as a process of its own, with a network that fails in the ways in which networks fail."""
 
-import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from torchvision.datasets import CIFAR10
 
-from app.settings.training import DatasetName, ModelName
 from tests.processes import group
-
-SETS: list[tuple[ModelName, DatasetName]] = [("vgg11", "cifar10"), ("lenet5", "mnist")]
 
 
 def through(port: int) -> dict[str, str]:
@@ -26,18 +20,6 @@ def through(port: int) -> dict[str, str]:
 def leftovers(folder: Path) -> list[str]:
     """What lies in data/ and prepared/."""
     return sorted(path.name for part in ("data", "prepared") for path in (folder / part).rglob("*"))
-
-
-@pytest.mark.parametrize(("model", "name"), SETS)
-def test_an_unreachable_publisher_ends_with_both_remedies(tmp_path: Path, model: ModelName, name: DatasetName) -> None:
-    nobody = through(group.free_port())
-    code, output = group.wait(group.start("prepare", tmp_path, MODEL=model, DATASET=name, **nobody))
-    assert code == 1
-    assert "error: [download-failed] " in output
-    assert "Connection refused" in output
-    assert "download it from http" in output
-    assert "into data/" in output
-    assert leftovers(tmp_path) == []
 
 
 def test_an_interrupted_download_leaves_nothing(tmp_path: Path) -> None:
@@ -69,22 +51,6 @@ def test_what_does_not_fit_ends_with_2_and_opens_no_run(
     assert code == 2
     assert re.search(told, output), output
     assert not (tmp_path / "results/latest").exists()
-
-
-def put_words(path: Path) -> None:
-    path.write_bytes(b"not what it should be")
-
-
-@pytest.mark.parametrize(
-    ("put", "told"), [(put_words, "is not the published file"), (os.mkfifo, "is a named pipe, not a file")]
-)
-def test_a_wrong_archive_in_data_ends_with_2(tmp_path: Path, put: Callable[[Path], None], told: str) -> None:
-    (tmp_path / "data").mkdir()
-    put(tmp_path / "data" / CIFAR10.filename)
-    code, output = group.wait(group.start("prepare", tmp_path, DATASET="cifar10"))
-    assert code == 2
-    assert f"data/cifar-10-python.tar.gz {told}" in output
-    assert leftovers(tmp_path) == [CIFAR10.filename]
 
 
 @pytest.mark.parametrize(

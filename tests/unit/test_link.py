@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.cluster.link import flows, measurement, shaping
 from app.cluster.link.flows import Pieces
 from app.cluster.link.measured import Flow, Star, deviations, links_of, payload_rate
-from app.cluster.link.measurement import TIMES, describe
+from app.cluster.link.measurement import TIMES
 from app.cluster.members import Cluster
 from app.cluster.wire.communicator import Communicator
 from app.errors import SettingError
@@ -34,23 +34,7 @@ def test_a_rate_is_read(text: str, bits: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "1",
-        "gbit",
-        "1gb",
-        "1gbps",
-        "1Gb/s",
-        "-1gbit",
-        "0mbit",
-        "999kbit",
-        "101gbit",
-        "1e3mbit",
-        "nanmbit",
-        "1gbit;id",
-        "٣gbit",
-    ],
+    "text", ["", "1", "gbit", "1gbps", "-1gbit", "999kbit", "101gbit", "1e3mbit", "nanmbit", "1gbit;id", "٣gbit"]
 )
 def test_another_rate_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a number with|out of range"):
@@ -250,13 +234,6 @@ def test_tcp_need_not_fill_a_link_that_loses_packets_but_must_not_exceed_it() ->
     lossy = [RequestedLink(1e9, None, 0.01)] * 2
     assert deviations(links({1: [1e7, 1e7]}, lossy)) == []
     assert deviations(links({1: [1e9, 1e9]}, lossy)) != []
-
-
-def test_the_line_on_all_links_says_what_was_asked() -> None:
-    assert "requested: at most 119.55" in describe(links({1: [1.2e8, 1.1e8]}, [RequestedLink(1e9)] * 2))
-    thinner = describe(links({1: [1.2e8, 1.1e8, 1.1e8]}, [RequestedLink(1e9), RequestedLink(1e9), RequestedLink(1e8)]))
-    assert "requested: at most 11.96 to 119.55" in thinner
-    assert "requested" not in describe(links({1: [1.2e8, 1.1e8]}))
 
 
 def test_undoing_removes_every_device_that_was_made() -> None:
