@@ -13,7 +13,7 @@ from typing import Any
 from app.tools.conformance.forked import form
 from tests.processes.program import PATIENCE_SECONDS as PATIENCE_SECONDS
 from tests.processes.program import ROOT as ROOT
-from tests.processes.program import Process, processes, start_as_typed
+from tests.processes.program import Process, processes
 from tests.processes.program import Value as Value
 from tests.processes.program import start as start
 from tests.processes.program import wait as wait
@@ -102,8 +102,6 @@ def run_group[Result](world_size: int, body: Callable[..., Result], *arguments: 
 class Ranks:
     """Ranks of one run, each `python -m app train`, or another command, in a process of its own."""
 
-    start_one = staticmethod(start)
-
     def __init__(self, folder: Path, world_size: int, command: str = "train", **settings: Value) -> None:
         self.folder = folder
         self.world_size = world_size
@@ -117,6 +115,7 @@ class Ranks:
         }
         self.port = self._settings["MASTER_PORT"]
         self.processes: dict[int, Process] = {}
+        self.start_one: Callable[..., Process] = start
 
     def start(self, *ranks: int, **settings: Value) -> None:
         """Start these ranks, or all; some settings may be theirs alone."""
@@ -131,12 +130,6 @@ class Ranks:
     def summary(self) -> dict[str, Any]:
         content: dict[str, Any] = json.loads((self.folder / "results/latest/summary.json").read_text())
         return content
-
-
-class RanksAsTyped(Ranks):
-    """The same, each by a new interpreter."""
-
-    start_one = staticmethod(start_as_typed)
 
 
 def prepare(folder: Path, **settings: Value) -> None:

@@ -57,12 +57,20 @@ class Forked:
     """`python -m app`, without a wait for torch."""
 
     def __init__(
-        self, arguments: list[str], folder: Path, environment: dict[str, str], errors_apart: bool = False
+        self,
+        arguments: list[str],
+        folder: Path,
+        environment: dict[str, str],
+        errors_apart: bool = False,
+        given: Path | None = None,
     ) -> None:
+        """`given` is a file for its standard input. Only a program with one starts processes of its own."""
         pipes = [processes.Pipe(duplex=False) for _ in range(1 + errors_apart)]
         writing = [end for _, end in pipes]
         self._process = processes.Process(
-            target=_be_the_program, args=(arguments, folder, environment, writing[0], writing[-1]), daemon=True
+            target=_be_the_program,
+            args=(arguments, folder, environment, writing[0], writing[-1], given),
+            daemon=given is None,
         )
         self._process.start()
         for end in writing:
@@ -114,8 +122,15 @@ class Forked:
 
 
 def _be_the_program(
-    arguments: list[str], folder: Path, environment: dict[str, str], output: Connection, errors: Connection
+    arguments: list[str],
+    folder: Path,
+    environment: dict[str, str],
+    output: Connection,
+    errors: Connection,
+    given: Path | None,
 ) -> None:
+    if given:
+        sys.stdin = given.open()
     os.dup2(output.fileno(), 1)
     os.dup2(errors.fileno(), 2)
     os.chdir(folder)

@@ -1,8 +1,6 @@
 """`python -m app conformance` checks whole files: correct ones, broken ones, and ones that misbehave."""
 
 import csv
-import subprocess
-import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +17,7 @@ from app.tools.conformance.outcomes import LENGTH, TrialOutcome, unpack
 from app.tools.conformance.trial import synchronise
 from tests.processes.conftest import GroupOf
 from tests.processes.contract import broken_law
-from tests.processes.program import PATIENCE_SECONDS, environment_with
+from tests.processes.program import PATIENCE_SECONDS, Forked, environment_with
 from tests.solutions import EXAMPLES, SCHEDULED, SOLUTIONS, on_the_page, solved
 
 HEAD = """import os
@@ -118,17 +116,11 @@ CHEATING = {
 def conformance(text: str, *options: str, mode: str = "-") -> tuple[int, str, str]:
     """Exit code, standard output, and what else was said."""
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [sys.executable, "-m", "app", "conformance", mode, *options],
-            cwd=folder,
-            env=environment_with({}),
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_SECONDS,
-            check=False,
-        )
-    return done.returncode, done.stdout, done.stderr
+        given = Path(folder, "given")
+        given.write_text(text)
+        done = Forked(["conformance", mode, *options], Path(folder), environment_with({}), True, given)
+        output, errors = done.communicate(timeout=PATIENCE_SECONDS)
+    return done.returncode or 0, output, errors or ""
 
 
 @pytest.mark.parametrize("name", CHEATING)

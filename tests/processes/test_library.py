@@ -302,9 +302,9 @@ def test_nothing_comes_from_the_environment_and_what_is_wrong_is_refused_in_word
     assert "Did you mean ring_all_reduce?" in first[0][0]
 
 
-def test_the_example_trains_on_four_processes() -> None:
+def test_the_example_trains_on_two_processes() -> None:
     """Started as torchrun starts them. Debian's PyTorch has no libuv, and this machine need not know its own name."""
-    group = {"WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     here = {"PYTHONPATH": str(ROOT), "USE_LIBUV": "0", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     ranks = [
         subprocess.Popen(
@@ -313,10 +313,10 @@ def test_the_example_trains_on_four_processes() -> None:
             stdout=subprocess.PIPE,
             text=True,
         )
-        for rank in range(4)
+        for rank in range(2)
     ]
     outputs = [rank.communicate(timeout=PATIENCE_SECONDS)[0] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0] * 4
+    assert [rank.returncode for rank in ranks] == [0, 0]
     losses = [float(line.split()[3].rstrip(",")) for line in outputs[0].splitlines()]
     assert len(losses) == 20
     assert losses[-1] < losses[0]
