@@ -1,5 +1,6 @@
 """`prepare` as a process of its own, with a network that fails in the ways in which networks fail."""
 
+import os
 import re
 import signal
 import socket
