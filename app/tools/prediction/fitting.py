@@ -192,8 +192,10 @@ def _searched(
         parabolas = np.polyfit(nearest, [simulated[value] for value in nearest], len(nearest) - 1)
         seconds = np.maximum(np.vander(choices, len(nearest)) @ parabolas, TINY)
         best = float(choices[(np.log(seconds / measured) ** 2).mean(axis=1).argmin()])
-        far = min(abs(best - value) for value in simulated) > NEAR * most
-        trying = [best] if far and len(simulated) < MOST_TRIED else []
+        if len(simulated) < MOST_TRIED and min(abs(best - value) for value in simulated) > NEAR * most:
+            trying = [best]
+        else:
+            trying = [most] if len(simulated) == 2 else []  # two tell nothing about what lies beyond them
     return changed(model, best)
 
 
