@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -89,38 +90,32 @@ def test_a_plan_keeps_to_what_was_asked_for_and_to_its_bounds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "named", "modes", "given", "name", "facts"),
+    ("number", "given", "options", "name", "facts"),
     [
-        (0, None, None, {}, "invalid-argument", "--trials '0'.* 1 to 10000"),
-        (3, ["kil"], None, {}, "unknown-name", r"--faults .*\bkil\b.* kill, pause"),
-        (3, None, ["dpp"], {}, "unknown-name", "--modes .*dpp.* none, "),
-        (3, ["two"], None, {"WORKERS": "1"}, "conflicting-arguments", "--faults two.* WORKERS=1"),
-        (3, None, None, {"WORKERS": "0"}, "invalid-setting", "WORKERS=0.* 1 "),
-        (3, None, None, {"PEER_TIMEOUT": "soon"}, "invalid-setting", "PEER_TIMEOUT.*soon"),
-        (3, None, None, {"RUN_NAME": "mine"}, "conflicting-settings", "RUN_NAME"),
+        (0, {}, {}, "invalid-argument", "--trials '0'.* 1 to 10000"),
+        (3, {}, {"kinds": ["kil"]}, "unknown-name", r"--faults .*\bkil\b.* kill, pause"),
+        (3, {"WORKERS": "1"}, {"kinds": ["two"]}, "conflicting-arguments", "--faults two.* WORKERS=1"),
+        (3, {"WORKERS": "0"}, {}, "invalid-setting", "WORKERS=0.* 1 "),
+        (3, {"PEER_TIMEOUT": "soon"}, {}, "invalid-setting", "PEER_TIMEOUT.*soon"),
+        (3, {"RUN_NAME": "mine"}, {}, "conflicting-settings", "RUN_NAME"),
+        (0, {}, {"kills": True}, "invalid-argument", "--kills '0'.* 1 to 10000"),
+        (1, {"CHECKPOINT_EVERY": "0"}, {"kills": True}, "invalid-setting", "CHECKPOINT_EVERY=0.* 1 "),
+        (1, {"MAX_RESTARTS": "0"}, {"kills": True}, "invalid-setting", "MAX_RESTARTS=0.* 1 "),
+        (1, {"RESUME": "auto"}, {"kills": True}, "conflicting-settings", "RESUME"),
     ],
 )
 def test_a_wrong_argument_is_refused(
-    number: int, named: list[str] | None, modes: list[str] | None, given: dict[str, str], name: str, facts: str
+    number: int, given: dict[str, str], options: dict[str, Any], name: str, facts: str
 ) -> None:
     with pytest.raises(SettingError, match=facts) as caught:
-        plan.make(1, number, modes, given, kinds=named)
+        plan.make(1, number, None, given, **options)
     assert caught.value.name == name
 
 
-@pytest.mark.parametrize(
-    ("number", "given", "facts"),
-    [
-        (0, {}, "--kills '0'.* 1 to 10000"),
-        (1, {"CHECKPOINT_EVERY": "0"}, "CHECKPOINT_EVERY=0.* 1 "),
-        (1, {"MAX_RESTARTS": "0"}, "MAX_RESTARTS=0.* 1 "),
-        (1, {"RESUME": "auto"}, "RESUME"),
-        (1, {"SEED": "x"}, "SEED.*x"),
-    ],
-)
-def test_a_wrong_argument_of_kills_is_refused(number: int, given: dict[str, str], facts: str) -> None:
-    with pytest.raises(SettingError, match=facts):
-        plan.make(1, number, None, given, kills=True)
+def test_an_unknown_mode_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"--modes .*dpp.* none, ") as caught:
+        plan.make(1, 3, ["dpp"], {})
+    assert caught.value.name == "unknown-name"
 
 
 # The host: it does what the plan says.

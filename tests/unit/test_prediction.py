@@ -102,21 +102,17 @@ def test_ranks_that_share_a_host_share_its_cores() -> None:
     assert together.seconds == pytest.approx(apart.seconds * 8 / CORES, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("costs", "slower"),
-    [
-        (Passing(call=0.01, message=0.0, byte=0.0, latency=0.0), "all_reduce"),
-        (Passing(call=0.0, message=0.001, byte=0.0, latency=0.0), "all_reduce"),
-        (Passing(call=0.0, message=0.0, byte=0.0, latency=0.001), "all_reduce"),
-    ],
-)
-def test_what_each_message_costs_is_paid_by_those_that_send_many(costs: Passing, slower: str) -> None:
+@pytest.mark.parametrize("cost", [{"call": 0.01}, {"message": 0.001}, {"latency": 0.001}])
+def test_what_each_message_costs_is_paid_by_those_that_send_many(cost: dict[str, float]) -> None:
     """34 all-reduces of VGG-11's parameters, against one of all."""
+    costs = replace(Passing(call=0.0, message=0.0, byte=0.0, latency=0.0), **cost)
     model = replace(KNOWN, passing=dict.fromkeys(KNOWN.passing, costs))
     cell = {"WORKERS": "3", "LINK_RATE": "1gbit"}
-    many, one = (forecast(model, SYNC_MODE=mode, **cell).seconds for mode in (slower, "flat_all_reduce"))
-    free = forecast(SYNC_MODE=slower, **cell).seconds
-    assert many - free > 3 * (one - forecast(SYNC_MODE="flat_all_reduce", **cell).seconds) > 0
+    many, one = (
+        forecast(model, SYNC_MODE=mode, **cell).seconds - forecast(SYNC_MODE=mode, **cell).seconds
+        for mode in ("all_reduce", "flat_all_reduce")
+    )
+    assert many > 3 * one > 0
 
 
 def test_what_backward_hides_is_no_part_of_the_step() -> None:
@@ -356,15 +352,7 @@ def test_what_is_simulated_are_the_bytes_of_the_formula(mode: str) -> None:
     found = forecast(MODEL="lenet5", SYNC_MODE=mode, WORKERS="3", LINK_RATE="100mbit")
     assert found.least_sync > 0
     whole = 4 * sum(shape.numel() for shape in shapes_of("lenet5"))
-    expected = {
-        "tree": 6,
-        "all_reduce": 6,
-        "gather_scatter": 6,
-        "send_recv": 6,
-        "parameter_server": 6,
-        "hierarchical": 6,
-    }
-    assert sent == pytest.approx(expected[mode] * whole, rel=0.001)
+    assert sent == pytest.approx(6 * whole, rel=0.001)
 
 
 def test_signs_are_bits_to_the_servers_and_back() -> None:

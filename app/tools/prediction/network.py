@@ -19,11 +19,6 @@ class Links:
     burst: Figures
 
     @classmethod
-    def alike(cls, ranks: int, rate: float, burst: float = 0.0) -> "Links":
-        """The same for all."""
-        return cls(np.full(ranks, rate), np.full(ranks, rate), np.full(ranks, burst))
-
-    @classmethod
     def of(cls, rates: Sequence[tuple[float, float]], bursts: Sequence[float]) -> "Links":
         """By rank, sending and receiving."""
         both = np.array(rates, dtype=float).reshape(-1, 2)
