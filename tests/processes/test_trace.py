@@ -90,17 +90,6 @@ def test_every_rank_is_there_as_it_was_recorded(results: Path, name: str) -> Non
         assert len([e for e in traces.of_kind(content, "i", None) if e["pid"] == rank.rank]) == len(rank.clocks) == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"), [("reduced", [[0, 11]]), ("buckets", [[0, 2], [10, 11]]), ("alone", [[0, 0]])]
-)
-def test_it_has_as_many_steps_as_were_asked_for(results: Path, name: str, shown: list[list[int]]) -> None:
-    content = traces.read(results / name)
-    assert content["otherData"]["steps_shown"] == shown
-    numbers = [number for first, last in shown for number in range(first, last + 1)]
-    for rank in range(content["otherData"]["world_size"]):
-        assert [each["args"]["step"] for each in steps_of(content, rank)] == numbers
-
-
 def test_every_message_has_its_place(results: Path) -> None:
     content = traces.read(results / "buckets")
     shown = [each["args"]["step"] for each in steps_of(content, 0)]
@@ -123,7 +112,8 @@ def test_usage_is_that_of_the_records(results: Path) -> None:
             for each in traces.of_kind(content, "C")
             if (each["pid"], each["name"]) == (rank.rank, "memory (MB)")
         ]
-        assert memory == pytest.approx([each.memory_bytes / 1e6 for each in rank.usage], abs=0.1)
+        used = trace.thinned(rank.usage, content["otherData"]["trace_steps"])  # a busy machine makes many samples
+        assert memory == pytest.approx([each.memory_bytes / 1e6 for each in used], abs=0.1)
 
 
 def test_none_is_written_where_none_is_wanted(results: Path, tmp_path: Path) -> None:

@@ -2,8 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -17,8 +16,6 @@ from torch import nn
 from app.analysis import run_records
 from app.analysis.run import Run
 from app.cluster.members import Cluster
-from app.records import journal
-from app.records import lines as records
 from app.records.lines import Step
 from app.training.numerics import Numerics
 from tests.processes.conftest import GroupOf
@@ -95,80 +92,3 @@ def test_without_synchronisation_a_slow_rank_is_named_and_nobody_waits(group_of:
     assert summary["run"]["straggler"]["rank"] == 1
     assert summary["run"]["wait_seconds"] is None
     assert any("no rank waits for another's gradients" in sentence for sentence in summary["verdict"]["sentences"])
-
-
-# Records whose times are given: forward, waiting and synchronisation of each rank, in a step
-
-
-@pytest.fixture(scope="module")
-def finished(group_of: GroupOf, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of three ranks."""
-    folder = tmp_path_factory.mktemp("finished")
-    settings = {"model": "lenet5", "sync_mode": "all_reduce", "global_batch_size": 36, "epochs": STEPS}
-    group_of(3).run(train, folder, 36, settings)
-    return folder
-
-
-Times = tuple[float, float, float]
-ALIKE = (0.10, 0.01, 0.02)
-
-
-def late(number: int, rank: int) -> Times:
-    """Rank 2 computes for long, and the others wait."""
-    return (0.30, 0.00, 0.02) if rank == 2 else (0.05, 0.25, 0.02)
-
-
-def in_turns(number: int, rank: int) -> Times:
-    """Each rank is late in every third step; rank 2 is later than the others, and no more often."""
-    turn = number % 3
-    forward = 0.60 if turn == 2 else 0.30
-    return (forward, 0.00, 0.02) if rank == turn else (0.05, forward - 0.05, 0.02)
-
-
-@pytest.mark.parametrize(
-    ("times", "bound", "straggler", "said"),
-    [
-        (late, "straggler", 2, "Rank 2 is the straggler"),
-        (in_turns, "straggler", None, "too few steps to identify a straggler"),
-        (lambda number, rank: ALIKE, "compute", None, "Compute-bound: "),
-        (lambda number, rank: (0.10, 0.01, 0.30), "communication", None, "Communication-bound: "),
-    ],
-    ids=["late", "in turns", "alike", "much to send"],
-)
-def test_what_bounds_a_run_and_who_is_blamed_follow_from_its_records(
-    finished: Path,
-    tmp_path: Path,
-    times: Callable[[int, int], Times],
-    bound: str,
-    straggler: int | None,
-    said: str,
-) -> None:
-    (tmp_path / "manifest.json").write_text((finished / "manifest.json").read_text())
-    for rank in range(3):
-        own = [
-            timed(each, *times(each.step, rank)) if isinstance(each, Step) else each
-            for each in journal.read(finished, rank)
-            if not isinstance(each, records.Usage)  # a quota on the machine of the tests would count as well
-        ]
-        journal.path_of(tmp_path, rank).write_text("".join(map(records.as_line, own)))
-    summary = summary_of(tmp_path)
-    assert summary["verdict"]["bound"] == bound
-    assert (summary["run"]["straggler"] or {"rank": None})["rank"] == straggler
-    assert said in " ".join(summary["verdict"]["sentences"])
-
-
-def timed(step: Step, forward: float, wait: float, sync: float) -> Step:
-    """A step of these times; its other phases are short."""
-    short = 0.001
-    return replace(
-        step,
-        data_seconds=short,
-        forward_seconds=forward,
-        backward_seconds=short,
-        wait_seconds=wait,
-        sync_seconds=sync,
-        optimiser_seconds=short,
-        seconds=forward + wait + sync + 3 * short,
-        no_core_seconds=None,  # which the machine of the tests decides
-        quota_seconds=None,
-    )

@@ -23,7 +23,7 @@ from app.pages.chart import NARROW, STYLE, WIDE, Chart, as_file, in_page
 from app.pages.naming import spread
 from app.pages.plot import Plot
 from app.pages.rows import Bars, Moment, Row, Span, Timeline, stacked
-from app.pages.scale import Axis, digits, nice_step, ruler, written, written_alike
+from app.pages.scale import Axis, digits, ruler, written, written_alike
 from app.pages.traces import Panel, Trace
 
 ROOT = Path(__file__).parents[2]
@@ -318,18 +318,6 @@ def test_parts_are_named_inside_where_there_is_room_and_once() -> None:
         assert {"sync"} <= {"".join(each.itertext()) for each in inside}
 
 
-def test_bars_are_as_long_as_what_they_show() -> None:
-    chart = bars("rank 0")
-    for svg in svgs(chart):
-        shown = [each for each in svg.iter("g") if "rank 0, " in (each.findtext("title") or "")]
-        lengths = {each[0].text: float(each[1].attrib["width"]) for each in shown if each[1].tag == "rect"}
-        assert len(lengths) == 7
-        spans = [*chart.rows[0].spans, *chart.rows[0].below]
-        scale = max(lengths.values()) / max(span.end - span.begin for span in spans)
-        for length, span in zip(lengths.values(), spans, strict=True):
-            assert length == pytest.approx(scale * (span.end - span.begin), abs=0.2)
-
-
 def test_what_is_not_verified_is_dashed_and_hollow() -> None:
     (svg, *_) = svgs(plot(Trace("a", [1, 2, 3, 4], [1, 2, 3, 4], hollow=[False, False, True, True])))
     assert [each.attrib["fill"] for each in svg.iter("circle")].count("var(--panel)") == 2
@@ -421,6 +409,7 @@ def test_ticks_are_nice_and_cover(thousandths: int, spanned: int, count: int) ->
     assert max(steps) == pytest.approx(min(steps), rel=1e-3)
     assert f"{steps[0]:.2e}"[:4] in ("1.00", "2.00", "5.00")
     assert len(places) <= count + 2
+    assert len(places) > count / 2.51  # no fewer than the smallest nice step gives
     labels = [tick.label for tick in scale.ticks]
     assert len({*labels}) == len(labels)
     for tick in scale.ticks:
@@ -454,12 +443,6 @@ def test_a_scale_has_the_unit_that_suits_it() -> None:
     far = ruler(Axis("time", "s", log=True), [1e-4, 1e2], 9)
     assert far.title == "time"
     assert {"1 ms", "1 s", "100 s"} <= {tick.label for tick in far.ticks}
-
-
-@given(st.floats(1e-6, 1e6), st.integers(1, 20))
-def test_steps_are_the_smallest_nice_ones(span: float, count: int) -> None:
-    step = nice_step(span, count)
-    assert span * (1 - 1e-6) <= step * count < 2.51 * span
 
 
 # Words and shapes

@@ -1,13 +1,21 @@
 """A straggler is named on evidence: rarely where all ranks are equal, and surely where one is slow."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from app.analysis.measures import STRAGGLER, STRAGGLER_UNDECIDED
+from app.analysis.run import summarise
+from app.analysis.run_records import RankRecords, RunRecords
 from app.analysis.statistics import student
 from app.analysis.straggler import compare
+from app.records.lines import Step
+from tests import runs
+from tests.unit.test_records import STEP
 
 Numbers = npt.NDArray[np.float64]
 RUNS = 400
@@ -74,3 +82,44 @@ def test_of_few_steps_it_is_said_that_they_do_not_suffice() -> None:
 )
 def test_students_t_is_the_books(tail: float, degrees: int, value: float) -> None:
     assert student(tail, degrees) == pytest.approx(value, rel=1e-3)
+
+
+# From records: forward, waiting and synchronisation of each of three ranks
+
+
+def late(number: int, rank: int) -> tuple[float, float, float]:
+    """Rank 2 computes for long, and the others wait."""
+    return (0.30, 0.00, 0.02) if rank == 2 else (0.05, 0.25, 0.02)
+
+
+def in_turns(number: int, rank: int) -> tuple[float, float, float]:
+    """Each rank is late in every third step; rank 2 is later than the others, and no more often."""
+    turn = number % 3
+    forward = 0.60 if turn == 2 else 0.30
+    return (forward, 0.00, 0.02) if rank == turn else (0.05, forward - 0.05, 0.02)
+
+
+@pytest.mark.parametrize(
+    ("times", "bound", "straggler", "undecided"),
+    [
+        (late, "straggler", 2, False),
+        (in_turns, "straggler", None, True),
+        (lambda number, rank: (0.10, 0.01, 0.02), "compute", None, False),
+        (lambda number, rank: (0.10, 0.01, 0.30), "communication", None, False),
+    ],
+)
+def test_what_bounds_a_run_and_who_is_blamed_follow_from_its_records(
+    times: Callable[[int, int], tuple[float, float, float]], bound: str, straggler: int | None, undecided: bool
+) -> None:
+    ranks = [RankRecords(rank, [timed(step, *times(step, rank), rank=rank) for step in range(14)]) for rank in range(3)]
+    manifest = runs.manifest(world_size=3, ranks=[runs.participant(rank) for rank in range(3)])
+    summary = summarise(RunRecords(manifest, ranks))
+    assert (summary.verdict.bound, summary.run[STRAGGLER], summary.run[STRAGGLER_UNDECIDED]) == (
+        bound, straggler, undecided
+    )  # fmt: skip
+
+
+def timed(number: int, forward: float, wait: float, sync: float, rank: int) -> Step:
+    short = {f"{phase}_seconds": 0.001 for phase in ("data", "backward", "optimiser")}
+    own: dict[str, Any] = {"forward_seconds": forward, "wait_seconds": wait, "sync_seconds": sync, **short}
+    return replace(STEP, rank=rank, step=number, at_seconds=float(number), seconds=sum(own.values()), **own)

@@ -128,14 +128,24 @@ def test_a_clock_that_drifts_lets_no_step_reach_into_the_next(tmp_path: Path) ->
     assert spans(content, "evaluation") == [("evaluation", 2_700_000.0, 500_000.0)]
 
 
-@pytest.mark.parametrize(("most", "kept"), [(1, [0]), (2, [0, 9]), (5, [0, 1, 2, 8, 9]), (10, list(range(10)))])
-def test_the_first_and_the_last_steps_are_kept(tmp_path: Path, most: int, kept: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("most", "kept", "shown"),
+    [
+        (1, [0], [[0, 0]]),
+        (2, [0, 9], [[0, 0], [9, 9]]),
+        (5, [0, 1, 2, 8, 9], [[0, 2], [8, 9]]),
+        (10, [*range(10)], [[0, 9]]),
+    ],
+)
+def test_the_first_and_the_last_steps_are_kept(
+    tmp_path: Path, most: int, kept: list[int], shown: list[list[int]]
+) -> None:
     steps: list[Record] = [replace(EXPLICIT, step=number, at_seconds=2.0 * number) for number in range(10)]
     evaluations = [Evaluation(0, number, 1.0, 1, 2, 0.5, 0, 2.0 * number + 1, 0.5) for number in range(10)]
     content = traced(tmp_path, [*steps, *evaluations], trace_steps=most)
     assert [name for name, _, _ in spans(content, "step")] == [f"step {number}" for number in kept]
     assert [e["args"]["epoch"] for e in traces.of_kind(content, "X", "evaluation")] == kept
-    assert content["otherData"]["steps_recorded"] == 10
+    assert (content["otherData"]["steps_recorded"], content["otherData"]["steps_shown"]) == (10, shown)
 
 
 def test_samples_of_usage_are_put_together_and_none_is_lost() -> None:
