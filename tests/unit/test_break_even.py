@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.analysis.break_even import EVERYWHERE, NOWHERE, break_even
 from app.analysis.statistics import Blocks, Interval
 from app.pages.along import break_even_in_words
-from app.tools.experiment.views.rates import MEGABITS
+from app.tools.experiment.views.line import MEGABITS
 
 RATES = [25e6, 100e6, 200e6, 1e9, 10e9]
 SEVERAL = st.lists(st.floats(1e6, 1e11), min_size=2, max_size=8, unique_by=lambda rate: round(math.log(rate), 3))

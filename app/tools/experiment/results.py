@@ -49,7 +49,6 @@ class Results:
     def __init__(self, grid: Grid, plan: ExperimentPlan) -> None:
         self.grid, self.plan = grid, plan
         self._runs = {(trial.cell, trial.round): Run(plan.folder / trial.name) for trial in plan.finished()}
-        self._blocks: dict[str, Blocks] = {}
         self.cells = [MeasuredCell(**vars(cell), runs=runs) for cell in grid.cells if (runs := self.runs(cell))]
 
     def where(self, settings: Mapping[str, str]) -> "Results":
@@ -57,7 +56,6 @@ class Results:
         found = copy(self)
         found.grid = replace(self.grid, cells=[cell for cell in self.grid.cells if cell.matches(settings)])
         found.cells = [cell for cell in self.cells if cell.matches(settings)]
-        found._blocks = {}
         return found
 
     @property
@@ -80,11 +78,6 @@ class Results:
 
     def blocks(self, measure: Measure[Any]) -> Blocks:
         """A measure of those cells that have it in all of their runs, for comparisons; a 0 has no ratio."""
-        if measure.name not in self._blocks:
-            self._blocks[measure.name] = self._compared(measure)
-        return self._blocks[measure.name]
-
-    def _compared(self, measure: Measure[Any]) -> Blocks:
         numbers, share = range(1, self.grid.repeats + 1), measure.unit == PERCENT
         measured = {
             cell.name: [

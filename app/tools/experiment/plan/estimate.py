@@ -11,8 +11,7 @@ from app import sync
 from app.cluster.wire.bandwidth import LinkSpeed
 from app.machine.cpus import look
 from app.settings import environment
-from app.settings.averaging import AveragingSettings
-from app.settings.place import PlaceSettings
+from app.settings.settings import Settings
 from app.settings.training import ModelName
 from app.sync.contract import size_of
 from app.tools.experiment.plan.trials import FIRST_SEED, Trial
@@ -34,36 +33,27 @@ START_CPU_SECONDS, START_SECONDS = 4.0, 2.0
 def expected_seconds(trial: Trial) -> float:
     """The whole run."""
     asked = environment.of(trial.settings)
-    ranks = asked.place.workers + 1
-    source = source_of(asked.training.dataset_name)
-    plan = make_plan(asked.training, asked.training.train_samples or source.train_samples, ranks)
-    cpus = _cpus(asked.place, ranks)
-    image = _image_cpu_seconds(asked.training.model, Numerics.of(asked.training))
-    if asked.place.slow_rank is not None:
-        image *= max(1, asked.place.slow_factor)
-    rate = asked.links.of_any_rank.bits_per_second if ranks > 1 else None
-    sync_seconds = _sync_seconds(asked.averaging, asked.training.model, ranks, rate / 8) if rate else 0.0
-    step = plan.global_batch_size * image / cpus + sync_seconds
-    tests = (
-        0 if asked.training.evaluate == "never" else plan.epochs * (asked.training.test_samples or source.test_samples)
-    )
-    tests *= ranks if asked.training.evaluate == "every_rank" else 1
+    training, place, ranks = asked.training, asked.place, asked.place.workers + 1
+    source = source_of(training.dataset_name)
+    plan = make_plan(training, training.train_samples or source.train_samples, ranks)
+    cpus_of_a_rank = min(place.rank_cpus or float("inf"), place.threads_per_rank or float("inf"))
+    cpus = min(len(look().cores), ranks * cpus_of_a_rank)  # of all together
+    image = _image_cpu_seconds(training.model, Numerics.of(training)) / cpus
+    image *= max(1, place.slow_factor) if place.slow_rank is not None else 1
+    tests = plan.epochs * (training.test_samples or source.test_samples)
+    tests *= {"never": 0, "every_rank": ranks}.get(training.evaluate, 1)
+    step = plan.global_batch_size * image + (_sync_seconds(asked, ranks) if ranks > 1 else 0.0)
     start = START_SECONDS + START_CPU_SECONDS * ranks / cpus
-    return start + plan.steps * step + tests * image * FORWARD_SHARE / cpus
+    return start + plan.steps * step + tests * image * FORWARD_SHARE
 
 
-def _cpus(place: PlaceSettings, ranks: int) -> float:
-    """What all ranks together can use."""
-    each = min(place.rank_cpus or float("inf"), place.threads_per_rank or float("inf"))
-    return min(len(look().cores), ranks * each)
-
-
-def _sync_seconds(averaging: AveragingSettings, model: ModelName, ranks: int, rate: float) -> float:
-    """The least time of a step's messages on links of this many bytes per second, averaged over SYNC_EVERY steps."""
-    parameters = list(_model(model).parameters())
-    cost, size = sync.cost_of(averaging, parameters), size_of(parameters, averaging.wire_precision)
-    whole = cost.seconds_at_least(size, [LinkSpeed(rate, rate)] * ranks)
-    return whole / (averaging.sync_every or 1)
+def _sync_seconds(asked: Settings, ranks: int) -> float:
+    """The least time of a step's messages on shaped links, averaged over SYNC_EVERY steps."""
+    if not (bits := asked.links.of_any_rank.bits_per_second):
+        return 0.0
+    parameters, rate = list(_model(asked.training.model).parameters()), bits / 8
+    cost, size = sync.cost_of(asked.averaging, parameters), size_of(parameters, asked.averaging.wire_precision)
+    return cost.seconds_at_least(size, [LinkSpeed(rate, rate)] * ranks) / (asked.averaging.sync_every or 1)
 
 
 @cache

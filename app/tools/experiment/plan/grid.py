@@ -78,11 +78,9 @@ class _Version:
                 message = f"{name}={value}: experiment '{self._shown_as.stem}' varies {name}. Omit it."
                 raise SettingError(message, "conflicting-settings")
         number = sum(math.prod(map(len, values.values())) for *_, values in self._blocks)
-        if not number:
-            message = "the quick version has no cells. Omit quick = false in a [[grid]]."
+        if not 0 < number <= MOST_CELLS:
+            message = f"the grid, or its quick version, has {number} cells. Give it 1 to {MOST_CELLS}."
             raise refusal(self._shown_as, ("grid",), message)
-        if number > MOST_CELLS:
-            raise refusal(self._shown_as, ("grid",), f"the grid has {number} cells (limit: {MOST_CELLS}).")
         slugs: dict[str, Cell] = {}
         for place, cell in self._made():
             if other := slugs.get(cell.slug.lower()):
@@ -120,9 +118,8 @@ class _Version:
                 varied = {name: chosen[name] for name in self._varied if name in chosen}
                 name = self._label(place, block.label, chosen, several or list(varied))
                 if len(name) > LONGEST_NAME:
-                    length = f"cell name '{shown(name)}' has {len(name):,} characters"
-                    limit = f"The limit is {LONGEST_NAME}, as for its folder's name"
-                    raise refusal(self._shown_as, place, f"{length}. {limit}. Give the block a shorter label.")
+                    message = f"cell name '{shown(name)}' has {len(name):,} characters (limit: {LONGEST_NAME})."
+                    raise refusal(self._shown_as, place, message)
                 yield place, Cell(name, chosen, varied, block.may_fail)
 
     def _place_of(self, name: str, cell: Cell, block: Place) -> Place:
@@ -139,8 +136,8 @@ class _Version:
         known = {**chosen, "ranks": str(world_size(chosen))}
         label = re.sub(r"{(\w+)}", lambda field: known.get(field[1], field[0]), template)
         if {*"{}"} & {*label}:
-            message = f'invalid label "{shown(template)}". In braces, use ranks or one of this block\'s settings: '
-            raise refusal(self._shown_as, (*place, "label"), f"{message}{', '.join(chosen)}.")
+            message = f'invalid label "{shown(template)}". In braces, use: {", ".join(known)}.'
+            raise refusal(self._shown_as, (*place, "label"), message)
         return label
 
 

@@ -164,7 +164,7 @@ class GridFile(BaseModel):
         yield ("settings",), self.settings
 
 
-TABLES: dict[str, type[BaseModel]] = {"grid": Block, "quick": Quick, "view": ViewTable, "published": Published}
+TABLES: dict[str, type[BaseModel]] = {"grid": Block, "quick": Quick, "published": Published}
 
 
 def refusal(file: Path, place: Place, message: str, name: str = "invalid-grid") -> SettingError:
@@ -173,7 +173,7 @@ def refusal(file: Path, place: Place, message: str, name: str = "invalid-grid") 
     for part in place:
         if not isinstance(part, int):
             words.append(shown(part) or '""')
-        elif words[-1:] and words[-1] in TABLES:
+        elif words[-1:] and words[-1] in ("grid", "view"):
             words[-1] = f"[[{words[-1]}]] {part + 1}"
     return SettingError(f"{', '.join([str(file), *words])}: {escaped(message)}", name)
 
@@ -182,23 +182,19 @@ def refusal_of(error: ValidationError, file: Path, model: type[BaseModel], place
     """The same for what a table lacks or has wrong; its place is that of the table."""
     # A field that is spelled wrongly also explains the one that is missing.
     detail = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-    where, problem = (*place, *detail["loc"]), detail["msg"].removeprefix("Value error, ")
+    where, problem = detail["loc"], detail["msg"].removeprefix("Value error, ")
     problem += "" if problem.endswith((".", "?")) else "."
-    if isinstance(detail.get("ctx", {}).get("error"), UnknownName):
-        return refusal(file, where, problem, "unknown-name")
-    if not detail["loc"]:
-        return refusal(file, where, problem)
-    *outside, name = [part for part in detail["loc"] if isinstance(part, str)]
-    table = TABLES.get(outside[0], model) if outside else model
+    unknown = isinstance(detail.get("ctx", {}).get("error"), UnknownName)
+    *outside, name = [part for part in where if isinstance(part, str)] or [""]
     if detail["type"] == "extra_forbidden":
+        table = TABLES.get(outside[0], model) if outside else model
         fields = ", ".join(each for each, field in table.model_fields.items() if not field.exclude)
-        return refusal(file, where, f"unknown field '{name}'. Choose from: {fields}.")
-    if detail["type"] == "missing":
-        return refusal(file, where, f"'{name}' is missing.")
-    invalid = f"invalid {name} = {_written(detail)}. {problem}"
-    if model is GridFile and name not in table.model_fields:  # it is a setting
-        return refusal(file, where, *(_wrong_name(name) or (invalid, "invalid-setting")))
-    return refusal(file, where, invalid)
+        problem = f"unknown field '{name}'. Choose from: {fields}."
+    elif detail["type"] == "missing":
+        problem = f"'{name}' is missing."
+    elif where:
+        problem = f"invalid {name} = {_written(detail)}. {problem}"
+    return refusal(file, (*place, *where), problem, "unknown-name" if unknown else "invalid-grid")
 
 
 def read(path: Path, shown_as: Path) -> GridFile:
@@ -217,8 +213,12 @@ def read(path: Path, shown_as: Path) -> GridFile:
         raise _older(file.show, shown_as)
     for place, table in file.settings_tables():
         for name in table:
-            if wrong := _wrong_name(name):
-                raise refusal(shown_as, (*place, name), *wrong)
+            if name in NOT_IN_A_GRID:
+                message = f"{name} is set by the experiment or the machine. Remove it from the grid."
+                raise refusal(shown_as, (*place, name), message)
+            if name not in known():
+                message = f"unknown setting {name}. {hint(name, known())}"
+                raise refusal(shown_as, (*place, name), message, "unknown-setting")
     return file
 
 
@@ -233,13 +233,6 @@ def _older(shows: list[dict[str, Any]], file: Path) -> SettingError:
     for line in lines:
         error.add_note(escaped(line))
     return error
-
-
-def _wrong_name(name: str) -> tuple[str, str] | None:
-    """The message and the name of the error for a setting's name that a grid cannot have."""
-    if name in NOT_IN_A_GRID:
-        return f"{name} is set by the experiment or the machine. Remove it from the grid.", "invalid-grid"
-    return None if name in known() else (f"unknown setting {name}. {hint(name, known())}", "unknown-setting")
 
 
 def _written(detail: ErrorDetails) -> str:

@@ -1,26 +1,24 @@
-"""A bar for each cell: a measure with its interval, or several that add up."""
+"""Views without an axis: a bar for each cell, or a row of a table for each cell or each of its ranks."""
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from app.analysis import measures
-from app.analysis.catalogue import label, named
+from app.analysis.catalogue import PHASE_MEANS, label
+from app.analysis.figures import Measure
 from app.analysis.statistics import Interval
-from app.analysis.units import PERCENT
-from app.analysis.words import duration, percent
+from app.analysis.units import PERCENT, TEXT
+from app.analysis.words import percent
 from app.pages import definitions, phases
 from app.pages.chart import Chart
 from app.pages.drawing import Drawing, Missing, draw
 from app.pages.drawn import bar, bars
-from app.pages.findings import Judged, listed, listing
+from app.pages.findings import Judged, listing
 from app.pages.scale import Axis
-from app.pages.table import Column, Table
-from app.records.lines import PHASES
+from app.pages.table import Column
 from app.tools.experiment.results import MeasuredCell, Results
-from app.tools.experiment.views.view import CELL, ROUNDS, OfMeasures
+from app.tools.experiment.views.view import CELL, OfMeasures
 
 
 class BarView(OfMeasures):
@@ -31,154 +29,120 @@ class BarView(OfMeasures):
         False,
         description="true: the measures after the first are the parts of the bar; `phases` are always stacked [false]",
     )
-    baseline: str | None = Field(None, description="the cell that the others are compared with")
     times_less: bool = Field(
         False,
         description="true: baseline divided by cell instead of cell divided by baseline [false]",
     )
 
-    @model_validator(mode="after")
-    def _parts(self) -> "BarView":
-        if self._of_phases and (without := self.model_fields_set & {"stacked", "baseline", "times_less"}):
-            raise ValueError(f"bars of phases are not compared: omit {', '.join(sorted(without))}")
-        if self.stacked and len(self.measures) < 2:
-            raise ValueError("stacked needs a whole and its parts: two measures or more")
-        if self.stacked and len({each.unit for each in self.measures}) > 1:
-            raise ValueError("stacked needs measures of one unit")
+    def problems(self) -> Iterator[ValueError]:
+        yield from super().problems()
+        if self.stacked and {each.unit for each in self.measures[1:]} != {self.first.unit}:
+            yield ValueError("stacked needs a whole and its parts: two measures or more, of one unit")
         if self.times_less and (self.baseline is None or self.first.unit == PERCENT):
-            raise ValueError("times_less needs a baseline, and cannot compare shares")
-        return self
+            yield ValueError("times_less needs a baseline, and cannot compare shares")
 
     @property
     def _of_phases(self) -> bool:
         return self.measure[0] == "phases"
 
-    def named_cells(self) -> list[str | None]:
-        return [self.baseline, *super().named_cells()]
-
-    def sentences(self, results: Results) -> Iterator[str]:
-        judged = self.judged(results)
-        cells = [cell.name for cell in results.cells]
+    @property
+    def _parts(self) -> list[Measure[Any]]:
         if self._of_phases:
-            yield from _about_phases(results)
-            return
-        order = [cell for cell in cells if cell != self.baseline]
-        if self.stacked:
-            yield from self._of_parts(results, judged)
-        elif judged.slowest_is_largest is not None:
-            yield from judged.fastest(order)
-        else:
+            return [each for each in self.measures[1:] if each.name in PHASE_MEANS]
+        return self.measures[1:] if self.stacked else []
+
+    def gains(self, judged: Judged) -> bool:
+        return self.times_less
+
+    def found(self, judged: Judged, rows: Sequence[Any]) -> Iterator[str]:
+        others = [row.name for row in rows if row.name != self.baseline]
+        if self._parts:
+            yield from listing(judged.capital, self._shares(judged, rows))
+        elif judged.slowest_is_largest is None:
             yield from judged.extent()
-        if self.baseline:
-            yield from judged.all_against(self.baseline, cells)
-        for each in self.published_of(self.first):
-            if each.ratio:
-                told = (f"{cell} {value:g} times" for cell, value in each.by_cell.items())
-                yield from listing(f"Published, against {self.baseline}", told)
-            elif judged.slowest_is_largest is not None:
-                yield from judged.published_order(order, each.by_cell)
-            else:
-                yield from judged.beside_published(each.by_cell)
-        if judged.blocks.cells:
-            yield judged.noise()
+        else:
+            yield from judged.fastest(others)
+            for each in self.published_of(self.first):
+                yield from () if each.ratio else judged.published_order(others, each.by_cell)
 
-    def _of_parts(self, results: Results, judged: Judged) -> Iterator[str]:
-        words = []
-        for cell in results.cells:
-            if whole := judged.blocks.estimate(cell.name):
-                parts = [(label(part), cell.middle(part)) for part in self.measures[1:]]
+    def _shares(self, judged: Judged, rows: Sequence[Any]) -> Iterator[str]:
+        """What each bar is made of."""
+        for row in rows:
+            if whole := judged.blocks.estimate(row.name):
+                parts = [(self._word(part), row.middle(part)) for part in self._parts]
                 shares = [f"{percent(value / whole.value)} {part}" for part, value in parts if value is not None]
-                words.append(f"{cell.name} {judged.words(whole.value)} ({', '.join(shares)})")
-        yield from listing(judged.capital, words)
+                yield f"{row.name} {judged.words(whole.value)} ({', '.join(shares)})"
 
-    def tables(self, results: Results, name: str) -> list[Table]:
-        columns: list[Column[Any]] = [*CELL, *self.values(results)]
-        if base := self.baseline:
-            judged = self.judged(results)
-            columns += self.compared(judged, base, partial(self._ratio, judged), lambda _: base, gain=self.times_less)
-        return [Table.of(name, self.title, [*columns, ROUNDS], results.cells, self.explained())]
-
-    def _ratio(self, judged: Judged, cell: MeasuredCell) -> Interval | None:
-        if self.first.unit == PERCENT and cell.name == self.baseline:
-            return None
-        return judged.blocks.compare(*(self.baseline, cell.name)[:: 1 if self.times_less else -1])
+    def _word(self, part: Measure[Any]) -> str:
+        return part.name.removesuffix("_seconds.mean").replace("_", " ") if self._of_phases else label(part)
 
     def drawings(self, results: Results, name: str) -> list[Drawing]:
         return [draw(name, self.title, self._phases if self._of_phases else self._bars, results)]
 
     def _bars(self, results: Results) -> tuple[Chart, str]:
-        judged, base = self.judged(results), self._base_of_bars(results)
-        theirs = next(iter(self.published_of(self.first)), None)
-        if base is None:
-            x = Axis(judged.title, self.first.unit.axis)
-        else:
-            x = Axis(f"times less than {base}" if self.times_less else f"{judged.title}, {base} is 1")
+        """Times from another machine compare only as ratios."""
+        judged, published = self.judged(results), next(iter(self.published_of(self.first)), None)
+        of_another = published is not None and judged.slowest_is_largest is not None
+        compares = (self.times_less or of_another) and not self.stacked and self.baseline in judged.blocks.cells
+        x = Axis(judged.title, self.first.unit.axis)
+        if compares:
+            x = Axis(self.compared_as(judged, ())[0] if self.times_less else f"{judged.title}, {self.baseline} is 1")
         rows = []
         for cell in results.cells:
-            found = self._value(judged, cell) if base is None else self._ratio(judged, cell)
-            if theirs is None or (base is None and theirs.ratio):
-                told = None
-            else:
-                told = theirs.of(cell.name) if base is None else theirs.by(cell.name, base, gain=self.times_less)
-            parts = [(label(part), cell.middle(part) or 0.0) for part in self.measures[1:]] if self.stacked else []
-            rows.append(bar(cell.name, found, x.unit, told, parts))
-        caption = f"Medians over rounds; lines are {definitions.INTERVALS}."
+            value = self.comparison(judged, cell) if compares else self._value(judged, cell)
+            told = None
+            if published and (compares or not published.ratio):
+                told = self.told(published, judged, cell) if compares else published.of(cell.name)
+            parts = [(label(part), cell.middle(part) or 0.0) for part in self._parts]
+            rows.append(bar(cell.name, value, x.unit, told, parts))
         if all(row.value is None for row in rows):
             raise Missing("no cell has this figure in all of its runs.")
-        return bars(self.title, x, rows), f"{caption}{self.sources() if any(row.published for row in rows) else ''}"
+        sources = self.sources() if any(row.published for row in rows) else ""
+        return bars(self.title, x, rows), f"Medians over rounds; lines are {definitions.INTERVALS}.{sources}"
 
     def _value(self, judged: Judged, cell: MeasuredCell) -> Interval | None:
         """A 0 has no place among ratios, but one among bars."""
         middle = cell.middle(self.first)
         return judged.blocks.estimate(cell.name) or (None if middle is None else Interval(middle, None, None))
 
-    def _base_of_bars(self, results: Results) -> str | None:
-        """Times from another machine compare only as ratios."""
-        of_another = self.published_of(self.first) and self.judged(results).slowest_is_largest is not None
-        told = not self.stacked and (self.times_less or of_another)
-        return self.baseline if told and self.baseline in [cell.name for cell in results.cells] else None
-
     def _phases(self, results: Results) -> tuple[Chart, str]:
-        rows = [
-            (cell.name, {name: cell.middle(timing.mean) for name, timing in phases.TIMES.items()})
-            for cell in results.cells
-        ]
+        times = phases.TIMES.items()
+        rows = [(cell.name, {name: cell.middle(timing.mean) for name, timing in times}) for cell in results.cells]
         caption = f"Mean seconds of each phase {definitions.BUT_THE_FIRST}, the median over rounds"
         return phases.phase_bars(self.title, rows, caption)
 
 
-# What a step is made of
+class TableView(OfMeasures):
+    """A row for each cell, or for each of its ranks."""
 
+    kind: Literal["table"]
+    by: Literal["cell", "rank"] = Field("cell", description="`rank`: a row for each rank, and one for all [cell]")
 
-def _about_phases(results: Results) -> Iterator[str]:
-    backward, communication, hidden = map(named, ("shares.backward", "communication_share", "hidden_share"))
-    known = [(cell, part) for cell in results.cells if (part := cell.middle(backward)) is not None]
-    if not known:
-        yield "No phases: only the first step was recorded."
-        return
-    longest = [cell.name for cell, _ in known if _is_backward_longest(cell)]
-    if len(longest) == len(known):
-        where = "Backward is the longest phase in every round of every cell"
-    elif longest:
-        where = f"Backward is the longest phase in every round of {listed(longest)}, but not of the others"
-    else:
-        where = "In no cell is backward the longest phase in every round"
-    yield f"{where}. Its share of the step: {', '.join(f'{percent(part)} in {cell.name}' for cell, part in known)}."
-    costs = []
-    for cell, _ in known:
-        wait, sync = (cell.middle(measures.STEP_TIMES[phase].mean) for phase in ("wait", "sync"))
-        share = cell.middle(communication)
-        if share is not None and cell.world_size > 1 and (wait, sync) != (None, None):
-            waited = "" if wait is None else f", {duration(wait)} of it waiting for the slowest rank"
-            costs.append(f"{cell.name} {duration((wait or 0) + (sync or 0))} ({percent(share)}{waited})")
-    yield from listing("Communication that delays a step costs", costs)
-    for cell, _ in known:
-        part, behind = cell.middle(hidden), cell.middle(measures.HIDDEN_SYNC.mean)
-        if part is not None and behind is not None and cell.world_size > 1:
-            hides = f"{cell.name} hides {percent(part)} of its synchronisation behind backward"
-            yield f"{hides}: {duration(behind)} a step."
+    def problems(self) -> Iterator[ValueError]:
+        yield from super().problems()
+        if self.baseline and self.by == "rank":
+            yield ValueError("ranks are not compared: omit baseline, or by = 'rank'")
 
+    @property
+    def has_intervals(self) -> bool:
+        return self.by == "cell"
 
-def _is_backward_longest(cell: MeasuredCell) -> bool:
-    means = [{phase: cell.value(run, measures.STEP_TIMES[phase].mean) or 0.0 for phase in PHASES} for run in cell.runs]
-    return all(max(each, key=lambda phase: each[phase]) == "backward" for each in means)
+    def rows(self, results: Results, judged: Judged) -> list[MeasuredCell]:
+        return [row for cell in results.cells for row in (cell.by_rank() if self.by == "rank" else [cell])]
+
+    def lead(self, rows: Sequence[Any]) -> list[Column[Any]]:
+        rank = Column[MeasuredCell]("rank", "rank", TEXT, lambda row: "all" if row.rank is None else row.rank)
+        return [CELL[0], rank] if self.by == "rank" else CELL
+
+    def found(self, judged: Judged, rows: Sequence[Any]) -> Iterator[str]:
+        yield from judged.extent()
+        apart: dict[str, float] = {}  # how far the ranks of a run lie apart at most
+        for row in rows:
+            ranks = [one for one in rows if one.name == row.name and one.rank is not None]
+            values = [[one.value(run, self.first) for one in ranks] for run in row.runs]
+            if len(ranks) > 1 and all(None not in each for each in values):
+                apart[row.name] = max(max(each) - min(each) for each in values)
+        alike = [cell for cell, distance in apart.items() if not distance]
+        differing = [f"{judged.words(distance)} ({cell})" for cell, distance in apart.items() if distance]
+        yield from listing("Its ranks differ by", differing)
+        yield from listing("The same on all ranks", alike)

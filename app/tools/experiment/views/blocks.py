@@ -81,13 +81,10 @@ def table(blocks: Sequence[BlockOfSteps], name: str, title: str) -> Table:
 
 def figure(blocks: Sequence[BlockOfSteps]) -> tuple[Chart, str]:
     """A panel for each cell, a line for each part of a step."""
-    own: dict[str, list[BlockOfSteps]] = {}
-    for block in blocks:
-        own.setdefault(block.cell, []).append(block)
-    found = {
-        cell: {part: [series(part, [b.last for b in each], [b.seconds[part] for b in each])] for part in PARTS}
-        for cell, each in own.items()
-    }
+    found = {}
+    for cell in dict.fromkeys(block.cell for block in blocks):
+        own = [block for block in blocks if block.cell == cell]
+        found[cell] = {part: [series(part, [b.last for b in own], [b.seconds[part] for b in own])] for part in PARTS}
     lines = [line for parts in found.values() for each in parts.values() for line in each]
     y, roles = Axis("time per step", "s"), {part: phases[-1] for part, phases in PARTS.items()}
     words = f"Phases by block of steps: {y.title} of {', '.join(PARTS)}, by cell"

@@ -1,15 +1,17 @@
 """A measure along a setting, one line for each value of another; what each cell is beside another at its place."""
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
+from app.analysis.break_even import EVERYWHERE, NOWHERE, break_even
 from app.analysis.catalogue import find
 from app.analysis.figures import Measure
-from app.analysis.statistics import Comparison, Interval
-from app.analysis.units import DIGITS, PERCENT, SECONDS, TEXT, digits
+from app.analysis.statistics import Interval
+from app.analysis.units import DIGITS, PERCENT, SECONDS, TEXT, Scale, Unit, Value, digits
 from app.machine.say import shown
 from app.pages import along, palette
 from app.pages.along import Order
@@ -23,25 +25,25 @@ from app.pages.scale import MOST_EVEN, Axis
 from app.pages.series import left_out
 from app.pages.table import Column, Table
 from app.pages.traces import Trace
+from app.settings.link_rates import read_rate
 from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.plan.grid_file import UnknownName
 from app.tools.experiment.results import MeasuredCell, Results
-from app.tools.experiment.views import rates
 from app.tools.experiment.views.places import (
-    ABSENT,
     LABEL,
     MODE,
     ONE_RANK,
     RANKS,
     RATE,
     SHORT,
-    UNSET,
     Placing,
     Spot,
-    by_place,
     is_a_number,
+    value_of,
 )
-from app.tools.experiment.views.view import CELL, ROUNDS, OfMeasures, figure
+from app.tools.experiment.views.view import CELL, OfMeasures, figure
+
+MEGABITS = Unit(lambda rate: f"{digits(rate / 1e6)} Mbit/s", scales=(Scale("Mbit/s", 1e6),))
 
 
 class LineView(OfMeasures):
@@ -68,21 +70,22 @@ class LineView(OfMeasures):
         None, description="a line: report where it is the slowest; with `against`, report it first"
     )
 
-    @model_validator(mode="after")
-    def _consistent(self) -> "LineView":
+    def problems(self) -> Iterator[ValueError]:
+        yield from super().problems()
         if self._placing.axis == self._placing.series:
-            raise ValueError(f"by and series are both {shown(self.by)}: give two settings")
+            yield ValueError(f"by and series are both {shown(self.by)}: give two settings")
         if self.against and self.baseline:
-            raise ValueError("against and baseline exclude each other")
-        if self.against and self.against != ONE_RANK and self._placing.series is None:
-            raise ValueError("against names a line: it needs series")
+            yield ValueError("against and baseline exclude each other")
+        if (self.watch or self.against not in (None, ONE_RANK)) and self.series is None:
+            yield ValueError("against and watch name a line: they need series")
         if self.against == ONE_RANK and self._placing.axis != RANKS:
-            raise ValueError(f"against = '{ONE_RANK}' needs by = 'ranks'")
-        if self.watch and self._placing.series is None:
-            raise ValueError("watch names a line: it needs series")
+            yield ValueError(f"against = '{ONE_RANK}' needs by = 'ranks'")
         if self.bound is not None and (self._bound is None or self._bound.unit != self.first.unit):
-            raise UnknownName(f"unknown measure '{shown(self.bound)}' as bound, or one of another unit")
-        return self
+            yield UnknownName(f"unknown measure '{shown(self.bound)}' as bound, or one of another unit")
+
+    @property
+    def names_a_base(self) -> bool:
+        return bool(self.baseline or self.against)
 
     @cached_property
     def _placing(self) -> Placing:
@@ -93,151 +96,142 @@ class LineView(OfMeasures):
     def _bound(self) -> Measure[Any] | None:
         return find(self.bound) if self.bound else None
 
-    def named_cells(self) -> list[str | None]:
-        return [self.baseline, *super().named_cells()]
-
-    def named_settings(self) -> list[str]:
-        own = (self._placing.axis, self._placing.series)
-        return [*super().named_settings(), *(name for name in own if name and name != LABEL)]
-
     def references(self, cells: Sequence[Cell]) -> Iterator[tuple[str, list[str], list[str]]]:
-        yield from super().references(cells)
+        (what, named, known), *others = super().references(cells)
+        own = (self._placing.axis, self._placing.series)
+        yield what, [*named, *(name for name in own if name and name != LABEL)], known
+        yield from others
         there = [cell for cell in cells if cell.matches(self.where)]
-        known = list(dict.fromkeys(map(self._placing.series_of, there)))
         asked = [each for each in (self.against, self.watch) if each and each != ONE_RANK]
         if self._placing.series != MODE or all(MODE in cell.settings for cell in there):  # else the run tells its mode
-            yield "no line is called", asked, known
+            yield "no line is called", asked, list(dict.fromkeys(map(self._placing.series_of, there)))
 
-    def _gains(self, judged: Judged) -> bool:
+    def compares(self, judged: Judged) -> bool:
+        return self.names_a_base or judged.slowest_is_largest is not None
+
+    def rows(self, results: Results, judged: Judged) -> Sequence[Spot]:
+        return self._placing.spots(results.cells, judged)
+
+    def base(self, row: MeasuredCell) -> str | None:
+        return row.base if isinstance(row, Spot) else None
+
+    def _speedup(self, judged: Judged) -> bool:
         """Whether cells are shown by how many times as fast they are as one rank."""
         return self.against == ONE_RANK and judged.slowest_is_largest is not None
 
-    def _compared(self, spot: Spot, judged: Judged) -> Comparison | None:
-        compare = judged.speed if self._gains(judged) else judged.blocks.compare
-        return compare(spot.name, spot.base)
+    def gains(self, judged: Judged) -> bool:
+        return self._speedup(judged) and judged.slowest_is_largest is True
 
     # What is said
 
-    def sentences(self, results: Results) -> Iterator[str]:
-        judged = self.judged(results)
-        found, series = self._placing.spots(results.cells, judged), self._placing.series
-        if not judged.blocks.cells:
-            yield f"{judged.capital}: no cell has it."
-            return
-        if self.baseline:
-            yield from judged.all_against(self.baseline, [spot.name for spot in found])
-        if self._gains(judged):
+    def found(self, judged: Judged, rows: Sequence[Spot]) -> Iterator[str]:
+        lines = self._placing.lines(rows)
+        if self._speedup(judged):
             ends = {}
-            for line, spots in self._placing.lines(found).items():
+            for line, spots in lines.items():
                 if measured := [spot for spot in spots if spot.name in judged.blocks.cells and spot.world_size > 1]:
-                    last = measured[-1]
-                    ends[line or self._placing.title] = last.world_size, self._compared(last, judged)
+                    ends[line] = measured[-1].world_size, self.comparison(judged, measured[-1])
             yield from along.speedups(ends)
-        elif self.against:
-            yield from self._verdicts(found, judged, self.against)
+        elif self._breaks_even:
+            for line, ratios in self._ratios_by_rate(judged, rows).items():
+                yield along.break_even_in_words(line, str(self.against), ratios, MEGABITS)
+        elif self.against and judged.slowest_is_largest is not None:
+            for line, spots in sorted(lines.items(), key=lambda each: each[0] != self.watch):
+                pairs = [(spot, spot.base) for spot in spots if spot.series != self.against]
+                places = [(self._placing.words(spot.label), spot.name, base) for spot, base in pairs if base]
+                yield from along.verdicts(line, self.against, judged, places)
         if judged.slowest_is_largest is None:
             yield from judged.extent()
-            for each in self.published_of(self.first):
-                yield from () if each.ratio else judged.beside_published(each.by_cell)
-        elif series is None:
-            yield from self._along(found, judged)
-        elif series != LABEL:
-            yield from self._across(found, judged)
-        yield from self._beside_bound(found)
-        yield judged.noise()
+        elif self.series is None:
+            yield from self._along(lines, judged)
+        elif self.series != LABEL:
+            yield from self._across(rows, judged)
 
-    def _across(self, found: Sequence[Spot], judged: Judged) -> Iterator[str]:
+    def _across(self, rows: Sequence[Spot], judged: Judged) -> Iterator[str]:
         """The order of the lines at each place of the axis."""
+        places: dict[tuple[str, str], dict[str, str]] = {}
+        for spot in rows:
+            if spot.name in judged.blocks.cells:
+                places.setdefault((spot.group, self._placing.words(spot.label)), {})[spot.name] = spot.series
         groups: dict[str, list[Order]] = {}
-        for group, label, there in by_place(found):
-            names = {spot.name: spot.series for spot in there if spot.name in judged.blocks.cells}
+        for (group, label), names in places.items():
             if len(names) > 1:
-                place = ", ".join(filter(None, (group, self._placing.words(label))))
-                groups.setdefault(group, []).append(Order.of(place, names, judged))
+                order = Order.of(", ".join(filter(None, (group, label))), names, judged)
+                groups.setdefault(group, []).append(order)
         yield from along.orders_within(groups)
         if self.watch and groups and not self.against:
             yield along.about(self.watch, [order for orders in groups.values() for order in orders])
 
-    def _along(self, found: Sequence[Spot], judged: Judged) -> Iterator[str]:
+    def _along(self, lines: dict[str, list[Spot]], judged: Judged) -> Iterator[str]:
         """From where on more of the setting brings nothing, on each line."""
-        lines = {line: {spot.label: spot.name for spot in spots} for line, spots in self._placing.lines(found).items()}
-        several = {line: places for line, places in lines.items() if len(places) > 1} or {"": {}}
-        for line, places in several.items():
-            if all(is_a_number(label) or label in (UNSET, ABSENT.get(self._placing.axis)) for label in places):
-                told = along.saturation(
-                    self._placing.title, {p: c for p, c in places.items() if is_a_number(p)}, judged
-                )
+        for line, spots in ((line, spots) for line, spots in lines.items() if len(spots) > 1):
+            numbers = {spot.label: spot.name for spot in spots if is_a_number(spot.label)}
+            if all(spot.label in numbers or value_of(spot, self._placing.axis) is None for spot in spots):
+                told = along.saturation(self._placing.title, numbers, judged)
             else:
-                told = judged.fastest(list(places.values()))
-            yield from (f"{line}: {sentence}" if line and len(lines) > 1 else sentence for sentence in told)
+                told = judged.fastest([spot.name for spot in spots])
+            yield from (f"{line}: {sentence}" if len(lines) > 1 else sentence for sentence in told)
 
-    def _verdicts(self, found: Sequence[Spot], judged: Judged, against: str) -> Iterator[str]:
-        """Where each line is faster than the one that it is laid beside."""
-        if self._breaks_even:
-            lines = rates.ratios(found, judged, against)
-            if not lines:
-                yield f"There is no break-even: {against} and another line have no rate in common."
-            for line, ratios in lines.items():
-                yield along.break_even_in_words(line, against, ratios, rates.MEGABITS)
-        elif judged.slowest_is_largest is not None:
-            for line, spots in sorted(self._placing.lines(found).items(), key=lambda each: each[0] != self.watch):
-                pairs = [(spot, spot.base) for spot in spots if spot.series != against]
-                places = [(self._placing.words(spot.label), spot.name, base) for spot, base in pairs if base]
-                yield from along.verdicts(line, against, judged, places)
+    # Break-even
 
     @property
     def _breaks_even(self) -> bool:
         return self._placing.axis == RATE and self.against not in (None, ONE_RANK) and self.first.unit == SECONDS
 
-    def _beside_bound(self, found: Sequence[Spot]) -> Iterator[str]:
-        """Which cells are nearest to the least that is possible, and which the farthest from it."""
-        over = {spot.name: each for spot in found if (each := self._over_bound(spot)) is not None}
-        if over:
-            near, far = min(over, key=lambda cell: over[cell]), max(over, key=lambda cell: over[cell])
-            yield (
-                f"Closest to the minimum: {near}, {digits(over[near])} times it"
-                f"{f'; farthest from it: {far}, {digits(over[far])} times' if near != far else ''}."
-            )
+    def _ratios_by_rate(self, judged: Judged, rows: Sequence[Spot]) -> dict[str, dict[float, Interval]]:
+        """Of each line that has a rate in common with the one that it is laid beside."""
+        lines: dict[str, dict[float, Interval]] = {}
+        for spot in rows:
+            if RATE in spot.settings and spot.series != self.against and (ratio := self.comparison(judged, spot)):
+                lines.setdefault(spot.line, {})[read_rate(spot.settings[RATE])] = ratio
+        return lines
+
+    def _break_even(self, judged: Judged, rows: Sequence[Spot], name: str) -> Table:
+        """The rate at which each line takes as long as the other; an end outside the measured rates is left empty."""
+        found = {line: break_even(ratios) for line, ratios in self._ratios_by_rate(judged, rows).items()}
+        columns = [Column[str]("", "line", TEXT, str)]
+        for column in with_interval("break-even", "break_even_bits_per_second", found.get, MEGABITS):
+            columns.append(replace(column, value=partial(_inside, column)))
+        note = "The asked rate at which both take equally long, interpolated on logarithmic scales."
+        return Table.of(f"{name}-break-even", "Break-even", columns, found, note)
+
+    # Tables
+
+    def tables(self, results: Results, name: str) -> list[Table]:
+        judged, tables = self.judged(results), super().tables(results, name)
+        if not self._breaks_even:
+            return tables
+        return [self._break_even(judged, self.rows(results, judged), name), *tables]
+
+    def lead(self, rows: Sequence[Any]) -> list[Column[Any]]:
+        columns = [*CELL, Column[Spot](self._placing.title, "x", TEXT, lambda spot: spot.label)]
+        if self.series or len({spot.line for spot in rows}) > 1:
+            columns.append(Column[Spot](self.series or "line", "series", TEXT, lambda spot: spot.line))
+        return columns
+
+    def values(self, results: Results) -> list[Column[Any]]:
+        columns = super().values(results)
+        if self._bound:
+            columns += [figure(self._bound), Column("times that", "times_the_least", DIGITS, self._over_bound)]
+        return columns
 
     def _over_bound(self, spot: MeasuredCell) -> float | None:
         own, least = spot.middle(self.first), spot.middle(self._bound) if self._bound else None
         return own / least if own and least else None
 
-    # Tables
-
-    def tables(self, results: Results, name: str) -> list[Table]:
-        judged = self.judged(results)
-        found = self._placing.spots(results.cells, judged)
-        columns: list[Column[Any]] = [*CELL, Column[Spot](self._placing.title, "x", TEXT, lambda spot: spot.label)]
-        if self.series or len({spot.line for spot in found}) > 1:
-            columns.append(Column[Spot](self.series or "line", "series", TEXT, lambda spot: spot.line))
-        columns += self.values(results)
-        if self._bound:
-            columns += [figure(self._bound), Column("times that", "times_the_least", DIGITS, self._over_bound)]
-        if judged.slowest_is_largest is not None or self.against or self.baseline:
-            columns += self._ratios(found, judged)
-        tables = [Table.of(name, self.title, [*columns, ROUNDS], found, self.explained())]
-        if self._breaks_even:
-            lines = rates.ratios(found, judged, str(self.against))
-            tables.insert(0, rates.table(lines, f"{name}-break-even"))
-        return tables
-
-    def _ratios(self, found: Sequence[Spot], judged: Judged) -> list[Column[Any]]:
-        def compared(spot: Spot) -> Comparison | None:
-            return self._compared(spot, judged)
-
+    def comparisons(self, judged: Judged, rows: Sequence[Any]) -> list[Column[Any]]:
         def efficiency(spot: Spot) -> float | None:
-            return each.value / spot.world_size if (each := compared(spot)) else None
+            return each.value / spot.world_size if (each := self.comparison(judged, spot)) else None
 
-        bases = {spot.name: spot.base for spot in found}
-        if self._gains(judged):
-            columns: list[Column[Any]] = [*with_interval("speedup", "speedup", compared)]
-            columns += self.told_ratios("speedup", bases.get, gain=judged.slowest_is_largest is True)
-            return [*columns, Column("efficiency", "efficiency", PERCENT, efficiency)]
-        several = len({spot.group for spot in found}) > 1
-        first = "the first of its line" if several else found[0].label if found else "the first"
-        other = self.baseline or self.against or ("the fastest there" if self.series else first)
-        return self.compared(judged, other, compared, bases.get)
+        columns = super().comparisons(judged, rows)
+        return [*columns, Column("efficiency", "efficiency", PERCENT, efficiency)] if self._speedup(judged) else columns
+
+    def compared_as(self, judged: Judged, rows: Sequence[Any]) -> tuple[str, str]:
+        return ("speedup", "speedup") if self._speedup(judged) else super().compared_as(judged, rows)
+
+    def other(self, rows: Sequence[Any]) -> str:
+        first = "the first of its line" if len({spot.group for spot in rows}) > 1 else "the first"
+        return self.baseline or self.against or ("the fastest there" if self.series else first)
 
     # The drawing
 
@@ -247,14 +241,14 @@ class LineView(OfMeasures):
     def _figure(self, results: Results) -> tuple[Chart, str]:
         """The measure, or, with `against` and without a bound, its ratio to the cell compared with."""
         judged, placing = self.judged(results), self._placing
-        found = placing.spots(results.cells, judged)
+        found = self.rows(results, judged)
         ratios = self.against is not None and self._bound is None
         lines: dict[str, list[tuple[float, Interval]]] = {}
         for line, spots in placing.lines(found).items():
             for spot in spots:
-                own = self._compared(spot, judged) if ratios else judged.blocks.estimate(spot.name)
+                own = self.comparison(judged, spot) if ratios else judged.blocks.estimate(spot.name)
                 if own and not (ratios and spot.series == self.against):
-                    lines.setdefault(line or f"by {placing.title}", []).append((spot.at, own))
+                    lines.setdefault(line, []).append((spot.at, own))
         if not lines:
             raise Missing("no cell has both sides of it." if ratios else "no cell has this figure in all of its runs.")
         traces = [interval_line(line, points) for line, points in [*lines.items()][:MOST_LINES]]
@@ -262,7 +256,7 @@ class LineView(OfMeasures):
         log = min(values) > 0 and max(values) > MOST_EVEN * min(values)
         up, levels = Axis(judged.title, self.first.unit.axis, log=log), []
         caption = f"Medians over rounds; upright lines are {INTERVALS}."
-        if ratios and self._gains(judged):
+        if ratios and self._speedup(judged):
             up = Axis("speedup")
             caption += f" Dotted: as many times as ranks.{self.sources()}"
             traces += self._ideal(found, judged)
@@ -281,20 +275,24 @@ class LineView(OfMeasures):
         for number, (line, spots) in enumerate([*self._placing.lines(found).items()][:MOST_LINES]):
             least = {spot.at: each for spot in spots if (each := spot.middle(bound))}
             if least:
-                name = f"{line or f'by {self._placing.title}'}, at least"
-                yield _dotted(name, [*least], [*least.values()], palette.series(number))
+                yield _dotted(f"{line}, at least", [*least], [*least.values()], palette.series(number))
 
     def _ideal(self, found: Sequence[Spot], judged: Judged) -> Iterator[Trace]:
         sizes = [float(each) for each in sorted({spot.world_size for spot in found})]
         yield _dotted("as many times as ranks", sizes, sizes)
-        less = judged.slowest_is_largest is True
-        told = [(s, each.by(s.name, s.base, gain=less)) for each in self.published_ratios()[:1] for s in found]
-        published = [(spot, value) for spot, value in told if value and spot.world_size > 1]
-        if published:
-            notes = [f"{spot.name}, published: {digits(value)}" for spot, value in published]
-            at, values = [spot.at for spot, _ in published], [value for _, value in published]
-            yield Trace("as published", at, values, look="diamond", notes=notes, role="ink")
+        several = [spot for spot in found if spot.world_size > 1]
+        for told in self.published_ratios()[:1]:
+            published = [(spot, value) for spot in several if (value := self.told(told, judged, spot))]
+            if published:
+                notes = [f"{spot.name}, published: {digits(value)}" for spot, value in published]
+                at, values = [spot.at for spot, _ in published], [value for _, value in published]
+                yield Trace("as published", at, values, look="diamond", notes=notes, role="ink")
 
 
 def _dotted(name: str, at: Sequence[float], values: Sequence[float], role: str = "") -> Trace:
     return Trace(name, at, values, look="curve", hollow=[True] * len(at), role=role)
+
+
+def _inside(column: Column[str], line: str) -> Value:
+    place = column.value(line)
+    return None if place in (NOWHERE, EVERYWHERE) else place

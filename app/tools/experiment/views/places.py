@@ -2,9 +2,9 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 from app.pages.findings import Judged
 from app.settings.link_rates import RATE_UNITS, read_rate
@@ -53,17 +53,17 @@ class Placing:
     def series_of(self, cell: Cell) -> str:
         if self.series == LABEL:
             return ", ".join(part for part in cell.name.split(", ") if part != cell.settings.get(self.axis))
-        return (_value(cell, self.series) or UNSET) if self.series else ""
+        return (value_of(cell, self.series) or UNSET) if self.series else ""
 
     def spots(self, cells: Sequence[MeasuredCell], judged: Judged) -> list[Spot]:
         """Along the axis; cells without the setting stand at the right end."""
-        places = _places([value for cell in cells if (value := _value(cell, self.axis)) is not None])
+        places = _places([value for cell in cells if (value := value_of(cell, self.axis)) is not None])
         spread = sorted(places.values())
         end = (spread[-1] if spread else 0.0) + max((b - a for a, b in pairwise(spread)), default=1.0)
         shared = self._shared(cells)
         found: list[Spot] = []
         for cell in cells:
-            value = _value(cell, self.axis)
+            value = value_of(cell, self.axis)
             label, at = (ABSENT.get(self.axis, UNSET), end) if value is None else (value, places[value])
             series, group = self.series_of(cell), shared[cell.name]
             # Two cells of one line at one place differ in what one of them does not set: each is a group of its own.
@@ -102,17 +102,10 @@ class Placing:
         own = [spot for spot in found if self.against != ONE_RANK or spot.world_size > 1]
         lines: dict[str, list[Spot]] = {}
         for spot in own:
-            lines.setdefault(spot.line, []).append(spot)
+            lines.setdefault(spot.line or f"by {self.title}", []).append(spot)
         if self.against == ONE_RANK:
             lines = {line: [*(s for s in found if s.name == spots[0].base), *spots] for line, spots in lines.items()}
         return lines
-
-
-def by_place(found: Sequence[Spot]) -> Iterator[tuple[str, str, list[Spot]]]:
-    """Group, label and cells of each place at which cells can be compared."""
-    for group in dict.fromkeys(spot.group for spot in found):
-        for label, there in groupby((spot for spot in found if spot.group == group), key=lambda spot: spot.label):
-            yield group, label, list(there)
 
 
 def is_a_number(label: str) -> bool:
@@ -120,7 +113,7 @@ def is_a_number(label: str) -> bool:
     return re.fullmatch(rf"[0-9.]+({'|'.join(RATE_UNITS)})?", label) is not None
 
 
-def _value(cell: Cell, setting: str | None) -> str | None:
+def value_of(cell: Cell, setting: str | None) -> str | None:
     """A setting's value; of the workers, the ranks that they are, and of a mode left unset, the run's own."""
     if setting == RANKS:
         return str(cell.world_size)
