@@ -158,7 +158,7 @@ def test_wrong_arguments_are_refused_before_any_connection(user: Clone, argument
 
 def test_a_run_over_ssh_from_an_engine_that_is_off_has_the_bits_of_a_run_on_one_host(user: Clone, rig: Rig) -> None:
     rig.stop_engine(rig.nodes[3])
-    user.up(*SMALL, RUN_NAME="here")
+    user.up(*SMALL, WORKERS="3", RUN_NAME="here")
     expected = hashes(user)
     on_terminal = f"stty cols 120; TERM=xterm {shlex.join(line_over_ssh(user, rig, *SMALL, 'RUN_NAME=nodes'))}"
     code, output = user.run("script", "--quiet", "--return", "--command", on_terminal, "/dev/null")
@@ -283,7 +283,7 @@ def test_killed_ranks_come_again_and_a_stopped_run_goes_on_to_the_same_bits(
     user: Clone, rig: Rig, begin: Begin
 ) -> None:
     saving = (*SAVING, "MAX_STEPS=300")  # so long that a fast machine is still at it when it is stopped
-    user.up(*saving, RUN_NAME="undisturbed")
+    user.up(*saving, WORKERS="3", RUN_NAME="undisturbed")
     expected = hashes(user)
     training = begin(*saving, steps=30)
     kill_rank(rig, rig.nodes[2])
@@ -313,7 +313,7 @@ def test_killed_ranks_come_again_and_a_stopped_run_goes_on_to_the_same_bits(
 @pytest.mark.parametrize("cut_off", [0, 3])
 def test_a_run_goes_on_when_a_node_that_was_cut_off_is_back(user: Clone, rig: Rig, begin: Begin, cut_off: int) -> None:
     saving = (*SAVING, "MAX_STEPS=200")
-    user.up(*saving, RUN_NAME=f"with-{cut_off}")
+    user.up(*saving, WORKERS="3", RUN_NAME=f"with-{cut_off}")
     expected = hashes(user)
     training = begin(*saving, "PEER_TIMEOUT=5", f"RUN_NAME=without-{cut_off}", steps=30)
     rig.link(rig.nodes[cut_off], "exp", "down")
