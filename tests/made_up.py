@@ -47,7 +47,9 @@ def steady(ranks: int, seconds: float) -> list[list[Json]]:
         for number in range(STEPS):
             taken = seconds * SLOW.get(number, 1.0)
             unmeasured = () if ranks > 1 else ("wait", "sync")
-            parts = {f"{each}_seconds": None if each in unmeasured else part * taken for each, part in PARTS.items()}
+            parts = {
+                f"{phase}_seconds": None if phase in unmeasured else share * taken for phase, share in PARTS.items()
+            }
             parts |= {"at_seconds": at, "seconds": taken, "loss": 3.0 - number / 10 + rank / 100}
             parts |= {} if ranks > 1 else {"bytes_sent": 0, "bytes_received": 0}
             own.append(a_step(rank, number, **parts, samples=8 + rank, correct=number % 5))

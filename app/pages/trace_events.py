@@ -20,7 +20,7 @@ type Event = dict[str, Any]  # a span of time (X), a moment (i), counters (C), o
 
 
 def line(event: Event, shift: int) -> str:
-    """The entry as JSON, so many ticks later."""
+    """The entry as JSON, shifted by this many ticks."""
     own = event | {"ts": 0 if event["ph"] == "M" else (event["ts"] + shift) / TICKS}
     own |= {"dur": event["dur"] / TICKS} if "dur" in event else {}
     return json.dumps(own, separators=(",", ":"), allow_nan=False)

@@ -191,7 +191,7 @@ def test_the_same_command_goes_on_after_a_kill(
 
 
 def stopped_after(ranks: group.Ranks, signals: dict[int, Signals]) -> int:
-    """The step after which all ranks stop, some of which get signals."""
+    """Signal some of the ranks. All stop after the same step, which is returned."""
     ranks.start()
     await_step(ranks.folder / "results/it", 3)
     for rank, number in signals.items():

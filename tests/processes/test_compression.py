@@ -167,7 +167,7 @@ def test_top_k_sends_the_largest(group_of: GroupOf) -> None:
 
 
 def sent_and_meant(cluster: Cluster) -> tuple[float, float]:
-    """How far one rank's message is from 70,000 numbers, of which the last ones are large, and how far zero is."""
+    """The error of one rank's message of 70,000 increasing values, and the size of these values, as norms."""
     compressor = TopK(
         Communicator(cluster), AveragingSettings(compression="top_k"), [torch.Size([70_000])], torch.float32
     )

@@ -182,7 +182,7 @@ def read(name: str | None = None) -> Calibration:
     files = (folders.RESULTS / FOLDER).glob(f"*/{FILE}")
     known = {path.parent.name: path for path in sorted(files, key=lambda path: -path.stat().st_mtime)}
     if not known:
-        raise SettingError("no calibration found. Run scripts/calibrate first (about ten minutes).", "not-calibrated")
+        raise SettingError("no calibration found. Run scripts/calibrate first (about eight minutes).", "not-calibrated")
     if name is not None and name not in known:
         raise SettingError(f"unknown calibration '{shown(name)}'. Choose from: {', '.join(known)}.", "unknown-name")
     path = known[name or next(iter(known))]

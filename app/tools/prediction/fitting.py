@@ -30,7 +30,7 @@ FAMILIES: dict[Family, str] = {  # whose costs every prediction may need
 }
 MOST_LATENCY, MOST_CROWD, MOST_WITHHELD = 0.001, 0.005, 0.01  # seconds; the last, of each allowance of a quota
 MOST_HIDDEN = 1e-7  # seconds for each byte
-VALUES = 1001  # of which a search chooses one
+VALUES = 1001  # candidates of a search, evenly spaced
 NEAR = 0.05  # of the largest value: no further from one that was simulated, a parabola is as good as a simulation
 MOST_TRIED = 5
 
