@@ -97,7 +97,6 @@ def test_cells_are_the_products_of_the_lists_of_each_block() -> None:
     assert cells[0].settings == {"MODEL": "lenet5", "MAX_STEPS": "20", "WORKERS": "0", "SYNC_MODE": "none"}
     assert cells[4].settings["LINK_RATE"] == "1gbit"
     assert cells[4].world_size == 4
-    assert cells[4].varied == {"WORKERS": "3", "SYNC_MODE": "ddp", "LINK_RATE": "1gbit"}
 
 
 def test_the_quick_version_takes_other_values_where_the_grid_has_some() -> None:
@@ -329,6 +328,7 @@ def test_a_view_of_some_cells_needs_at_least_one() -> None:
         ('kind = "line"\nmeasure = "seconds"\nby = "rate"\nwhere = { LINK_RAT = "*" }', "'LINK_RAT'.* LINK_RATE"),
         ('kind = "bar"\nmeasure = "accuracy"\nbaseline = "one node"\ntimes_less = true', "share"),
         ('kind = "bar"\nmeasure = "seconds"\ntimes_less = true', "baseline"),
+        ('kind = "bar"\nmeasure = ["seconds", "accuracy"]\nstacked = true', "unit"),
         ('kind = "curve"\nmeasure = "accuracy"', "'accuracy'"),
         ('kind = "curve"\nmeasure = "accuracy"\nby = "epoch"\nevery = 2', "every"),
         ('kind = "curve"\nmeasure = ["loss", "seconds"]\nreference = "one node"', "reference"),
@@ -345,46 +345,6 @@ def test_options_that_no_page_could_follow_are_refused(view: str, told: str) -> 
 def test_the_grid_file_that_the_documents_show_loads() -> None:
     page = (ROOT / "docs/experiments.md").read_text()
     assert len(read(page.split("```toml\n")[1].split("```")[0]).cells) == 4
-
-
-OLDER = {
-    "times": 'baseline = "one node"\nfirst_steps = [10]\npublished = { source = "a", values = { "one node" = 1 } }',
-    "phases": 'baseline = "one node"\nblock = 10\npublished = { source = "a", values = { "one node" = 3 } }',
-    "lines": 'x = "LINK_RATE"\nseries = "SYNC_MODE"\nfigure = "seconds_to_loss"\nloss = 1.5\nwatch = "ddp"',
-    "usage": 'baseline = "one node"\npublished_ratio = { source = "a", values = { "one node" = 1.5 } }\n'
-    'published_network_mb = { source = "a", values = { "one node" = 70.1 } }',
-    "scaling": 'kind = "strong"\npublished_network_mb = { source = "a", values = { "one node" = 31.8 } }',
-    "epochs": 'published_seconds = { source = "a", values = { "one node" = 41.3 } }\n'
-    'published_speedup = { source = "a", values = { "one node" = 1.86 } }\n'
-    'published_bandwidth_mb = { source = "a", values = { "one node" = 14.61 } }',
-    "scores": 'published_loss = { source = "a", values = { "one node" = [2.5] } }',
-    "losses": 'every = 3\npublished = { source = "a", values = { "one node" = [2.5, 2.25] } }',
-    "curves": 'together = ["one node", "ddp at 1gbit"]\ntolerance = 0.01',
-    "accuracy": 'baseline = "one node"\njudged = "training"',
-    "distance": 'reference = "one node"\namong = ["ddp at 1gbit"]\nrounding = 1e-8',
-    "exchanges": 'pair = ["ddp", "all_reduce"]',
-    "break_even": 'against = "ddp at 1gbit"\nwhere = { SYNC_MODE = "ddp" }',
-    "savings": 'baseline = "one node"\nnote = "Of bytes."\npublished = { source = "a", values = { "one node" = 243 } }',
-    "periods": 'baseline = "one node"',
-}
-
-
-@pytest.mark.parametrize("view", OLDER)
-def test_a_view_of_an_older_file_is_refused_with_new_lines_that_load(view: str) -> None:
-    text = SOUND[: SOUND.index("[[view]]")]
-    told = refused(f'{text}[[show]]\nview = "{view}"\ntitle = "Old"\n{OLDER[view]}\n')
-    assert told.name == "invalid-grid"
-    lines = "\n".join(told.__notes__)
-    if view == "periods":  # whose setting this grid does not vary
-        lines, text = lines.replace("SYNC_EVERY", "LINK_RATE"), text
-    if view == "epochs":
-        lines = lines.replace('"batch"', '"rate"')
-    if view == "scaling":
-        text = text.replace("WORKERS = 3", "WORKERS = 3\nBATCH_SIZE_PER_RANK = 8")
-    assert views_of(read(text + lines))
-    assert '"Old"' in lines
-    lost = [number for number in re.findall(r"= ([0-9.]+) }", OLDER[view]) if number not in lines]
-    assert lost == [], "no published figure is left behind"
 
 
 SCALING = """\

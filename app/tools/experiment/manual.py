@@ -49,7 +49,6 @@ def _fields(model: type[BaseModel]) -> dict[str, str]:
     return {
         name: f"{field.description}{' (must be given)' if field.is_required() else ''}"
         for name, field in model.model_fields.items()
-        if not field.exclude
     }
 
 

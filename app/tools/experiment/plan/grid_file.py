@@ -1,11 +1,10 @@
 """A grid file as it is written: which fields it has, and what each can be."""
 
-import itertools
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -15,7 +14,6 @@ from app.errors import SettingError
 from app.machine.say import escaped, shown
 from app.settings.explanations import hint
 from app.tools.experiment.plan.cells import NOT_IN_A_GRID, known
-from app.tools.experiment.plan.older import new_lines
 
 Place = tuple[str | int, ...]  # of a key: the tables that it is in, each with its number where there are several
 
@@ -155,7 +153,6 @@ class GridFile(BaseModel):
     grid: list[Block] = Field(min_length=1, description="one or more [[grid]] tables, each a block of cells")
     quick: Quick = Field(Quick(), description="a table of what --quick changes")
     view: list[ViewTable] = Field([], description="[[view]], once for each part of the page: its kind, and its options")
-    show: list[dict[str, Any]] = Field([], exclude=True, description="of older versions: refused, with the new lines")
 
     def settings_tables(self) -> Iterator[tuple[Place, Mapping[str, Choices]]]:
         """Each table of settings, and where it stands."""
@@ -188,8 +185,7 @@ def refusal_of(error: ValidationError, file: Path, model: type[BaseModel], place
     *outside, name = [part for part in where if isinstance(part, str)] or [""]
     if detail["type"] == "extra_forbidden":
         table = TABLES.get(outside[0], model) if outside else model
-        fields = ", ".join(each for each, field in table.model_fields.items() if not field.exclude)
-        problem = f"unknown field '{name}'. Choose from: {fields}."
+        problem = f"unknown field '{name}'. Choose from: {', '.join(table.model_fields)}."
     elif detail["type"] == "missing":
         problem = f"'{name}' is missing."
     elif where:
@@ -209,8 +205,6 @@ def read(path: Path, shown_as: Path) -> GridFile:
         file = GridFile.model_validate(tables)
     except ValidationError as error:
         raise refusal_of(error, shown_as, GridFile) from None
-    if file.show:
-        raise _older(file.show, shown_as)
     for place, table in file.settings_tables():
         for name in table:
             if name in NOT_IN_A_GRID:
@@ -220,19 +214,6 @@ def read(path: Path, shown_as: Path) -> GridFile:
                 message = f"unknown setting {name}. {hint(name, known())}"
                 raise refusal(shown_as, (*place, name), message, "unknown-setting")
     return file
-
-
-def _older(shows: list[dict[str, Any]], file: Path) -> SettingError:
-    """A refusal that shows the new lines."""
-    try:
-        lines = list(itertools.chain.from_iterable(map(new_lines, shows)))
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # it was wrong before
-        lines = []
-    then = "Put these lines there:" if lines else "scripts/experiments/README.md describes it."
-    error = refusal(file, ("show",), f"a [[show]] of an older version is a [[view]] now. {then}")
-    for line in lines:
-        error.add_note(escaped(line))
-    return error
 
 
 def _written(detail: ErrorDetails) -> str:
