@@ -53,7 +53,7 @@ def forecast(model: Calibration = KNOWN, one_host: bool | None = False, /, **giv
     batch = {} if "BATCH_SIZE_PER_RANK" in given else {"GLOBAL_BATCH_SIZE": "64"}
     settings = environment.of({"MODEL": "vgg11"} | batch | given)
     return Forecast(
-        Cell("cell", given, {}), setup_of(settings, settings.place.workers + 1, cores=CORES, one_host=one_host), model
+        Cell("cell", given), setup_of(settings, settings.place.workers + 1, cores=CORES, one_host=one_host), model
     )
 
 

@@ -47,7 +47,7 @@ class Results:
     """The finished runs of a grid."""
 
     def __init__(self, grid: Grid, plan: ExperimentPlan) -> None:
-        self.grid, self.plan = grid, plan
+        self.grid = grid
         self._runs = {(trial.cell, trial.round): Run(plan.folder / trial.name) for trial in plan.finished()}
         self.cells = [MeasuredCell(**vars(cell), runs=runs) for cell in grid.cells if (runs := self.runs(cell))]
 

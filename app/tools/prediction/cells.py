@@ -51,7 +51,7 @@ def _combined(values: dict[str, list[str]]) -> list[Cell]:
         if wrong := problems({**settings, "WORKERS": str(min(_ranks(settings), MOST_STARTED) - 1)}):
             raise SettingError(next(iter(wrong.values())))
         named = [f"{settings[name]}" if name == "SYNC_MODE" else f"{name}={settings[name]}" for name in varied]
-        found.append(Cell(", ".join(named) or "all", settings, {name: settings[name] for name in varied}))
+        found.append(Cell(", ".join(named) or "all", settings))
     return found
 
 

@@ -45,7 +45,7 @@ class Timed:
 
 
 def anchor(number: int) -> Cell:
-    return Cell(f"{ANCHOR_NAME} {number}", dict(ANCHOR), {})
+    return Cell(f"{ANCHOR_NAME} {number}", dict(ANCHOR))
 
 
 def is_anchor(trial: Trial) -> bool:

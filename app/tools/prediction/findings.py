@@ -36,7 +36,7 @@ def reading(found: Sequence[Forecast]) -> Iterator[str]:
 def groups(found: Sequence[Forecast], *axis: str) -> Groups:
     """As far as others do otherwise."""
     cells = [each.cell for each in found]
-    ways = conditions(cells, *{name for cell in cells for name in cell.varied if name not in AVERAGING})
+    ways = conditions(cells, *{name for cell in cells for name in cell.settings if name not in AVERAGING})
     places = conditions(cells, *AVERAGING, *axis)
     grouped: Groups = {}
     for each in found:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from app.errors import SettingError
 from app.extensions import reading
@@ -26,7 +27,6 @@ class Cell:
 
     name: str
     settings: dict[str, str]
-    varied: dict[str, str]  # those of its settings that other cells have otherwise
     may_fail: str | None = None  # why a failure is no failure of the experiment
 
     @property
@@ -42,13 +42,13 @@ class Cell:
         )
 
     def besides(self, *names: str) -> dict[str, str]:
-        """Its varied settings except these. Cells compare by these only if they agree in all others."""
-        return {name: value for name, value in sorted(self.varied.items()) if name not in names}
+        """Its settings except these. Cells compare by these only if they agree in all others."""
+        return {name: value for name, value in self.settings.items() if name not in names}
 
     @property
     def world_size(self) -> int:
         """Number of ranks."""
-        return environment.of(self.settings).place.workers + 1
+        return _ranks(self.settings.get("WORKERS"))
 
 
 def conditions(cells: Iterable[Cell], *names: str) -> dict[str, str]:
@@ -74,10 +74,17 @@ def alone_like[Own: Cell](cell: Cell, cells: Iterable[Own]) -> Own | None:
     return next((each for each in cells if each.world_size == 1 and each.besides(*OF_SEVERAL) == own), None)
 
 
+@cache
+def _ranks(workers: str | None) -> int:
+    return environment.of({"WORKERS": workers} if workers is not None else {}).place.workers + 1
+
+
 def world_size(given: Mapping[str, str]) -> int | None:
     """Number of ranks; None where WORKERS is wrong."""
-    own = {name: value for name, value in given.items() if name == "WORKERS"}
-    return None if environment.problems(own) else environment.of(own).place.workers + 1
+    try:
+        return _ranks(given.get("WORKERS"))
+    except SettingError:
+        return None
 
 
 def known() -> list[str]:

@@ -115,12 +115,12 @@ class _Version:
             several = [name for name, each in values.items() if len(each) > 1 and name not in self._given]
             for point in itertools.product(*values.values()):
                 chosen = {**dict(zip(values, point, strict=True)), **self._given}
-                varied = {name: chosen[name] for name in self._varied if name in chosen}
-                name = self._label(place, block.label, chosen, several or list(varied))
+                named = several or [name for name in self._varied if name in chosen]
+                name = self._label(place, block.label, chosen, named)
                 if len(name) > LONGEST_NAME:
                     message = f"cell name '{shown(name)}' has {len(name):,} characters (limit: {LONGEST_NAME})."
                     raise refusal(self._shown_as, place, message)
-                yield place, Cell(name, chosen, varied, block.may_fail)
+                yield place, Cell(name, chosen, block.may_fail)
 
     def _place_of(self, name: str, cell: Cell, block: Place) -> Place:
         """Where a setting of a cell has its value: in its block, or in a table for all blocks."""

@@ -38,13 +38,10 @@ def of(cells: Sequence[MeasuredCell], size: int) -> list[BlockOfSteps]:
     """The blocks of all cells; the first step of a run is in none, because it sets everything up."""
     found = []
     for cell in cells:
-        lengths = [min(len(rank.steps) for rank in run.ranks) for run in cell.runs]
-        for begin in range(0, max(lengths), size):
-            first, end = max(begin, 1), min(begin + size, max(lengths))
-            every = [
-                [step for rank in run.ranks for step in rank.steps[first : min(end, length)]]
-                for run, length in zip(cell.runs, lengths, strict=True)
-            ]
+        length = max(len(rank.steps) for run in cell.runs for rank in run.ranks)
+        for begin in range(0, length, size):
+            first, end = max(begin, 1), min(begin + size, length)
+            every = [[step for rank in run.ranks for step in rank.steps[first:end]] for run in cell.runs]
             if rounds := [steps for steps in every if steps]:
                 seconds = {
                     part: median(mean(_taken(step, phases) for step in steps) for steps in rounds)

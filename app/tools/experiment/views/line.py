@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import Field
@@ -26,94 +26,37 @@ from app.pages.series import left_out
 from app.pages.table import Column, Table
 from app.pages.traces import Trace
 from app.settings.link_rates import read_rate
-from app.tools.experiment.plan.cells import Cell
 from app.tools.experiment.plan.grid_file import UnknownName
 from app.tools.experiment.results import MeasuredCell, Results
 from app.tools.experiment.views.places import (
     LABEL,
-    MODE,
     ONE_RANK,
-    RANKS,
     RATE,
-    SHORT,
-    Placing,
+    OfPlaces,
     Spot,
+    called,
     is_a_number,
     value_of,
 )
-from app.tools.experiment.views.view import CELL, OfMeasures, figure
+from app.tools.experiment.views.view import CELL, figure
 
 MEGABITS = Unit(lambda rate: f"{digits(rate / 1e6)} Mbit/s", scales=(Scale("Mbit/s", 1e6),))
 
 
-class LineView(OfMeasures):
+class LineView(OfPlaces):
     """A measure along a setting."""
 
     kind: Literal["line"]
-    by: str = Field(description="the setting on the axis, or in short `ranks`, `rate`, `mode`, `batch`")
-    series: str | None = Field(
-        None,
-        description="the setting that tells the lines apart; `label`: a cell's name without the part that is its value "
-        "on the axis [one line for each combination of the other settings; the lines are not compared]",
-    )
-    baseline: str | None = Field(
-        None,
-        description="the cell that all others are compared with [in a line its first; across lines the fastest there]",
-    )
-    against: str | None = Field(
-        None,
-        description="instead of a baseline: `one rank`, the cell of one rank under the same conditions; or the name of "
-        "a line, compared at each place",
-    )
     bound: str | None = Field(None, description="measure of the minimum, drawn dotted")
-    watch: str | None = Field(
-        None, description="a line: report where it is the slowest; with `against`, report it first"
-    )
 
     def problems(self) -> Iterator[ValueError]:
         yield from super().problems()
-        if self._placing.axis == self._placing.series:
-            yield ValueError(f"by and series are both {shown(self.by)}: give two settings")
-        if self.against and self.baseline:
-            yield ValueError("against and baseline exclude each other")
-        if (self.watch or self.against not in (None, ONE_RANK)) and self.series is None:
-            yield ValueError("against and watch name a line: they need series")
-        if self.against == ONE_RANK and self._placing.axis != RANKS:
-            yield ValueError(f"against = '{ONE_RANK}' needs by = 'ranks'")
         if self.bound is not None and (self._bound is None or self._bound.unit != self.first.unit):
             yield UnknownName(f"unknown measure '{shown(self.bound)}' as bound, or one of another unit")
 
     @property
-    def names_a_base(self) -> bool:
-        return bool(self.baseline or self.against)
-
-    @cached_property
-    def _placing(self) -> Placing:
-        series = SHORT.get(self.series, self.series) if self.series else None
-        return Placing(SHORT.get(self.by, self.by), series, self.baseline, self.against)
-
-    @property
     def _bound(self) -> Measure[Any] | None:
         return find(self.bound) if self.bound else None
-
-    def references(self, cells: Sequence[Cell]) -> Iterator[tuple[str, list[str], list[str]]]:
-        (what, named, known), *others = super().references(cells)
-        own = (self._placing.axis, self._placing.series)
-        yield what, [*named, *(name for name in own if name and name != LABEL)], known
-        yield from others
-        there = [cell for cell in cells if cell.matches(self.where)]
-        asked = [each for each in (self.against, self.watch) if each and each != ONE_RANK]
-        if self._placing.series != MODE or all(MODE in cell.settings for cell in there):  # else the run tells its mode
-            yield "no line is called", asked, list(dict.fromkeys(map(self._placing.series_of, there)))
-
-    def compares(self, judged: Judged) -> bool:
-        return self.names_a_base or judged.slowest_is_largest is not None
-
-    def rows(self, results: Results, judged: Judged) -> Sequence[Spot]:
-        return self._placing.spots(results.cells, judged)
-
-    def base(self, row: MeasuredCell) -> str | None:
-        return row.base if isinstance(row, Spot) else None
 
     def _speedup(self, judged: Judged) -> bool:
         """Whether cells are shown by how many times as fast they are as one rank."""
@@ -125,7 +68,7 @@ class LineView(OfMeasures):
     # What is said
 
     def found(self, judged: Judged, rows: Sequence[Spot]) -> Iterator[str]:
-        lines = self._placing.lines(rows)
+        lines = self.lines(rows)
         if self._speedup(judged):
             ends = {}
             for line, spots in lines.items():
@@ -133,12 +76,12 @@ class LineView(OfMeasures):
                     ends[line] = measured[-1].world_size, self.comparison(judged, measured[-1])
             yield from along.speedups(ends)
         elif self._breaks_even:
-            for line, ratios in self._ratios_by_rate(judged, rows).items():
+            for line, ratios in self._watched_first(self._ratios_by_rate(judged, rows)):
                 yield along.break_even_in_words(line, str(self.against), ratios, MEGABITS)
         elif self.against and judged.slowest_is_largest is not None:
-            for line, spots in sorted(lines.items(), key=lambda each: each[0] != self.watch):
+            for line, spots in self._watched_first(lines):
                 pairs = [(spot, spot.base) for spot in spots if spot.series != self.against]
-                places = [(self._placing.words(spot.label), spot.name, base) for spot, base in pairs if base]
+                places = [(self.words(spot.label), spot.name, base) for spot, base in pairs if base]
                 yield from along.verdicts(line, self.against, judged, places)
         if judged.slowest_is_largest is None:
             yield from judged.extent()
@@ -147,12 +90,15 @@ class LineView(OfMeasures):
         elif self.series != LABEL:
             yield from self._across(rows, judged)
 
+    def _watched_first[Content](self, lines: dict[str, Content]) -> list[tuple[str, Content]]:
+        return sorted(lines.items(), key=lambda each: each[0] != self.watch)
+
     def _across(self, rows: Sequence[Spot], judged: Judged) -> Iterator[str]:
         """The order of the lines at each place of the axis."""
         places: dict[tuple[str, str], dict[str, str]] = {}
         for spot in rows:
             if spot.name in judged.blocks.cells:
-                places.setdefault((spot.group, self._placing.words(spot.label)), {})[spot.name] = spot.series
+                places.setdefault((spot.group, self.words(spot.label)), {})[spot.name] = spot.series
         groups: dict[str, list[Order]] = {}
         for (group, label), names in places.items():
             if len(names) > 1:
@@ -166,8 +112,8 @@ class LineView(OfMeasures):
         """From where on more of the setting brings nothing, on each line."""
         for line, spots in ((line, spots) for line, spots in lines.items() if len(spots) > 1):
             numbers = {spot.label: spot.name for spot in spots if is_a_number(spot.label)}
-            if all(spot.label in numbers or value_of(spot, self._placing.axis) is None for spot in spots):
-                told = along.saturation(self._placing.title, numbers, judged)
+            if all(spot.label in numbers or value_of(spot, self.by) is None for spot in spots):
+                told = along.saturation(called(self.by), numbers, judged)
             else:
                 told = judged.fastest([spot.name for spot in spots])
             yield from (f"{line}: {sentence}" if len(lines) > 1 else sentence for sentence in told)
@@ -176,7 +122,7 @@ class LineView(OfMeasures):
 
     @property
     def _breaks_even(self) -> bool:
-        return self._placing.axis == RATE and self.against not in (None, ONE_RANK) and self.first.unit == SECONDS
+        return self.by == RATE and self.against not in (None, ONE_RANK) and self.first.unit == SECONDS
 
     def _ratios_by_rate(self, judged: Judged, rows: Sequence[Spot]) -> dict[str, dict[float, Interval]]:
         """Of each line that has a rate in common with the one that it is laid beside."""
@@ -204,9 +150,9 @@ class LineView(OfMeasures):
         return [self._break_even(judged, self.rows(results, judged), name), *tables]
 
     def lead(self, rows: Sequence[Any]) -> list[Column[Any]]:
-        columns = [*CELL, Column[Spot](self._placing.title, "x", TEXT, lambda spot: spot.label)]
+        columns = [*CELL, Column[Spot](called(self.by), "x", TEXT, lambda spot: spot.label)]
         if self.series or len({spot.line for spot in rows}) > 1:
-            columns.append(Column[Spot](self.series or "line", "series", TEXT, lambda spot: spot.line))
+            columns.append(Column[Spot](called(self.series or "line"), "series", TEXT, lambda spot: spot.line))
         return columns
 
     def values(self, results: Results) -> list[Column[Any]]:
@@ -240,11 +186,11 @@ class LineView(OfMeasures):
 
     def _figure(self, results: Results) -> tuple[Chart, str]:
         """The measure, or, with `against` and without a bound, its ratio to the cell compared with."""
-        judged, placing = self.judged(results), self._placing
+        judged = self.judged(results)
         found = self.rows(results, judged)
         ratios = self.against is not None and self._bound is None
         lines: dict[str, list[tuple[float, Interval]]] = {}
-        for line, spots in placing.lines(found).items():
+        for line, spots in self.lines(found).items():
             for spot in spots:
                 own = self.comparison(judged, spot) if ratios else judged.blocks.estimate(spot.name)
                 if own and not (ratios and spot.series == self.against):
@@ -268,11 +214,11 @@ class LineView(OfMeasures):
             caption += " Dotted: the minimum."
             traces += self._bounds(found, self._bound)
         caption += f"{left_out(len(lines), MOST_LINES, 'lines')}{' The scale is logarithmic.' * (up.log is True)}"
-        across = Axis(placing.title, labels=[*{spot.at: spot.label for spot in found}.items()])
+        across = Axis(called(self.by), labels=[*{spot.at: spot.label for spot in found}.items()])
         return plot(self.title, across, up, traces, levels), caption
 
     def _bounds(self, found: Sequence[Spot], bound: Measure[Any]) -> Iterator[Trace]:
-        for number, (line, spots) in enumerate([*self._placing.lines(found).items()][:MOST_LINES]):
+        for number, (line, spots) in enumerate([*self.lines(found).items()][:MOST_LINES]):
             least = {spot.at: each for spot in spots if (each := spot.middle(bound))}
             if least:
                 yield _dotted(f"{line}, at least", [*least], [*least.values()], palette.series(number))
