@@ -15,6 +15,7 @@ from app.pages.drawing import Drawing
 from app.pages.intervals import NO_DIFFERENCE
 from app.pages.plot import Plot
 from app.pages.rows import Bars
+from app.pages.section import Section
 from app.tools.experiment import page
 from tests.made_up import STEPS, Change, Experiment, Json
 from tests.reference import REFERENCE, Repeats, over_rounds, scores
@@ -47,8 +48,11 @@ RANKS = {cell: int(cell[-1]) if cell != "one" else 1 for cell in SECONDS}
 
 
 def differing(cell: str, number: int, record: Json) -> Json | None:
-    """By cell and round, as losses and accuracies do."""
+    """By cell and round, as losses and accuracies do; by rank, as loading does. A tree's replicas differ in one run."""
     own = {name: record[name] + number**2 / (20 + len(cell)) for name in ("loss", "accuracy") if name in record}
+    own |= {"data_seconds": record["data_seconds"] + record["rank"]} if "data_seconds" in record else {}
+    if record["kind"] == "finished" and (cell, number, record["rank"]) == (TREE, 2, 1):
+        own["parameters_sha256"] = "another"
     return record | own
 
 
@@ -102,7 +106,7 @@ SPEEDUP, LINES = LINE | {"against": "one rank"}, LINE | {"measure": "seconds", "
 # By view: the column that compares, and with which cell. A column may have that one divided by the cell.
 COMPARED: list[tuple[Json, str | None, Base | None]] = [
     ({"kind": "bar", "measure": "seconds", "baseline": "one"}, "ratio", beside("one")),
-    ({"kind": "bar", "measure": "forward_seconds.mean", "baseline": "one"}, "ratio", beside("one")),
+    ({"kind": "bar", "measure": ["forward_seconds.mean", "accuracy"], "baseline": "one"}, "ratio", beside("one")),
     ({"kind": "bar", "measure": "seconds", "baseline": "one", "times_less": True}, "times_less", beside("one")),
     ({"kind": "bar", "measure": "bytes_sent_per_second", "baseline": "tree on 2"}, "ratio", beside("tree on 2")),
     ({"kind": "bar", "measure": "bytes_sent_per_step", "baseline": "one"}, "ratio", beside("one")),
@@ -115,6 +119,7 @@ COMPARED: list[tuple[Json, str | None, Base | None]] = [
     (LINE | {"measure": "seconds", "by": "mode", "baseline": "one"}, "ratio", beside("one")),
     (LINE | {"measure": "seconds"}, "ratio", first_of_line),
     (LINE | {"measure": "bytes_sent_per_step"}, None, None),
+    (LINE | {"measure": "hidden_sync_seconds.mean"}, None, None),
     (SPEEDUP | {"measure": "seconds"}, "speedup", beside("one")),
     (SPEEDUP | {"measure": "epoch_seconds"}, "speedup", beside("one")),
     (SPEEDUP | {"measure": "images_per_second"}, "speedup", beside("one")),
@@ -125,7 +130,8 @@ COMPARED: list[tuple[Json, str | None, Base | None]] = [
 def test_every_kind_of_view_has_medians_and_compares_as_the_statistics_do() -> None:
     made = uneven(*(view(**options) for options, *_ in COMPARED))
     for number, (options, name, base_of) in enumerate(COMPARED):
-        measure, rows = options["measure"], made.rows(number)
+        measures = [options["measure"]] if isinstance(options["measure"], str) else options["measure"]
+        rows, measure = made.rows(number), measures[0]
         own = repeats(made, measure)
         turned = name == "times_less" or (name == "speedup" and measure != "images_per_second")
         assert sorted(row["cell"] for row in rows) == sorted(RANKS)
@@ -133,9 +139,12 @@ def test_every_kind_of_view_has_medians_and_compares_as_the_statistics_do() -> N
         for row in rows:
             cell, runs = row["cell"], [*made.runs(row["cell"]).values()]
             assert (row["rounds"], row["world_size"], row["steps"]) == (len(runs), RANKS[cell], STEPS - 1)
-            _, low, high = own.own(cell) if cell in own.values else (None,) * 3
-            drawn[False].append(close((over_rounds(runs, measure), low, high)))
-            assert ends(row, measure.replace(".", "_")) == drawn[False][-1], options
+            for each in measures:
+                repeated = repeats(made, each)
+                _, low, high = repeated.own(cell) if cell in repeated.values else (None,) * 3
+                expected = close((over_rounds(runs, each), low, high))
+                assert ends(row, each.replace(".", "_")) == expected, options
+                drawn[False] += [expected] if each == measure else []
             if not name or not base_of:
                 assert not {"ratio", "difference", "speedup", "times_less"} & {*row}
                 continue
@@ -148,6 +157,37 @@ def test_every_kind_of_view_has_medians_and_compares_as_the_statistics_do() -> N
 
         compares = "against" in options or "times_less" in options
         assert all(each in drawn[compares] for each in of_chart(made.sections[number].drawings)), options
+        columns = made.sections[number].tables[-1].columns
+        in_file = [f"{each.replace('.', '_')}_{end}" for each in measures[1:] for end in ("low", "high")]
+        assert [column.name for column in columns if column.only_in_file] == in_file
+        assert all(column.unit.words(0.25) == "+25.0" for column in columns if column.name == "difference")
+        if options.get("against") == "one rank":
+            assert_speedups(made.sections[number].drawings[0].chart, measure)
+        if options.get("against") == "all_reduce":
+            assert [name for name, _ in traces(made.sections[number])] == ["tree"]
+        if options == LINE | {"measure": "seconds"}:
+            lines = made.column("series", number)
+            assert lines == {cell: "none" if cell == "one" else cell.split()[0] for cell in RANKS}
+        if options.get("by") == "mode":
+            assert [row["x"] for row in rows] == ["none", *["all_reduce"] * 2, *["tree"] * 2], "as in the grid file"
+
+
+def assert_speedups(chart: object, measure: str) -> None:
+    """Each line begins with one rank, beside as many times as ranks; a difference is beside no level."""
+    assert isinstance(chart, Plot)
+    own = [trace for trace in chart.panels[0].traces if len(trace.low)]
+    ideal = [trace for trace in chart.panels[0].traces if not len(trace.low)]
+    assert {(trace.name, *trace.x) for trace in own} == {(mode, 1, 2, 4) for mode in ("all_reduce", "tree")}
+    assert not chart.panels[0].levels
+    assert [(*trace.x, *trace.y) for trace in ideal] == ([] if measure == "accuracy" else [(1, 2, 4, 1, 2, 4)])
+
+
+def traces(section: Section, drawing: int = 0) -> list[tuple[str, list[float]]]:
+    """Names and values of the lines in a chart's panels."""
+    chart = section.drawings[drawing].chart
+    assert isinstance(chart, Plot)
+    found = [trace for panel in chart.panels for trace in panel.traces]
+    return [(trace.name, [value for value in trace.y if not math.isnan(value)]) for trace in found]
 
 
 def of_chart(drawings: Sequence[Drawing]) -> Iterator[tuple[Any, ...]]:
@@ -163,12 +203,14 @@ def of_chart(drawings: Sequence[Drawing]) -> Iterator[tuple[Any, ...]]:
 
 def test_a_stacked_bar_is_its_parts_end_to_end() -> None:
     parts = ("forward_seconds", "sync_seconds")
-    made = uneven(view("bar", ["seconds", *parts], stacked=True))
-    chart = made.sections[0].drawings[0].chart
-    assert isinstance(chart, Bars)
-    for bar, row in zip(chart.rows, made.rows(), strict=True):
-        lengths = [row[part] for part in parts if row[part] is not None]
-        assert [span.end - span.begin for span in bar.spans] == pytest.approx(lengths)
+    phases = [f"{phase}_seconds_mean" for phase in ("data", "forward", "backward", "wait", "sync", "optimiser")]
+    made = uneven(view("bar", ["seconds", *parts], stacked=True, baseline="one"), view("bar", "phases"))
+    for section, own in enumerate((parts, phases)):
+        chart = made.sections[section].drawings[0].chart
+        assert isinstance(chart, Bars)
+        for bar, row in zip(chart.rows, made.rows(section), strict=True):
+            lengths = [row[part] for part in own if row[part] is not None]
+            assert [span.end - span.begin for span in bar.spans] == pytest.approx(lengths)
 
 
 def by_cell(**values: Any) -> Json:
@@ -177,27 +219,86 @@ def by_cell(**values: Any) -> Json:
 
 
 FIGURES, TIMES = by_cell(one=6.0, four=1.5), {"measure": "seconds", "baseline": "one"}
+THREE, HALF, SHARES = by_cell(four=3.0), by_cell(two=0.5), by_cell(one=0.5, two=0.75)
+RATIO: Json = {"values": THREE, "ratio": True}
+LEARNED: Json = {"values": HALF, "measure": "accuracy"}
 BOTH: Json = {"measure": ["seconds", "accuracy"]}
-PUBLISHED: list[tuple[Json, Json, dict[str, Json]]] = [
-    (TIMES, {"values": FIGURES}, {"seconds": FIGURES, "ratio": by_cell(one=1, four=0.25)}),
-    (TIMES, {"values": FIGURES, "scale": 1e-3}, {"seconds": by_cell(one=0.006, four=0.0015)}),
-    (TIMES, {"values": by_cell(four=3.0), "ratio": True}, {"ratio": by_cell(four=3.0)}),
-    (TIMES | {"times_less": True}, {"values": FIGURES}, {"times_less": by_cell(one=1, four=4)}),
-    (TIMES | {"times_less": True}, {"values": by_cell(four=3.0), "ratio": True}, {"times_less": by_cell(four=3.0)}),
-    (BOTH, {"values": by_cell(two=0.5), "measure": "accuracy"}, {"accuracy": by_cell(two=0.5)}),
-    (SPEEDUP | {"measure": "seconds"}, {"values": FIGURES}, {"speedup": by_cell(one=1, four=4)}),
-    (SPEEDUP | {"measure": "images_per_second"}, {"values": FIGURES}, {"speedup": by_cell(one=1, four=0.25)}),
-    (LINES | {"against": "tree"}, {"values": by_cell(two=2.0)}, {"ratio": by_cell(two=1)}),
+EPOCHS: Json = SPEEDUP | {"measure": ["seconds", "epoch_seconds"]}
+QUARTER, TIMES_FOUR = by_cell(one=1, four=0.25), by_cell(one=1, four=4)
+# By view: the columns of published figures, and those of them that the drawing shows.
+PUBLISHED: list[tuple[Json, Json | list[Json], dict[str, Json], Json]] = [
+    (TIMES, {"values": FIGURES}, {"seconds": FIGURES, "ratio": QUARTER}, QUARTER),
+    (
+        TIMES,
+        {"values": FIGURES, "scale": 1e-3},
+        {"seconds": by_cell(one=0.006, four=0.0015), "ratio": QUARTER},
+        QUARTER,
+    ),
+    (TIMES, RATIO, {"ratio": THREE}, THREE),
+    (TIMES | BOTH, [LEARNED, RATIO], {"accuracy": HALF, "ratio": THREE}, THREE),
+    (
+        TIMES | {"measure": ["seconds", "forward_seconds"], "stacked": True},
+        {"values": FIGURES},
+        {"seconds": FIGURES, "ratio": QUARTER},
+        FIGURES,
+    ),
+    (TIMES | {"times_less": True}, {"values": FIGURES}, {"seconds": FIGURES, "times_less": TIMES_FOUR}, TIMES_FOUR),
+    (TIMES | {"times_less": True}, RATIO, {"times_less": THREE}, THREE),
+    (BOTH, LEARNED, {"accuracy": HALF}, {}),
+    ({"measure": "accuracy", "baseline": "one"}, {"values": SHARES}, {"accuracy": SHARES}, SHARES),
+    ({"measure": "bytes_sent_per_step", "baseline": "one"}, RATIO, {"ratio": THREE}, {}),
+    (
+        SPEEDUP | {"measure": "seconds"},
+        {"values": FIGURES},
+        {"seconds": FIGURES, "speedup": TIMES_FOUR},
+        by_cell(four=4),
+    ),
+    (SPEEDUP | {"measure": "seconds"}, RATIO, {"speedup": THREE}, THREE),
+    (
+        SPEEDUP | {"measure": "images_per_second"},
+        {"values": FIGURES},
+        {"images_per_second": FIGURES, "speedup": QUARTER},
+        by_cell(four=0.25),
+    ),
+    (
+        EPOCHS,
+        {"values": FIGURES, "measure": "epoch_seconds"},
+        {"epoch_seconds": FIGURES, "speedup": TIMES_FOUR},
+        by_cell(four=4),
+    ),
+    (LINES, {"values": FIGURES}, {"seconds": FIGURES}, {}),
+    (
+        LINES | {"against": "tree"},
+        {"values": by_cell(two=2.0)},
+        {"seconds": by_cell(two=2.0), "ratio": by_cell(two=1)},
+        {},
+    ),
 ]
 
 
 def test_published_figures_stand_beside_those_of_the_same_cell_with_the_same_comparison() -> None:
-    source = {"source": "a report"}
-    made = uneven(*(view(**{"kind": "bar"} | options, published=source | each) for options, each, _ in PUBLISHED))
-    for number, (options, each, expected) in enumerate(PUBLISHED):
+    tables = [
+        [{"source": "a report"} | each for each in (told if isinstance(told, list) else [told])]
+        for _, told, *_ in PUBLISHED
+    ]
+    made = uneven(
+        *(view(**{"kind": "bar"} | case[0], published=own) for case, own in zip(PUBLISHED, tables, strict=True))
+    )
+    for number, (options, _, expected, marked) in enumerate(PUBLISHED):
+        table = made.sections[number].tables[-1]
+        assert {c.name.removeprefix("published_") for c in table.columns if "published_" in c.name} == {*expected}
+        assert "a report" in table.note
         for name, values in expected.items():
             found = made.column(f"published_{name}", number)
-            assert found == dict.fromkeys(RANKS) | {c: pytest.approx(v) for c, v in values.items()}, (options, each)
+            assert found == dict.fromkeys(RANKS) | {c: pytest.approx(v) for c, v in values.items()}, (options, name)
+        chart = made.sections[number].drawings[0].chart
+        if isinstance(chart, Bars):
+            found = {row.name: row.published for row in chart.rows if row.published is not None}
+        else:
+            assert isinstance(chart, Plot)
+            diamonds = [trace for trace in chart.panels[0].traces if trace.look == "diamond"]
+            found = {f"tree on {at:g}": value for each in diamonds for at, value in zip(each.x, each.y, strict=True)}
+        assert found == {cell: pytest.approx(value) for cell, value in marked.items()}, options
 
 
 def test_tables_by_rank_have_published_lists_and_their_means() -> None:
@@ -206,38 +307,73 @@ def test_tables_by_rank_have_published_lists_and_their_means() -> None:
     found = {(row["cell"], row["rank"]): row["published_work_seconds"] for row in made.rows()}
     expected = {("one", 0): 10, ("tree on 2", 0): 500, ("tree on 2", 1): 600, ("tree on 2", "all"): 550}
     assert {place: value for place, value in found.items() if value} == expected | {("tree on 4", "all"): 700}
+    ranks = {cell: [*range(size), *(["all"] if size > 1 else [])] for cell, size in RANKS.items()}
+    assert [*found] == [(cell, rank) for cell in RANKS for rank in ranks[cell]]
     for row in made.rows():
         runs, rank = [*made.runs(row["cell"]).values()], row["rank"] if row["rank"] != "all" else None
+        assert "work_seconds_low" not in row, "an interval would be that of all ranks"
         for name in ("work_seconds", "test_loss"):
             assert row[name] == pytest.approx(over_rounds(runs, name, rank), rel=1e-9)
 
 
 SCORES = ("training_loss", "training_accuracy", "test_loss", "accuracy")
-PARTS = {part: (part,) for part in ("forward", "backward", "optimiser")} | {"communication": ("wait", "sync")}
+BLOCKS = ("forward", "backward", "communication", "optimiser")
+PARTS = {part: ("wait", "sync") if part == "communication" else (part,) for part in BLOCKS}
 
 
 def test_courses_are_rank_0s_of_the_first_round_or_medians_over_rounds() -> None:
-    published = {"source": "a report", "values": {"one": [2.5, 2.25]}}
+    published = {"source": "a report", "scale": 2, "values": {"one": [1.25, 1.125]}}
     made = uneven(
         view("curve", "loss", every=5, published=published),
-        view("curve", [*SCORES], by="epoch"),
+        view("curve", [*SCORES], by="epoch", published=published | {"measure": "accuracy"}),
         view("curve", "phases", every=5),
         view("curve", "loss", reference="one"),
         view("curve", "loss", reference="tree on 4", where={"WORKERS": "3"}),
+        view("curve", "data_seconds"),
+        view("curve", "memory_bytes", by="time"),
+        view("curve", ["cpu_user_percent", "cpu_system_percent"], by="time"),
     )
+    for path in made.folder.glob("*/rank-*.jsonl"):
+        sampled = {"rank": int(path.stem[-1]), "at_seconds": 1.0, "seconds": 1.0, "throttled_seconds": 0.0}
+        sampled |= {"memory_bytes": 5 + sampled["rank"], "cpu_user_percent": 7.0 + sampled["rank"]}
+        sampled |= {"cpu_system_percent": 9.0, "network_sent_bytes": 1, "network_received_bytes": 1}
+        with path.open("a") as file:
+            file.write(json.dumps({"kind": "usage"} | sampled) + "\n")
     slugs = {cell: cell.replace(" ", "_") for cell in RANKS}
     runs = {cell: [*made.runs(cell).values()] for cell in RANKS}
     assert [row["step"] for row in made.rows()] == [0, 5, 10]
     assert [row["published_one"] for row in made.rows()] == [2.5, 2.25, None]
     for cell, slug in slugs.items():
-        first = [step["loss"] for step in runs[cell][0].ranks[0].steps]
-        assert [row[f"loss_{slug}"] for row in made.rows()] == first[::5]
+        first = runs[cell][0]
+        assert [row[f"loss_{slug}"] for row in made.rows()] == [step["loss"] for step in first.ranks[0].steps][::5]
+        assert dict(traces(made.sections[0]))[cell] == pytest.approx(first.parties[None].losses)
+        together = zip(*(rank.steps for rank in first.ranks), strict=True)
+        loading = [fmean(step["data_seconds"] for step in steps) for steps in together]
+        assert dict(traces(made.sections[5]))[cell] == pytest.approx(loading)
         for place, name in enumerate(SCORES):
             expected = [median(scores(name, run.parties[None], epoch) for run in runs[cell]) for epoch in (0, 1)]
             rows = made.rows(1, place)
             assert [row["epoch"] for row in rows] == [1, 2]
             assert [row[f"{name}_{slug}"] for row in rows] == pytest.approx(expected)
+            assert ("published_one" in rows[0]) == (name == "accuracy")
+            assert dict(traces(made.sections[1], place))[cell] == pytest.approx(expected)
+            assert made.says("At the end", f"{100 * expected[-1]:.1f} % ({cell})", section=1) or "accuracy" not in name
+            chart = made.sections[1].drawings[place].chart
+            assert isinstance(chart, Plot)
+            assert [at for at, _ in chart.x.labels] == [1, 2]
+    assert traces(made.sections[6]) == [(f"rank {n}", [5 + n]) for size in RANKS.values() for n in range(size)]
+    users = [("cpu_user_percent", [7.0 + n for n in range(size)]) for size in RANKS.values()]
+    systems = [("cpu_system_percent", [9.0] * size) for size in RANKS.values()]
+    assert traces(made.sections[7]) == [each for pair in zip(users, systems, strict=True) for each in pair]
     blocks = {(row["cell"], row["first_step"], row["last_step"]): row for row in made.rows(2)}
+    by_part = [
+        (part, [row[f"{part}_seconds"] for row in blocks.values() if row["cell"] == cell])
+        for cell in RANKS
+        for part in BLOCKS
+    ]
+    assert traces(made.sections[2]) == [
+        (part, [each for each in values if each is not None]) for part, values in by_part
+    ]
     assert [*blocks] == [(cell, *place) for cell in RANKS for place in ((2, 5), (6, 10), (11, 12))]
     for (cell, first_step, last_step), row in blocks.items():
         steps = [[s for rank in run.ranks for s in rank.steps[first_step - 1 : last_step]] for run in runs[cell]]
@@ -259,7 +395,10 @@ def test_courses_are_rank_0s_of_the_first_round_or_medians_over_rounds() -> None
             worst = [max(each[place] for each in apart) for place in (0, 5, -1)]
             shown = [row[f"distance_{name}"] for name in ("first", "after_5", "last", "largest")]
             assert shown == pytest.approx([*worst, max(map(max, apart))], rel=1e-9, abs=1e-15)
-            assert (row["rounds"], row["replicas_identical"]) == (len(apart), None if row["cell"] == "one" else True)
+            alike = None if row["cell"] == "one" else row["cell"] != TREE
+            assert (row["rounds"], row["replicas_identical"]) == (len(apart), alike)
+            distances = [each for each in apart[0] if each]
+            assert dict(traces(made.sections[section]))[row["cell"]] == pytest.approx(distances)
 
 
 def drawn(made: Experiment, section: int = 0) -> set[str]:
@@ -282,7 +421,12 @@ def test_an_order_is_told_as_far_as_it_is_beyond_the_noise_and_where_it_changes(
     text = block(label="{SYNC_MODE}, unshaped", WORKERS=1, SYNC_MODE=MODES)
     text += block(label="{SYNC_MODE}, {LINK_RATE}", WORKERS=1, SYNC_MODE=MODES, LINK_RATE=["1gbit", "100mbit"])
     text += view("line", "seconds", by="rate", series="mode", watch="gather_scatter")
-    lines = {"gather_scatter": (9.0, 2.0, 1.001), "all_reduce": (4.0, 1.0, 1.0), "ddp": (3.0, 1.001, 2.0)}
+    text += view("line", "seconds", by="rate", series="mode", against="ddp", watch="all_reduce")
+    lines: dict[str, Sequence[float | None]] = {
+        "gather_scatter": (9.0, 2.0, 1.001),
+        "all_reduce": (4.0, 1.0, 1.0),
+        "ddp": (3.0, 1.001, 2.0),
+    }
     made = Experiment(text).steady(at_rates(lines))
     assert made.says("100mbit: gather_scatter > all_reduce > ddp", "1gbit: gather_scatter >", " = ", "unshaped: ddp > ")
     assert made.says("100mbit", "unshaped", "all_reduce", "slower", "ddp", "faster")
@@ -290,8 +434,14 @@ def test_an_order_is_told_as_far_as_it_is_beyond_the_noise_and_where_it_changes(
     assert made.says("gather_scatter", "100mbit, 1gbit", "unshaped"), "where it is the slowest, and where not"
     assert [row["x"] for row in made.rows()] == [each for each in SPEEDS for _ in MODES]
     assert {"LINK_RATE", *SPEEDS, *MODES} <= drawn(made)
-    once = Experiment(text, rounds=1).steady(at_rates(lines))
-    assert (once.sections[0].findings[0].count(" ? "), once.says(" > ")) == (6, False)
+    chart = made.sections[0].drawings[0].chart
+    assert isinstance(chart, Plot)
+    assert (chart.y.log, chart.x.labels) == (True, [(8, "100mbit"), (9, "1gbit"), (10, "unshaped")])
+    first, second, *others = [each.partition(" ")[0] for each in made.sections[1].findings]
+    assert (first, second) == ("all_reduce", "gather_scatter")
+    assert not {*MODES} & {*others}, "nobody is told apart from itself"
+    once = Experiment(text, rounds=1).steady(at_rates(lines | {"all_reduce": (4.0, 1.0, None), "ddp": (3.0, 1, None)}))
+    assert (once.sections[0].findings[0].count(" ? "), once.says(" > "), once.says("unshaped:")) == (4, False, False)
 
 
 def test_more_of_a_setting_helps_up_to_where_nothing_is_faster() -> None:
@@ -321,6 +471,7 @@ def test_a_break_even_has_an_interval_and_is_told_only_where_there_is_one() -> N
     compressors = ["random_k", "sign", "power_sgd"]
     text += block(label="{COMPRESSION}, {LINK_RATE}", WORKERS=1, COMPRESSION=compressors, LINK_RATE=rates)
     text += view("line", "seconds", by="rate", series="label", against="plain")
+    text += view("line", "bytes_sent_per_step", by="rate", series="label", against="plain")
     lines: dict[str, Sequence[float | None]] = {"plain": (16.0, 4.0, 1.0), "random_k": (2.0, 2.0, 2.0)}
     own = lines | {"sign": (20.0, 6.0, 3.0), "power_sgd": (8.0, 2.0, 0.5)}
     made = Experiment(text).steady(at_rates(own, rates))
@@ -331,6 +482,11 @@ def test_a_break_even_has_an_interval_and_is_told_only_where_there_is_one() -> N
     assert low < value < high
     broken = made.column("break_even_bits_per_second", table=0)
     assert [line for line, rate in broken.items() if rate is None] == ["sign", "power_sgd"]
+    assert ([*broken], len(made.sections[1].tables)) == (compressors, 1)
+    assert not made.says(" > "), "lines that are not settings have no order"
+    chart = made.sections[0].drawings[0].chart
+    assert isinstance(chart, Plot)
+    assert chart.panels[0].levels == [(1.0, "plain")]
     assert made.says("random_k", "faster", "plain", "31")
     assert made.says("sign", "slower", "plain", "25 Mbit/s")
     assert made.says("power_sgd", "faster", "plain", "1000 Mbit/s")
@@ -357,6 +513,11 @@ def test_two_exchanges_are_told_apart_on_each_number_of_ranks_beside_the_least_t
     assert made.says(f"3 ranks: {one} > {other}", f"4 ranks: {other} > {one}")
     for row in made.rows():
         assert row["times_the_least"] == pytest.approx(row["bandwidth_sync_seconds"] / row["forward_seconds"])
+    for name, values in traces(made.sections[0]):
+        column = "forward_seconds" if name.endswith("at least") else "bandwidth_sync_seconds"
+        own = [row[column] for row in made.rows() if row["series"] == name.removesuffix(", at least")]
+        assert values == pytest.approx(own)
+    assert not made.sections[0].findings[1].startswith(other), "it is not told apart from itself"
     assert {*"234", one, other, f"{one}, at least", f"{other}, at least"} <= drawn(made)
 
 
@@ -371,9 +532,12 @@ def test_a_view_is_about_the_cells_that_match_and_compares_among_them() -> None:
     text = block(label="every step") + block(label="every 4", SYNC_EVERY=4) + block(label="sign", COMPRESSION="sign")
     own = {"kind": "line", "measure": "seconds", "by": "SYNC_EVERY"}
     text += view(**own, where={"COMPRESSION": ""}) + view(**own, where={"COMPRESSION": "*"})
+    text += view("line", "seconds", by="mode")
     made = Experiment(text).steady({"every step": 1.0, "every 4": 2.0, "sign": 3.0})
     assert made.column("x") == {"every 4": "4", "every step": "not set"}
     assert made.column("ratio", 1) == {"sign": pytest.approx(1)}
+    assert [len(section.findings) for section in made.sections[:2]] == [2, 1], "one number has nothing to exceed"
+    assert {*made.column("x", 2).values()} == {"all_reduce"}, "the mode of a run that no setting names"
 
 
 TREE, RING = "tree on 2", "all_reduce on 2"
@@ -385,7 +549,7 @@ def odd(cell: str, number: int, record: Json) -> Json:
     if record["kind"] == "step":
         own["loss"] = record["loss"] * (1.5 if (cell, number) == (TREE, 2) and record["step"] >= 3 else 1)
     if record["kind"] == "evaluation" and (cell, record["rank"], record["epoch"]) == (TREE, 1, 1):
-        own |= {"accuracy": record["accuracy"] + 0.125}
+        own |= {"accuracy": record["accuracy"] + 0.125 / number}
     return record | own
 
 
@@ -397,17 +561,21 @@ def test_who_differs_is_named_and_only_who_does() -> None:
     views = [view("bar", "phases"), view("table", "accuracy", by="rank")]
     views += [view("curve", "loss", reference=RING, **each) for each in ({}, {"rounding": 0.6})]
     views += [view("bar", "seconds_to_loss(2.4)"), view("bar", "seconds_to_loss(1e-9)")]
-    made = Experiment(CELLS + "".join(views)).steady(SECONDS, odd)
+    made = Experiment(CELLS + "".join(views)).steady(SECONDS, odd, "one-1")
     assert made.says("one", "30 % forward", "35 % backward", TREE, "15 % sync")
+    assert "30 % forward" in made.sections[0].findings[0].partition(";")[0], "of both its rounds"
     differ, alike = made.sections[1].findings[1:3]
     assert [cell for cell in RANKS if cell in differ] == [TREE]
     assert "12.5 %" in differ
     assert [cell for cell in RANKS if cell in alike] == [RING, "all_reduce on 4", "tree on 4"]
     assert made.says(TREE, RING, "step 3 ", section=2)
     assert not made.says("step 3", section=3), "all of it is rounding"
+    chart = made.sections[3].drawings[0].chart
+    assert isinstance(chart, Plot)
+    assert [level for level, _ in chart.panels[0].levels] == [0.6]
     # A median over the lucky rounds would make it look fast.
     assert [cell for cell, value in made.column("seconds_to_loss_2_4", 4).items() if value is None] == [TREE]
-    left_out = [each for number in (4, 5) for each in made.sections[number].remarks]
+    left_out = [made.sections[number].remarks[0] for number in (4, 5)]
     assert [[cell for cell in RANKS if cell in each] for each in left_out] == [[TREE], [*RANKS]]
     assert drawn(made, 5) == set()
 
@@ -423,6 +591,8 @@ def test_differences_within_the_noise_are_called_none_and_published_orders_and_v
     views = [view("bar", "accuracy", baseline="one"), published("seconds", **{"one": 9.0, RING: 5.0, TREE: 4.0})]
     views += [published("training_loss", **{TREE: value}) for value in (1.09, 0.5, 2.1)]
     views += [view("bar", "seconds", baseline="one"), view("bar", "training_loss", baseline=RING)]
+    ratios = {"source": "a report", "ratio": True, "values": {"one": 1.5, RING: 1.0, TREE: 1.25}}
+    views += [view("bar", each, baseline=RING, published=ratios) for each in ("seconds", "training_loss")]
     made = Experiment(CELLS + "".join(views)).steady({"one": 4.0, TREE: 2.6, RING: 2.5}, change)
     assert made.says(f"{RING} -29.7", NO_DIFFERENCE, TREE)
     assert made.says("0.9 percentage points"), "repeats differ by that"
@@ -435,6 +605,8 @@ def test_differences_within_the_noise_are_called_none_and_published_orders_and_v
     assert not made.says("10 %", section=4), "it is near ours"
     assert made.says(f"{TREE} 1.5", "as fast", section=5)
     assert made.says("one 4 times", " less", f"{TREE} 2 times", " less", section=6)
+    assert made.says(f"{TREE} is the fastest", section=7), "of those that are compared with the baseline"
+    assert not any(made.says("ublished", section=section) for section in (7, 8)), "a ratio is no value"
 
 
 # What is missing
