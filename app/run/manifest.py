@@ -46,7 +46,6 @@ def gather(
         world_size=cluster.world_size,
         settings=settings.values()
         | {
-            "dataset": settings.training.dataset_name,
             "train_samples": len(dataset.train),
             "test_samples": len(dataset.test),
             "memory_format": job.numerics.memory_format,

@@ -39,8 +39,7 @@ def prepare(settings: Settings, neighbours: str, say: Say, clean_ups: CleanUps, 
     also += f", SYNC_EVERY={averaging.sync_every}" if averaging.sync_every else ""
     also += f" (resumes at step {newest_commit(RESULTS / run)}; RESUME=never starts a new run)" if resumed else ""
     say(  # find_run in scripts/host/cluster.sh parses the run's name from this line
-        f"results/{run}: {training.model} on {source_of(training.dataset_name).title}, SYNC_MODE={averaging.sync_mode}"
-        f"{also}"
+        f"results/{run}: {training.model} on {source_of(training.dataset).title}, SYNC_MODE={averaging.sync_mode}{also}"
     )
 
 
@@ -70,16 +69,16 @@ def _check_and_make_data(settings: Settings, say: Say, clean_ups: CleanUps) -> N
 
 
 def _make_data(training: TrainingSettings, say: Say, clean_ups: CleanUps) -> None:
-    prepared.check_fit(training.model, training.dataset_name)
+    prepared.check_fit(training.model, training.dataset)
     for folder in (RESULTS, PREPARED):
         folders.check_writable(folder)
     began = time.monotonic()
-    if not prepared.folder_of(training.dataset_name).is_dir():
-        say(f"building the data set {training.dataset_name}")
-    with reporting(f"preparing the data set {training.dataset_name}", say):
-        made = prepared.make(training.dataset_name, say, clean_ups)
+    if not prepared.folder_of(training.dataset).is_dir():
+        say(f"building the data set {training.dataset}")
+    with reporting(f"preparing the data set {training.dataset}", say):
+        made = prepared.make(training.dataset, say, clean_ups)
     if made:
-        say(f"built the data set {training.dataset_name} in {time.monotonic() - began:.1f} s")
+        say(f"built the data set {training.dataset} in {time.monotonic() - began:.1f} s")
     prepared.load_for(training)  # refuses a setting that requests more samples than exist
 
 
@@ -90,7 +89,7 @@ def check_baseline(settings: Settings) -> None:
         message = f"SYNC_MODE={BASELINE_MODE} is itself the baseline of --with-floor. Choose from: {others}."
         raise SettingError(message, "conflicting-settings")
     reading.check(settings.own)
-    prepared.check_fit(settings.training.model, settings.training.dataset_name)
+    prepared.check_fit(settings.training.model, settings.training.dataset)
     if settings.recovery.run_name is None:
         return
     baseline = f"{settings.recovery.run_name}{BASELINE_ENDING}"

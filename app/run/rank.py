@@ -47,8 +47,8 @@ def run(settings: Settings, say: Say, clean_ups: CleanUps) -> None:
 
 
 def _take_part_or_finish(settings: Settings, prior: StartedRun | None, say: Say, clean_ups: CleanUps) -> None:
-    prepared.check_fit(settings.training.model, settings.training.dataset_name)
-    prepared.make_if_missing(settings.training.dataset_name, say, clean_ups)
+    prepared.check_fit(settings.training.model, settings.training.dataset)
+    prepared.make_if_missing(settings.training.dataset, say, clean_ups)
     dataset = prepared.load_for(settings.training)
     identity = (
         identify(settings.place, prior.seats, lambda: is_complete(prior.folder)) if prior else identify(settings.place)

@@ -34,7 +34,7 @@ def choose(settings: Settings, say: Say) -> str | None:
     candidates = [settings.recovery.run_name] if settings.recovery.run_name else _newest_first()
     for name in candidates:
         if not obstacle(RESULTS / name, settings):
-            data = prepared.sha256_of(settings.training.dataset_name)
+            data = prepared.sha256_of(settings.training.dataset)
             differences = platform_differences(Manifest.read(RESULTS / name), [look().cpu_model], data)
             if not differences:
                 return name
@@ -112,5 +112,4 @@ def _other_settings(manifest: Manifest, settings: Settings) -> Iterator[str]:
 
 
 def _compared(settings: Settings) -> dict[str, Setting]:
-    own = settings.values(but=marked(Mark.OF_ONE_START, Mark.FREE_ON_RESUME))
-    return own | {"dataset": settings.training.dataset_name}
+    return settings.values(but=marked(Mark.OF_ONE_START, Mark.FREE_ON_RESUME))

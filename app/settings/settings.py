@@ -137,7 +137,7 @@ class Settings:
     def _named(self) -> dict[str, str]:
         """The values that may be user-defined, by variable."""
         training = self.training
-        return {"SYNC_MODE": self.averaging.sync_mode, "MODEL": training.model, "DATASET": training.dataset_name}
+        return {"SYNC_MODE": self.averaging.sync_mode, "MODEL": training.model, "DATASET": training.dataset}
 
     @property
     def own(self) -> dict[str, str]:

@@ -19,12 +19,10 @@ LearningRateScaling = Literal["none", "linear"]
 ScheduleName = Literal["constant", "cosine", "step"]
 Shuffle = Literal["every_epoch", "once"]
 
-DEFAULT_DATASETS: dict[ModelName, DatasetName] = {"vgg11": "shapes", "lenet5": "digits", "resnet18": "shapes"}
-DEFAULT_DATASET = "shapes"  # of a user-defined model
 DEFAULT_GLOBAL_BATCH_SIZE = 256
 
-BUILT_IN_MODELS = OneOfOrOwn(tuple(DEFAULT_DATASETS))
-BUILT_IN_DATASETS = OneOfOrOwn(("shapes", "digits", "cifar10", "mnist"))
+BUILT_IN_MODELS = OneOfOrOwn(("vgg11", "lenet5", "resnet18"))
+BUILT_IN_DATASETS = OneOfOrOwn(("fashion", "shapes", "digits", "cifar10", "mnist"))
 
 MOST_SAMPLES = 1_000_000  # no data set has more than 60,000
 MOST_EPOCHS = 1_000_000
@@ -38,9 +36,7 @@ class TrainingSettings(Concern):
     model: Annotated[ModelName, AfterValidator(BUILT_IN_MODELS), Mark.CHANGES_STEP_TIME] = Field(
         "vgg11", description="the network to train"
     )
-    dataset: Annotated[DatasetName | None, AfterValidator(BUILT_IN_DATASETS)] = Field(
-        None, description="the data set [by model: digits for lenet5, shapes for the others]"
-    )
+    dataset: Annotated[DatasetName, AfterValidator(BUILT_IN_DATASETS)] = Field("fashion", description="the data set")
     train_samples: int | None = Field(None, ge=1, le=MOST_SAMPLES, description="train on the first N images only [all]")
     test_samples: int | None = Field(None, ge=1, le=MOST_SAMPLES, description="test on the first N images only [all]")
     global_batch_size: Annotated[int | None, Mark.CHANGES_STEP_TIME] = Field(
@@ -114,11 +110,6 @@ class TrainingSettings(Concern):
                 f"global batch of {batch} and BASE_BATCH_SIZE={self.base_batch_size}. "
                 f"Change one of them to keep the scaled rate from {LEAST_FACTOR:g} to {MOST_FACTOR:g}."
             )
-
-    @property
-    def dataset_name(self) -> DatasetName:
-        """The data set that is set, or else the model's default."""
-        return self.dataset or DEFAULT_DATASETS.get(self.model, DEFAULT_DATASET)
 
     def order_of(self, epoch: int) -> int:
         """The epoch whose order of samples this epoch uses: epoch 0 for all with SHUFFLE=once."""

@@ -23,11 +23,14 @@ def load_batch(
     augmentation: "Augmentation | None" = None,
     numerics: Numerics = FP32,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The normalised images (n, channels, 32, 32) and the labels of these samples."""
+    """The normalised images (n, channels, 32, 32) and the labels of these samples. Grey ones fill all channels."""
     dtype, memory_format = numerics.dtype, numerics.layout.large
     images = part.images[samples]
     if augmentation is not None:
         images = augmentation.apply(images, samples)
+    channels = dataset.channels or images.shape[-1]
+    if channels != images.shape[-1]:
+        images = np.repeat(images, channels, axis=-1)
     pixels = torch.from_numpy(images).permute(0, 3, 1, 2).to(dtype, memory_format=memory_format)
     source = dataset.source
     mean, deviation = (torch.tensor(each, dtype=dtype).view(1, -1, 1, 1) for each in (source.mean, source.deviation))

@@ -16,9 +16,22 @@ ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 300
 # Tests of two checkouts on one machine keep out of each other's way.
 CHECKOUT = 100 + crc32(str(ROOT).encode()) % 100
-SMALL = {"MODEL": "lenet5", "WORKERS": "1", "MAX_STEPS": "6", "LINK_CHECK": "off"}  # some tests are about more
+SMALL = {
+    "MODEL": "lenet5",
+    "DATASET": "digits",
+    "WORKERS": "1",
+    "MAX_STEPS": "6",
+    "LINK_CHECK": "off",
+}  # some tests are about more
 # A run that takes little of the machine until something ends it: its ranks wait for their links.
-ENDLESS = {"MODEL": "lenet5", "EPOCHS": "1000000", "EVALUATE": "never", "LINK_RATE": "10mbit", "LINK_CHECK": "off"}
+ENDLESS = {
+    "MODEL": "lenet5",
+    "DATASET": "digits",
+    "EPOCHS": "1000000",
+    "EVALUATE": "never",
+    "LINK_RATE": "10mbit",
+    "LINK_CHECK": "off",
+}
 
 # A shell that starts the tests in the background has made them, and all that they start, deaf to Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -8,7 +8,14 @@ import pytest
 from tests.containers.cluster import Clone
 
 ROUNDS = 3
-LENET = {"MODEL": "lenet5", "WORKERS": "3", "EPOCHS": "12", "EVALUATE": "never", "LINK_CHECK": "warn"}
+LENET = {
+    "MODEL": "lenet5",
+    "DATASET": "digits",
+    "WORKERS": "3",
+    "EPOCHS": "12",
+    "EVALUATE": "never",
+    "LINK_CHECK": "warn",
+}
 VGG = {**LENET, "MODEL": "vgg11", "MEMORY_FORMAT": "mixed", "GLOBAL_BATCH_SIZE": "64", "TRAIN_SAMPLES": "1000"}
 
 SITUATIONS = {

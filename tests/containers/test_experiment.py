@@ -19,6 +19,7 @@ question = "Does the rest go on?"
 
 [settings]
 MODEL = "lenet5"
+DATASET = "digits"
 MAX_STEPS = 3
 WORKERS = 1
 LINK_CHECK = "off"

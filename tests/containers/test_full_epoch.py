@@ -14,7 +14,7 @@ SMALLER = {"TRAIN_SAMPLES": "1542", "TEST_SAMPLES": "200"}
     ("settings", "samples", "accuracy"),
     [
         pytest.param(SMALLER, (386, 386, 385, 385), (0.05, 0.97), id="smaller"),
-        pytest.param({}, (12_500,) * 4, (0.60, 0.97), marks=pytest.mark.long, id="as typed"),
+        pytest.param({}, (15_000,) * 4, (0.60, 0.97), marks=pytest.mark.long, id="as typed"),
     ],
 )
 def test_four_ranks_train_vgg_11_for_an_epoch(
@@ -28,7 +28,7 @@ def test_four_ranks_train_vgg_11_for_an_epoch(
         assert docker("inspect", "--format", "{{.State.ExitCode}}", container).strip() == "0"
 
     run = clone.summary()
-    assert (run["sync_mode"], run["model"], run["dataset"]) == ("ddp", "vgg11", "shapes")
+    assert (run["sync_mode"], run["model"], run["dataset"]) == ("ddp", "vgg11", "fashion")
     assert run["world_size"] == len(run["ranks"]) == 4
     assert run["complete"]
     hashes = set()

@@ -20,6 +20,7 @@ SMALL = {
     "WORLD_SIZE": str(RANKS),
     "JOIN_TIMEOUT": "90",
     "MODEL": "lenet5",
+    "DATASET": "digits",
     "MAX_STEPS": "3",
     "GLOBAL_BATCH_SIZE": "32",
     "EVALUATE": "never",

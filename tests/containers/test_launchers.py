@@ -17,7 +17,7 @@ BUILD, BY_HAND, NODES, TORCHRUN, AGENTS = COMMANDS
 
 PREFIX = f"10.{CHECKOUT}.219"
 IMAGE = NETWORK = f"lockstep-test-{CHECKOUT}-launchers"
-SMALL = "--env MODEL=lenet5 --env MAX_STEPS=3 --env LINK_CHECK=off --env JOIN_TIMEOUT=100"
+SMALL = "--env MODEL=lenet5 --env DATASET=digits --env MAX_STEPS=3 --env LINK_CHECK=off --env JOIN_TIMEOUT=100"
 
 
 @pytest.fixture(scope="module")

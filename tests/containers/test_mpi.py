@@ -4,7 +4,14 @@ import re
 
 from tests.containers.cluster import PATIENCE_SECONDS, SMALL, Clone, docker
 
-ENDLESS = {"MODEL": "lenet5", "EPOCHS": "1000", "EVALUATE": "never", "LINK_CHECK": "off", "PEER_TIMEOUT": "8"}
+ENDLESS = {
+    "MODEL": "lenet5",
+    "DATASET": "digits",
+    "EPOCHS": "1000",
+    "EVALUATE": "never",
+    "LINK_CHECK": "off",
+    "PEER_TIMEOUT": "8",
+}
 
 
 def test_a_killed_rank_is_named_and_no_key_is_left(used_clone: Clone) -> None:

@@ -11,14 +11,15 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 PROOF = "scripts/up BATCH_NORM=synchronised PRECISION=fp64 GLOBAL_BATCH_SIZE=8 MAX_STEPS=6 WARMUP_STEPS=0"
+DIGITS = "MODEL=lenet5 DATASET=digits"
 NODES = " ".join(f"node{number}.EXPERIMENT.PROJECT.utah.cloudlab.us" for number in (0, 1))
 RUN_ELSEWHERE = {  # by which file of container tests
     "scripts/test": "test_readme.py",
     "scripts/up": "test_up.py",
     "scripts/doctor": "test_doctor.py",
     "SYNC_MODE=all_reduce scripts/up": "test_modes.py",
-    "scripts/up --with-floor SYNC_MODE=ring_all_reduce LINK_RATE=100mbit MODEL=lenet5 EPOCHS=10": "test_up.py",
-    "scripts/up BACKEND=mpi MODEL=lenet5 EPOCHS=2": "test_mpi.py",
+    f"scripts/up --with-floor SYNC_MODE=ring_all_reduce LINK_RATE=100mbit {DIGITS} EPOCHS=10": "test_up.py",
+    "scripts/up BACKEND=mpi MODEL=lenet5 MAX_STEPS=20": "test_mpi.py",
     "BACKEND=mpi scripts/up SYNC_MODE=all_reduce MAX_STEPS=5": "test_modes.py",
     "docker compose up": "test_full_epoch.py",
     "docker compose up --scale worker=5": "test_up.py",
@@ -26,7 +27,7 @@ RUN_ELSEWHERE = {  # by which file of container tests
     "docker compose logs rank0": "test_up.py",
     "docker compose down": "cluster.py",
     "scripts/up WORKERS=7 MODEL=lenet5": "test_up.py",
-    "scripts/up MODEL=lenet5 DATASET=digits EPOCHS=30 LEARNING_RATE=0.05": "test_up.py",
+    f"scripts/up {DIGITS} EPOCHS=30 LEARNING_RATE=0.05": "test_up.py",
     f"{PROOF} SYNC_MODE=ring_all_reduce": "test_modes.py",
     f"{PROOF} WORKERS=0": "test_modes.py",
     "scripts/experiment ring --quick": "test_experiment.py",

@@ -20,6 +20,7 @@ PEER_TIMEOUT = 10
 PAUSE_SECONDS = PEER_TIMEOUT + 5  # longer than the others wait
 RUN = {
     "MODEL": "lenet5",
+    "DATASET": "digits",
     "EPOCHS": "1000000",
     "EVALUATE": "never",
     "LINK_CHECK": "off",

@@ -93,7 +93,7 @@ def test_plain_compose_starts_no_rank_with_a_wrong_setting(clone: Clone) -> None
         ("NETWORK_PREFIX=10.77", "such as 10.77.1"),
         ("MAX_RESTARTS=-1", "0 to 1000"),
         ("WORLD_SIZE=9", "[conflicting-settings] WORLD_SIZE=9"),
-        ("DATASET=digits", "DATASET from: shapes"),
+        ("MODEL=lenet5 DATASET=shapes", "DATASET from: fashion, digits"),
         ("--fast", "[unknown-option]"),
         ("--with-floor SYNC_MODE=none", "[conflicting-settings] SYNC_MODE=none "),
     ],

@@ -16,9 +16,16 @@ import pytest
 from tests.containers.cluster import ROOT, Clone, until
 from tests.nodes.rig import CONTROL, EXPERIMENT, Rig
 
-SMALL = ("MODEL=lenet5", "MAX_STEPS=6", "LINK_CHECK=off", "MEMORY_FORMAT=contiguous")
-LONG = ("MODEL=lenet5", "EPOCHS=1000", "EVALUATE=never", "LINK_CHECK=off", "RESUME=never")  # until something ends it
-SAVING = ("MODEL=lenet5", "EPOCHS=50", "CHECKPOINT_EVERY=20", "LINK_CHECK=off", "EVALUATE=never")
+SMALL = ("MODEL=lenet5", "DATASET=digits", "MAX_STEPS=6", "LINK_CHECK=off", "MEMORY_FORMAT=contiguous")
+LONG = (
+    "MODEL=lenet5",
+    "DATASET=digits",
+    "EPOCHS=1000",
+    "EVALUATE=never",
+    "LINK_CHECK=off",
+    "RESUME=never",
+)  # until something ends it
+SAVING = ("MODEL=lenet5", "DATASET=digits", "EPOCHS=50", "CHECKPOINT_EVERY=20", "LINK_CHECK=off", "EVALUATE=never")
 MOST_CONTROL_BYTES = 100_000  # of a rank that trains; the answers to the question itself cross it as well
 
 

@@ -108,6 +108,7 @@ class Ranks:
         self._command = command
         self._settings: dict[str, Value] = {
             "MODEL": "lenet5",
+            "DATASET": "digits",
             "LINK_CHECK": "off",  # a second less for each run; test_link.py is about it
             "JOIN_TIMEOUT": 60,
             "MASTER_PORT": free_port(),
@@ -134,7 +135,7 @@ class Ranks:
 
 def prepare(folder: Path, **settings: Value) -> None:
     """Make a working directory ready for a run of LeNet-5 on digits."""
-    code, output = wait(start("prepare", folder, **{"MODEL": "lenet5", **settings}))
+    code, output = wait(start("prepare", folder, **{"MODEL": "lenet5", "DATASET": "digits", **settings}))
     assert code == 0, output
 
 

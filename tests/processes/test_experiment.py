@@ -25,6 +25,7 @@ repeats = 2
 
 [settings]
 MODEL = "lenet5"
+DATASET = "digits"
 MAX_STEPS = 8
 EVALUATE = "never"
 LINK_CHECK = "off"
@@ -59,7 +60,7 @@ all_reduce = 1.0
 OWN_MODE = """\
 title = "A mode of mine"
 question = "Is it as fast?"
-settings = { MODEL = "lenet5", MAX_STEPS = 3, WORKERS = 1, EVALUATE = "never", LINK_CHECK = "off" }
+settings = { MODEL = "lenet5", DATASET = "digits", MAX_STEPS = 3, WORKERS = 1, EVALUATE = "never", LINK_CHECK = "off" }
 view = [{ kind = "bar", measure = "seconds", title = "Time per step" }]
 
 [[grid]]

@@ -44,6 +44,7 @@ repeats = 1
 {CELLS}
 [settings]
 MODEL = "lenet5"
+DATASET = "digits"
 LINK_CHECK = "off"
 EVALUATE = "every_rank"
 WARMUP_STEPS = 0

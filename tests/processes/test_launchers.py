@@ -11,7 +11,13 @@ import pytest
 from tests.processes.group import free_port, wait
 from tests.processes.program import PATIENCE_SECONDS, Process, Value, environment_with, start
 
-RUN: dict[str, Value] = {"MODEL": "lenet5", "MAX_STEPS": 3, "LINK_CHECK": "off", "JOIN_TIMEOUT": 60}
+RUN: dict[str, Value] = {
+    "MODEL": "lenet5",
+    "DATASET": "digits",
+    "MAX_STEPS": 3,
+    "LINK_CHECK": "off",
+    "JOIN_TIMEOUT": 60,
+}
 
 
 def machine(folder: Path) -> Path:

@@ -41,8 +41,8 @@ def test_an_interrupted_download_leaves_nothing(tmp_path: Path) -> None:
     ("settings", "told"),
     [
         ({"MODEL": "lenet5", "DATASET": "cifar10"}, "MODEL=lenet5 with DATASET=cifar10"),
-        ({"MODEL": "lenet5", "TRAIN_SAMPLES": 1438}, "TRAIN_SAMPLES.*1438.*1 to 1437"),
-        ({"MODEL": "lenet5", "TEST_SAMPLES": 361}, "TEST_SAMPLES.*361.*1 to 360"),
+        ({"MODEL": "lenet5", "DATASET": "digits", "TRAIN_SAMPLES": 1438}, "TRAIN_SAMPLES.*1438.*1 to 1437"),
+        ({"MODEL": "lenet5", "DATASET": "digits", "TEST_SAMPLES": 361}, "TEST_SAMPLES.*361.*1 to 360"),
     ],
 )
 def test_what_does_not_fit_ends_with_2_and_opens_no_run(
@@ -87,5 +87,5 @@ def test_no_start_waits_for_a_second_import_of_torch(tmp_path: Path) -> None:
         assert main() == 0
         assert "torch" not in sys.modules
     """
-    environment = os.environ | {"PYTHONPATH": str(group.ROOT), "MODEL": "lenet5"}
+    environment = os.environ | {"PYTHONPATH": str(group.ROOT), "MODEL": "lenet5", "DATASET": "digits"}
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True)

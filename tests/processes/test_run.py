@@ -111,21 +111,23 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
 
 def test_a_name_is_never_written_over(tmp_path: Path) -> None:
     group.prepare(tmp_path, RUN_NAME="mine")
-    code, output = group.wait(group.start("prepare", tmp_path, MODEL="lenet5", RUN_NAME="mine"))
+    code, output = group.wait(group.start("prepare", tmp_path, MODEL="lenet5", DATASET="digits", RUN_NAME="mine"))
     assert code == 2
     assert "[run-exists] RUN_NAME=mine: results/mine " in output
 
 
 def test_two_starts_in_the_same_second_get_two_folders(tmp_path: Path) -> None:
     group.prepare(tmp_path)
-    both = [group.start("prepare", tmp_path, MODEL="lenet5") for _ in range(2)]
+    both = [group.start("prepare", tmp_path, MODEL="lenet5", DATASET="digits") for _ in range(2)]
     assert [group.wait(each)[0] for each in both] == [0, 0]
     assert len([path for path in (tmp_path / "results").iterdir() if not path.is_symlink()]) == 3
 
 
 def test_the_course_knows_the_lines(tmp_path: Path) -> None:
     group.prepare(tmp_path)
-    code, output = group.wait(group.start("train", tmp_path, MODEL="lenet5", LOG_EVERY=2, MAX_STEPS=5))
+    code, output = group.wait(
+        group.start("train", tmp_path, MODEL="lenet5", DATASET="digits", LOG_EVERY=2, MAX_STEPS=5)
+    )
     assert code == 0, output
     lines = output.splitlines()
     assert [line.split()[0] for line in lines if " loss: " in line and " elapsed time: " in line] == ["0", "2", "4"]
@@ -134,6 +136,8 @@ def test_the_course_knows_the_lines(tmp_path: Path) -> None:
 
 def test_training_ends_where_the_loss_is_no_number(tmp_path: Path) -> None:
     group.prepare(tmp_path)
-    code, output = group.wait(group.start("train", tmp_path, MODEL="lenet5", LEARNING_RATE=1e30, EPOCHS=5))
+    code, output = group.wait(
+        group.start("train", tmp_path, MODEL="lenet5", DATASET="digits", LEARNING_RATE=1e30, EPOCHS=5)
+    )
     assert code == 1
     assert re.search(r"error: \[diverged\] rank 0: .*step \d+.*loss.*LEARNING_RATE", output), output

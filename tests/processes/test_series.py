@@ -71,7 +71,7 @@ def test_no_rank_starts_the_next_run_before_rank_0_has_ended_this_one(folder: Pa
 
 def test_a_run_that_cannot_start_is_noted_before_any_rank_starts(folder: Path) -> None:
     plan(folder, wrong=WRONG, sound=SOUND)
-    code, output = wait(start("prepare --series", folder, MODEL="lenet5"))
+    code, output = wait(start("prepare --series", folder, MODEL="lenet5", DATASET="digits"))
     assert code == 0, output
     assert ended(folder) == [("wrong", 2)]
     assert "error: [" in series.log_of(folder / "results", "wrong").read_text()

@@ -28,6 +28,7 @@ from tests.processes.miniatures import few_images, narrow_vgg_11
 
 # Every model, and every data set.
 TRAINED: list[tuple[ModelName, DatasetName]] = [
+    ("vgg11", "fashion"),
     ("vgg11", "cifar10"),
     ("resnet18", "shapes"),
     ("lenet5", "mnist"),

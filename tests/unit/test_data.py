@@ -1,5 +1,6 @@
 """Batches: every sample once, the same for every world size; and the sets they are cut from."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from app.settings.training import DatasetName, MemoryFormat, ModelName, Training
 from app.training import batches
 from app.training.batches import Augmentation
 from app.training.convolution import LAYOUTS
-from app.training.datasets import SOURCES, digits, prepared, shapes
+from app.training.datasets import SOURCES, digits, fashion, prepared, shapes
 from app.training.datasets.prepared import DataSet, Split
 from app.training.numerics import Numerics
 
@@ -99,10 +100,34 @@ def test_digits_are_the_1797_of_scikit_learn() -> None:
     assert {len(parts["train"][0]), len(parts["test"][0])} == {1437, 360}
 
 
-def test_digits_mean_and_deviation_are_those_of_the_training_part() -> None:
-    images, _ = digits.make()["train"]
-    assert SOURCES["digits"].mean == (round(float(images.mean()), 1),)
-    assert SOURCES["digits"].deviation == (round(float(images.std()), 1),)
+def test_fashion_is_all_of_fashion_mnist_within_a_black_border() -> None:
+    for part, samples in (("train", 60_000), ("test", 10_000)):
+        images, labels = fashion.make()[part]
+        assert images.shape == (samples, 32, 32, 1)
+        assert np.bincount(labels).tolist() == [samples // 10] * 10
+        assert not images[:, [0, 1, -2, -1]].any()
+        assert not images[:, :, [0, 1, -2, -1]].any()
+        assert images[:, 2, 2:-2].any()
+
+
+@pytest.mark.parametrize("name", ["digits", "fashion"])
+def test_mean_and_deviation_are_those_of_the_training_part(name: DatasetName) -> None:
+    images, _ = SOURCES[name].make()["train"]
+    assert SOURCES[name].mean == (round(float(images.mean()), 1),)
+    assert SOURCES[name].deviation == (round(float(images.std()), 1),)
+
+
+@pytest.mark.parametrize("memory_format", LAYOUTS)
+def test_a_grey_image_fills_every_channel_of_a_model_that_takes_colours(memory_format: MemoryFormat) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 1), dtype=np.uint8)
+    part = Split(images, np.arange(3))
+    grey, numerics = DataSet(SOURCES["fashion"], part, part), Numerics(memory_format=memory_format)
+    one, _ = batches.load_batch(grey, part, np.arange(3), numerics=numerics)
+    three, _ = batches.load_batch(replace(grey, channels=3), part, np.arange(3), numerics=numerics)
+    assert three.shape == (3, 3, 32, 32)
+    assert three.is_contiguous(memory_format=numerics.layout.large)
+    for channel in range(3):
+        assert torch.equal(three[:, channel], one[:, 0])
 
 
 def test_a_set_is_made_once_and_again_where_it_was_altered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,15 +153,15 @@ def test_a_run_takes_the_first_images_of_a_set_and_never_more_than_there_are(
     monkeypatch.chdir(tmp_path)
     PREPARED.mkdir()
     prepared.make("digits", print, [])
-    few = prepared.load_for(TrainingSettings(model="lenet5", train_samples=100, test_samples=7))
+    few = prepared.load_for(TrainingSettings(model="lenet5", dataset="digits", train_samples=100, test_samples=7))
     whole = prepared.load("digits")
     assert (len(few.train), len(few.test)) == (100, 7)
     assert np.array_equal(few.train.images, whole.train.images[:100])
     assert np.array_equal(few.test.labels, whole.test.labels[:7])
     with pytest.raises(SettingError, match=r"TRAIN_SAMPLES.*1438.*1 to 1437"):
-        prepared.load_for(TrainingSettings(model="lenet5", train_samples=1438))
+        prepared.load_for(TrainingSettings(model="lenet5", dataset="digits", train_samples=1438))
     with pytest.raises(SettingError, match=r"TEST_SAMPLES.*361.*1 to 360"):
-        prepared.load_for(TrainingSettings(model="lenet5", test_samples=361))
+        prepared.load_for(TrainingSettings(model="lenet5", dataset="digits", test_samples=361))
 
 
 def test_an_unprepared_set_says_how_to_prepare_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,15 +171,22 @@ def test_an_unprepared_set_says_how_to_prepare_it(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("model", "name", "allowed"),
+    ("model", "name", "fits"),
     [
-        ("vgg11", "digits", "shapes, cifar10"),
-        ("resnet18", "mnist", "shapes, cifar10"),
-        ("lenet5", "cifar10", "digits, mnist"),
-        ("lenet5", "shapes", "digits, mnist"),
+        ("vgg11", "digits", True),
+        ("resnet18", "fashion", True),
+        ("vgg11", "cifar10", True),
+        ("lenet5", "fashion", True),
+        ("lenet5", "cifar10", False),
+        ("lenet5", "shapes", False),
     ],
 )
-def test_a_model_refuses_a_set_with_other_channels(model: ModelName, name: DatasetName, allowed: str) -> None:
-    message = rf"MODEL={model} with DATASET={name}: .*channel.*: {allowed}\."
-    with pytest.raises(SettingError, match=message):
+def test_only_a_model_of_grey_images_refuses_a_set_and_only_one_in_colour(
+    model: ModelName, name: DatasetName, fits: bool
+) -> None:
+    if fits:
         prepared.check_fit(model, name)
+    else:
+        message = rf"MODEL={model} with DATASET={name}: .*: fashion, digits, mnist\."
+        with pytest.raises(SettingError, match=message):
+            prepared.check_fit(model, name)

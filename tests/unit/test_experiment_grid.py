@@ -193,7 +193,7 @@ WRONG = [
     ("WORKERS = 3", 'WORKERS = 3\nRANK_MEMORY = "lots"', "RANK_MEMORY.*lots"),
     ("WORKERS = 3", "WORKERS = 3\nSLOW_RANK = 4", "SLOW_RANK.*4.* 0 to 3"),
     ("WORKERS = 3", 'WORKERS = 3\nDATASET = "shapes"', "MODEL.*lenet5.*DATASET.*shapes"),
-    ("WORKERS = 3", "WORKERS = 3\nTRAIN_SAMPLES = 2000", "TRAIN_SAMPLES.*2000.* 1 to "),
+    ("WORKERS = 3", "WORKERS = 3\nTRAIN_SAMPLES = 60001", "TRAIN_SAMPLES.*60001.* 1 to "),
     ('["all_reduce", "ddp"]', '["all_reduce", "dpp"]', "SYNC_MODE.*dpp"),
     ('["all_reduce", "ddp"]', '["ddp", "ddp"]', "SYNC_MODE = .* each once"),
     ('["all_reduce", "ddp"]', "[]", r"SYNC_MODE = \[\].* each once"),
@@ -299,7 +299,7 @@ def test_the_projects_own_runs_have_as_many_steps_as_they_ask_for(
     for path in grid.GRIDS.glob("*.toml"):
         for cell in grid.read(path.stem, quick=quick).cells:
             asked = environment.of(cell.settings)
-            plan = make_plan(asked.training, source_of(asked.training.dataset_name).train_samples, cell.world_size)
+            plan = make_plan(asked.training, source_of(asked.training.dataset).train_samples, cell.world_size)
             if asked.training.train_samples is None and (warning := too_few_epochs(asked.training, plan)):
                 short[f"{path.stem}: {cell.name}"] = warning
     assert short == {}

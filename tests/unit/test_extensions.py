@@ -37,7 +37,7 @@ def test_a_name_is_valid_if_there_is_such_a_file_which_is_not_opened(folder: Pat
         (folder / f"{name}.py").write_text(BOMB)
     settings = environment.of({"SYNC_MODE": "my_mode", "MODEL": "my_model", "DATASET": "my_set"})
     assert settings.own == {"SYNC_MODE": "my_mode", "MODEL": "my_model", "DATASET": "my_set"}
-    assert environment.of({"MODEL": "my_model"}).training.dataset_name == "shapes"
+    assert environment.of({"MODEL": "my_model"}).training.dataset == "fashion"
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,13 @@ from app.records.journal import Recorder
 from app.records.lines import Step
 from app.records.manifest import Link, TrainingPlan
 from app.settings.settings import Settings
-from app.settings.training import DEFAULT_DATASETS, TrainingSettings
+from app.settings.training import TrainingSettings
 from app.sync.contract import size_of
 from app.tools.benchmark.child import Child, plain_environment
 from app.tools.benchmark.setups import COURSE, TUNED, BenchmarkSetup
 from app.training import batches
-from app.training.datasets import CLASSES, SIDE, source_of
-from app.training.datasets.prepared import DataSet, Split
+from app.training.datasets import CLASSES, SIDE, SOURCES
+from app.training.datasets.prepared import DataSet, Split, channels_of
 from app.training.loop import Job, Steps, make_job
 from app.training.meter import StepMeter
 from app.training.models import parameters_sha256
@@ -58,8 +58,8 @@ class SharedWork:
 
 
 def noise(training: TrainingSettings, seed: int, samples: int) -> DataSet:
-    """Random images and labels, the same on all ranks, in the form of the model's usual data set."""
-    source = source_of(DEFAULT_DATASETS.get(training.model, training.dataset_name))
+    """Random images and labels, the same on all ranks, with as many channels as the model takes."""
+    source = SOURCES["shapes" if channels_of(training.model) == 3 else "digits"]
     random = np.random.default_rng(seed)
     images = random.integers(0, 256, (samples, SIDE, SIDE, source.channels), dtype=np.uint8)
     part = Split(images, random.integers(0, CLASSES, samples))

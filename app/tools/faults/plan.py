@@ -22,7 +22,7 @@ RECOVERY_SECONDS = 600  # for one run, including its recovery
 RECORDS = path_of(Path(), 0).name
 UNDISTURBED = "undisturbed-"
 
-SMALL = {"MODEL": "lenet5", "WORKERS": "3"}
+SMALL = {"MODEL": "lenet5", "DATASET": "digits", "WORKERS": "3"}
 # Small runs without an end, with short time limits. The user's settings take precedence.
 DEFAULTS = SMALL | {"EVALUATE": "never", "EPOCHS": "1000000", "LINK_CHECK": "off", "JOIN_TIMEOUT": "30"}
 # Small runs with several epochs and checkpoints, from which ranks are killed.

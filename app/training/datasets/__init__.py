@@ -13,7 +13,7 @@ from app.errors import ExtensionError
 from app.extensions.files import path_of
 from app.extensions.loading import load
 from app.settings.training import DatasetName
-from app.training.datasets import cifar10, digits, mnist, shapes
+from app.training.datasets import cifar10, digits, fashion, mnist, shapes
 from app.training.datasets.archives import Archive
 
 SIDE = 32  # pixels, of every set's images
@@ -46,6 +46,16 @@ class Source:
 
 
 SOURCES: dict[DatasetName, Source] = {
+    "fashion": Source(
+        title="fashion: Fashion-MNIST, 60,000 + 10,000 grey pictures of ten kinds of clothing",
+        channels=1,
+        mean=(55.8,),
+        deviation=(84.6,),
+        crop_and_flip=True,
+        train_samples=60_000,
+        test_samples=10_000,
+        make=fashion.make,
+    ),
     "shapes": Source(
         title="shapes: embedded, drawn from a seed; 50,000 + 10,000 colour images of ten geometric classes",
         channels=3,

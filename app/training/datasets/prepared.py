@@ -18,7 +18,7 @@ from app.machine import folders
 from app.machine.durable import sha256
 from app.machine.folders import PREPARED, scratch_in
 from app.machine.interrupt import CleanUps
-from app.machine.say import Say, counted, shown
+from app.machine.say import Say, shown
 from app.settings.training import DatasetName, ModelName, TrainingSettings
 from app.training.datasets import CLASSES, SIDE, SOURCES, Images, Labels, Parts, Source, source_of
 from app.training.datasets.archives import obtain, unpack
@@ -47,6 +47,7 @@ class DataSet:
     train: Split
     test: Split
     sha256: str | None = None  # of the whole prepared set
+    channels: int | None = None  # that the model takes, if they are not those of the images
 
 
 def channels_of(model: ModelName) -> int:
@@ -55,12 +56,12 @@ def channels_of(model: ModelName) -> int:
 
 
 def check_fit(model: ModelName, name: DatasetName) -> None:
-    """Refuse a model and a data set that differ in channels."""
-    if channels_of(model) != source_of(name).channels:
+    """Refuse a model of one channel with a data set in colour. A grey image becomes three equal channels."""
+    if channels_of(model) < source_of(name).channels:
         fitting = [other for other, source in SOURCES.items() if source.channels == channels_of(model)]
         raise SettingError(
-            f"MODEL={model} with DATASET={name}: the model takes images of {counted(channels_of(model), 'channel')}, "
-            f"the data set has {source_of(name).channels}. Choose DATASET from: {', '.join(fitting)}.",
+            f"MODEL={model} with DATASET={name}: the model takes grey images, and the data set is in colour. "
+            f"Choose DATASET from: {', '.join(fitting)}.",
             "conflicting-settings",
         )
 
@@ -165,11 +166,12 @@ def _checksums(folder: Path) -> dict[str, str]:
 
 def load_for(training: TrainingSettings) -> DataSet:
     """The images that a run uses: the whole data set, or the first TRAIN_SAMPLES and TEST_SAMPLES."""
-    whole = load(training.dataset_name)
+    whole = load(training.dataset)
     return replace(
         whole,
         train=_first(whole.train, "TRAIN_SAMPLES", training.train_samples),
         test=_first(whole.test, "TEST_SAMPLES", training.test_samples),
+        channels=channels_of(training.model),
     )
 
 

@@ -104,10 +104,10 @@ def problems(given: Mapping[str, str]) -> dict[str, str]:
     except SettingError as error:
         found[environment.first_named(str(error), given)] = str(error)
     try:
-        check_fit(settings.training.model, settings.training.dataset_name)
+        check_fit(settings.training.model, settings.training.dataset)
     except SettingError as error:
         found["DATASET" if "DATASET" in given else "MODEL"] = str(error)
-    source = source_of(settings.training.dataset_name)
+    source = source_of(settings.training.dataset)
     for name, asked, there in (
         ("TRAIN_SAMPLES", settings.training.train_samples, source.train_samples),
         ("TEST_SAMPLES", settings.training.test_samples, source.test_samples),

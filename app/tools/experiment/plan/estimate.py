@@ -34,7 +34,7 @@ def expected_seconds(trial: Trial) -> float:
     """The whole run."""
     asked = environment.of(trial.settings)
     training, place, ranks = asked.training, asked.place, asked.place.workers + 1
-    source = source_of(training.dataset_name)
+    source = source_of(training.dataset)
     plan = make_plan(training, training.train_samples or source.train_samples, ranks)
     cpus_of_a_rank = min(place.rank_cpus or float("inf"), place.threads_per_rank or float("inf"))
     cpus = min(len(look().cores), ranks * cpus_of_a_rank)  # of all together
