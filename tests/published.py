@@ -1,4 +1,4 @@
-"""Small archives in the layout of the real ones, and the checksums that make torchvision take them for those."""
+"""Small archives in the layout of the real ones, and the checksums that make them count as those."""
 
 import gzip
 import hashlib
@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from torchvision.datasets import CIFAR10, MNIST
+from torchvision.datasets import CIFAR10
+
+from app.training.datasets import mnist
 
 TRAIN, TEST = 50, 20  # images, of which CIFAR-10's five batches have ten each
 
@@ -56,15 +58,9 @@ def tar_of(files: dict[str, bytes], *members: tarfile.TarInfo) -> bytes:
     return packed.getvalue()
 
 
-def publish_cifar10(monkeypatch: pytest.MonkeyPatch, archive: bytes) -> None:
-    """Let this be the archive that torchvision knows."""
-    monkeypatch.setattr(CIFAR10, "tgz_md5", md5(archive))
-
-
 def put_cifar10(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
     """A small CIFAR-10 that is taken for the published one."""
     archive = tar_of(cifar10_files(monkeypatch))
-    publish_cifar10(monkeypatch, archive)
     folder.mkdir(exist_ok=True)
     path = folder / str(CIFAR10.filename)
     path.write_bytes(archive)
@@ -72,10 +68,10 @@ def put_cifar10(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
 
 
 def mnist_files(train_labels: Labels | None = None) -> dict[str, bytes]:
-    """The four files: a header with the type, the number of dimensions and their sizes, then the bytes."""
+    """The four files, unpacked: a header with the type, the number of dimensions and their sizes, then the bytes."""
 
     def idx(array: npt.NDArray[np.uint8]) -> bytes:
-        return gzip.compress(
+        return (
             bytes([0, 0, 8, array.ndim]) + b"".join(size.to_bytes(4, "big") for size in array.shape) + array.tobytes()
         )
 
@@ -83,14 +79,14 @@ def mnist_files(train_labels: Labels | None = None) -> dict[str, bytes]:
     contents = []
     for labels in (labels_of(TRAIN) if train_labels is None else train_labels, labels_of(TEST)):
         contents += [idx(random.integers(0, 256, (len(labels), 28, 28), dtype=np.uint8)), idx(labels.astype(np.uint8))]
-    return {name: content for (name, _), content in zip(MNIST.resources, contents, strict=True)}
+    return dict(zip(mnist.SHA256, contents, strict=True))
 
 
 def put_mnist(monkeypatch: pytest.MonkeyPatch, folder: Path, files: dict[str, bytes] | None = None) -> dict[str, bytes]:
-    """A small MNIST that is taken for the published one."""
+    """A small MNIST that is taken for the published one, packed; its files."""
     files = files or mnist_files()
-    monkeypatch.setattr(MNIST, "resources", [(name, md5(content)) for name, content in files.items()])
+    monkeypatch.setattr(mnist, "SHA256", {name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
     folder.mkdir(exist_ok=True)
     for name, content in files.items():
-        (folder / name).write_bytes(content)
+        (folder / f"{name}.gz").write_bytes(gzip.compress(content))
     return files

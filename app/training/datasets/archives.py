@@ -1,10 +1,9 @@
 """Archives of published data sets: found in data/ or downloaded to it, and verified before use."""
 
-import gzip
 import os
-import shutil
 import time
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
@@ -21,42 +20,34 @@ SILENCE_SECONDS = 30.0  # then the next server is tried
 LEAST_BYTES, LEAST_SECONDS = 600_000, 60.0  # a slower server is also abandoned
 CHUNK_BYTES = 2**20
 PROGRESS_BYTES = 20_000_000
-PUBLISHED_BYTES = {  # by MD5; a file of another size need not be read
-    "c58f30108f718f92721af3b95e74349a": 170_498_071,  # cifar-10-python.tar.gz
-    "f68b3c2dcbeaaa9fbdd348bbdeb94873": 9_912_422,  # train-images-idx3-ubyte.gz
-    "d53e105ee54ea40749a09fcbcd1e9432": 28_881,  # train-labels-idx1-ubyte.gz
-    "9fb629c4189551a2d022fa330f9573f3": 1_648_877,  # t10k-images-idx3-ubyte.gz
-    "ec29112dd5afa0611ce80d1b7f02629c": 4_542,  # t10k-labels-idx1-ubyte.gz
-}
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A file as released by its publisher."""
+    """A file as released by its publisher, and the checksums of what it holds."""
 
     name: str
-    md5: str
     urls: tuple[str, ...]
-    place: str = "."  # the folder in which its reader expects the content
+    contents: Mapping[str, str]  # by path: MD5 or SHA-256, because the archive itself may have been packed again
 
     @property
-    def bytes(self) -> int | None:
-        """The published size, or None if it is unknown."""
-        return PUBLISHED_BYTES.get(self.md5)
+    def unpacked(self) -> str:
+        """What lies in data/ instead, where somebody has unpacked it: a file or a folder."""
+        return next(iter(self.contents)).partition("/")[0]
 
     @property
     def remedy(self) -> str:
         return (
-            f"Let this machine download it from {' or '.join(self.urls)}, or put the published {self.name} "
-            f"(MD5 {self.md5}) into data/ yourself. If DATA_FOLDER is set, data/ means that folder."
+            f"Let this machine download it from {' or '.join(self.urls)}, or put {self.name} into data/ yourself, "
+            "packed or unpacked. If DATA_FOLDER is set, data/ means that folder."
         )
 
 
-def obtain(archive: Archive, say: Say, clean_ups: CleanUps) -> Path:
-    """Find the archive in data/ or download it, and verify it."""
-    if own := lookup.find(archive.name, say):
-        _check_own(own, archive, say)
-        return own
+def obtain(archive: Archive, folder: Path, say: Say, clean_ups: CleanUps) -> None:
+    """Put the archive's files, verified, into a folder: from data/, or from a download that data/ then keeps."""
+    if own := lookup.find((archive.name, archive.unpacked), say):
+        _take_own(own, archive, folder, say)
+        return
     if reason := why_not_writable(DATA):
         raise SettingError(
             f"{archive.name} is not in {DATA}/ and cannot be downloaded, because {DATA}/ is not writable: {reason}. "
@@ -64,36 +55,24 @@ def obtain(archive: Archive, say: Say, clean_ups: CleanUps) -> Path:
             "cannot-write",
         )
     with scratch_in(DATA, clean_ups) as scratch:
-        _download(archive, scratch / "download", say)
-        return (scratch / "download").rename(DATA / archive.name)
+        target = scratch / archive.name
+        _download(archive, target, folder, say)
+        target.rename(DATA / archive.name)
 
 
-def _check_own(path: Path, archive: Archive, say: Say) -> None:
-    """Refuse a user's file that differs from the published one."""
+def _take_own(path: Path, archive: Archive, folder: Path, say: Say) -> None:
+    """Refuse a user's file that does not hold the published ones."""
     if reason := faults.why_unreadable(path):
         raise SettingError(reason, "invalid-file")
     size = path.stat().st_size
-    if size > PROGRESS_BYTES and size == archive.bytes:
+    if size > PROGRESS_BYTES:
         say(f"checking {path}, {size / 1e6:.0f} MB")
-    if fault := faults.find_fault(path, archive.md5, archive.bytes):
+    if fault := faults.take_out(path, archive.contents, folder):
         raise SettingError(f"{path} {fault}. Remove it first. {archive.remedy}", "invalid-file")
 
 
-def unpack(path: Path, folder: Path) -> None:
-    """Unpack an archive into a folder, and write nothing outside it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if path.suffixes[-2:] == [".tar", ".gz"]:
-        with faults.open_tar(path) as archive:
-            if fault := faults.find_unsafe_member(archive):
-                raise SettingError(f"{path} {fault}. It was not unpacked.", "invalid-file")
-            archive.extractall(folder, filter="data")
-    else:
-        with gzip.open(path) as packed, (folder / path.stem).open("wb") as file:
-            shutil.copyfileobj(packed, file)
-
-
-def _download(archive: Archive, target: Path, say: Say) -> None:
-    """Try one URL after another until the published file has arrived."""
+def _download(archive: Archive, target: Path, folder: Path, say: Say) -> None:
+    """Try one URL after another until the published files have arrived."""
     reasons = []
     for url in archive.urls:
         say(f"downloading {url}")
@@ -102,7 +81,7 @@ def _download(archive: Archive, target: Path, say: Say) -> None:
         except (OSError, HTTPException) as error:
             reasons.append(f"{url}: {error}")
             continue
-        fault = faults.find_fault(target, archive.md5, archive.bytes)
+        fault = faults.take_out(target, archive.contents, folder)
         if fault is None:
             return
         reasons.append(f"{url}: the received file {fault}")

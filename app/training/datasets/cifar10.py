@@ -12,7 +12,9 @@ def archives() -> list[Archive]:
     """Names, checksums and URLs are those of torchvision."""
     from torchvision.datasets import CIFAR10  # here, because ranks do not need this slow import
 
-    return [Archive(CIFAR10.filename, CIFAR10.tgz_md5, (CIFAR10.url,))]
+    files = [*CIFAR10.train_list, *CIFAR10.test_list, (CIFAR10.meta["filename"], CIFAR10.meta["md5"])]
+    contents = {f"{CIFAR10.base_folder}/{name}": md5 for name, md5 in files}
+    return [Archive(CIFAR10.filename, (CIFAR10.url,), contents)]
 
 
 def make(folder: Path) -> dict[str, tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:

@@ -12,7 +12,4 @@ FOLDER = Path("/usr/share/datasets/fashion-mnist")  # of Debian's package datase
 
 def make() -> dict[str, tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
     """Images (n, 32, 32, 1) and labels of the training and the test part."""
-    return {
-        part: idx.read(FOLDER / f"{name}-images-idx3-ubyte.gz", FOLDER / f"{name}-labels-idx1-ubyte.gz")
-        for part, name in idx.PARTS.items()
-    }
+    return idx.read(FOLDER, ".gz")

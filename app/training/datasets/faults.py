@@ -1,4 +1,4 @@
-"""Diagnoses a file with the name of a published archive by its kind, size and content."""
+"""Takes the published files out of what a user has, packed or unpacked, and says how it differs."""
 
 import errno
 import gzip
@@ -7,17 +7,16 @@ import os
 import stat
 import tarfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, cast
 
 from app.machine.say import shown
 
 CHUNK_BYTES = 2**20
-MOST_UNPACKED_BYTES = 2**30  # enough for a diagnosis
-MOST_MEMBERS = 10_000  # of an archive; the published ones have ten
-MOST_READ_BYTES = 2**20
-DIFFERENT = "has different content"
+MOST_BYTES = 2**26  # of one file; the largest published one has 47 MB
+MOST_MEMBERS = 10_000  # of an archive; the published one has ten
+MOST_UNPACKED_BYTES = 2**30  # of an archive
 KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
@@ -25,6 +24,12 @@ KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+
+Found = Iterator[tuple[str, IO[bytes]]]
+
+
+class _OtherError(Exception):
+    """How a file differs from the published one, as a predicate."""
 
 
 def why_unreadable(path: Path) -> str | None:
@@ -48,66 +53,81 @@ def why_unreadable(path: Path) -> str | None:
     return None
 
 
-def find_fault(path: Path, md5: str, size: int | None) -> str | None:
-    """How a file differs from the published one, as a predicate; None if it does not."""
+def take_out(path: Path, contents: Mapping[str, str], folder: Path) -> str | None:
+    """Write files with these checksums into a folder, and nothing else; or say, as a predicate, what is wrong.
+
+    What is read is a copy that has been checked, so a change of the original meanwhile has no effect.
+    """
+    missing = dict(contents)
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            published = f" of {size:,} bytes" if size else ""
-            return f"is {KINDS.get(stat.S_IFMT(found.st_mode), 'something else')}, not a file{published}"
-        if size is not None and found.st_size > size:
-            return f"is not the published file: it has {found.st_size:,} bytes, expected {size:,}"
-        if size is not None and found.st_size < size:
-            return f"is not the published file: it {_diagnose(path)} ({found.st_size:,} bytes, expected {size:,})"
-        with path.open("rb") as file:
-            got = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-        return None if got == md5 else f"is not the published file: it {_diagnose(path)} (MD5 {got}, expected {md5})"
+        for name, stream in _files_in(path, contents):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            _copy(name, stream, folder / name, missing.pop(name, contents[name]))
+    except _OtherError as error:
+        return str(error)
+    except EOFError:
+        return f"is truncated after {path.stat().st_size:,} bytes"
     except OSError as error:
+        if isinstance(error, gzip.BadGzipFile):
+            return _damaged(error)
         return f"cannot be read: {error.strerror}"
+    except (zlib.error, tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
+        return _damaged(error)
+    return f"lacks {next(iter(missing))}" if missing else None
+
+
+def _damaged(error: Exception) -> str:
+    return f"is damaged and cannot be unpacked: {shown(str(error))}"
+
+
+def _files_in(path: Path, contents: Mapping[str, str]) -> Found:
+    """The published files in an archive, in a folder, or as the file itself."""
+    kind = path.stat().st_mode
+    if stat.S_ISDIR(kind) and all("/" in name for name in contents):
+        yield from ((name, (path.parent / name).open("rb")) for name in contents if (path.parent / name).is_file())
+    elif not stat.S_ISREG(kind):
+        raise _OtherError(f"is {KINDS.get(stat.S_IFMT(kind), 'something else')}, not a file")
+    elif path.stat().st_size == 0:
+        raise _OtherError("is empty")
+    elif path.suffixes[-2:] == [".tar", ".gz"]:
+        yield from _members(path, contents)
+    else:
+        (name,) = contents
+        opened = gzip.open if path.suffix == ".gz" else Path.open
+        yield name, cast("IO[bytes]", opened(path, "rb"))
+
+
+def _members(path: Path, contents: Mapping[str, str]) -> Found:
+    with _Packed(path) as packed, tarfile.TarFile(fileobj=packed) as archive:
+        for number, member in enumerate(archive):
+            if number == MOST_MEMBERS:
+                raise _OtherError(f"contains more than {MOST_MEMBERS:,} files and folders")
+            stream = archive.extractfile(member) if member.isreg() and member.name in contents else None
+            if stream:
+                yield member.name, stream
 
 
 class _Packed(gzip.GzipFile):
-    """A gzipped tar that limits each read, whatever length its headers declare."""
+    """A gzipped tar that limits each read, whatever length its headers declare, and all of them together."""
 
     def read(self, size: int | None = -1) -> bytes:
-        if size is None or not 0 <= size <= MOST_READ_BYTES:
+        if size is None or not 0 <= size <= CHUNK_BYTES:
             raise tarfile.ReadError(f"a header declares a name of {size} bytes")
+        if self.tell() > MOST_UNPACKED_BYTES:
+            raise _OtherError(f"contains more than {MOST_UNPACKED_BYTES:,} bytes")
         return super().read(size)
 
 
-@contextmanager
-def open_tar(path: Path) -> Iterator[tarfile.TarFile]:
-    with _Packed(path) as packed, tarfile.TarFile(fileobj=packed) as archive:
-        yield archive
-
-
-def find_unsafe_member(archive: tarfile.TarFile) -> str | None:
-    """The first member that is not a plain file or folder within the target folder, as a predicate."""
-    for number, member in enumerate(archive):
-        if number == MOST_MEMBERS:
-            return f"contains more than {MOST_MEMBERS:,} files and folders"
-        path = PurePosixPath(member.name)
-        if path.is_absolute() or ".." in path.parts:
-            return f"contains {member.name!r}, a path outside the archive"
-        if not (member.isfile() or member.isdir()):
-            return f"contains {member.name!r}, which is neither a file nor a folder"
-    return None
-
-
-def _diagnose(path: Path) -> str:
-    """The likely reason why a file is not the published one, as a predicate."""
-    if path.stat().st_size == 0:
-        return "is empty"
-    try:
-        with gzip.open(path) as packed:
-            while packed.read(CHUNK_BYTES):
-                if packed.tell() > MOST_UNPACKED_BYTES:
-                    return DIFFERENT
-        if path.suffixes[-2:] == [".tar", ".gz"]:
-            with open_tar(path) as archive:
-                return find_unsafe_member(archive) or DIFFERENT
-    except EOFError:
-        return f"is truncated after {path.stat().st_size} bytes"
-    except (gzip.BadGzipFile, zlib.error, tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
-        return f"is damaged and cannot be unpacked: {shown(str(error))}"
-    return DIFFERENT
+def _copy(name: str, stream: IO[bytes], target: Path, checksum: str) -> None:
+    kind = "SHA-256" if len(checksum) == hashlib.sha256().digest_size * 2 else "MD5"
+    digest = hashlib.sha256() if kind == "SHA-256" else hashlib.md5(usedforsecurity=False)
+    with stream, target.open("wb") as copy:
+        while chunk := stream.read(CHUNK_BYTES):
+            if copy.tell() > MOST_BYTES:
+                break
+            digest.update(chunk)
+            copy.write(chunk)
+        size = f"{copy.tell():,}" if copy.tell() <= MOST_BYTES else f"more than {MOST_BYTES:,}"
+    if digest.hexdigest() != checksum:
+        got = f"{size} bytes with {kind} {digest.hexdigest()}, expected {checksum}"
+        raise _OtherError(f"has different content than the published file: {name} has {got}")

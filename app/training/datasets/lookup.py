@@ -1,7 +1,7 @@
 """Searches data/ to a limited depth, because a shared folder may hold millions of files."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -13,17 +13,18 @@ MOST_FOLDERS_DEEP = 3
 MOST_ENTRIES = 10_000
 
 
-def find(name: str, say: Say) -> Path | None:
-    """The least deeply nested path of this name below data/, of any kind, even a link.
+def find(names: Sequence[str], say: Say) -> Path | None:
+    """The least deeply nested path of one of these names below data/, of any kind, even a link.
 
     Without a match, it reports the ignored paths: links to folders that are not mounted, and entries beyond the limit.
     """
-    _check_entered(name)
+    _check_entered(names[0])
     folders = [DATA]
     seen = 0
     dangling: list[Path] = []
     for depth in range(MOST_FOLDERS_DEEP + 1):
-        if found := next((folder / name for folder in folders if os.path.lexists(folder / name)), None):
+        places = (folder / name for folder in folders for name in names)
+        if found := next(filter(os.path.lexists, places), None):
             return found
         if depth == MOST_FOLDERS_DEEP or seen == MOST_ENTRIES:
             break
@@ -34,7 +35,7 @@ def find(name: str, say: Say) -> Path | None:
     for link in dangling:
         say(f"ignored {link}: it is a link to {link.readlink()}, which is not mounted here")
     if seen == MOST_ENTRIES:
-        say(f"stopped searching {DATA}/ after {seen:,} entries. Put {name} directly into {DATA}/.")
+        say(f"stopped searching {DATA}/ after {seen:,} entries. Put {names[0]} directly into {DATA}/.")
     return None
 
 

@@ -21,7 +21,7 @@ from app.machine.interrupt import CleanUps
 from app.machine.say import Say, shown
 from app.settings.training import DatasetName, ModelName, TrainingSettings
 from app.training.datasets import CLASSES, SIDE, SOURCES, Images, Labels, Parts, Source, source_of
-from app.training.datasets.archives import obtain, unpack
+from app.training.datasets.archives import obtain
 
 PARTS = ("train", "test")
 CHECKSUMS = "sha256.json"
@@ -86,15 +86,13 @@ def make_if_missing(name: DatasetName, say: Say, clean_ups: CleanUps) -> None:
 
 def _make(name: DatasetName, say: Say, clean_ups: CleanUps) -> bool:
     source, folder = source_of(name), folder_of(name)
-    published = source.archives() if source.archives else []
-    archives = [(archive, obtain(archive, say, clean_ups)) for archive in published]
-    for stale in PREPARED.glob(f"{name}-*"):
-        shutil.rmtree(stale)
     with scratch_in(PREPARED, clean_ups) as scratch:
-        for archive, path in archives:
-            unpack(path, scratch / "unpacked" / archive.place)
+        for archive in source.archives() if source.archives else []:
+            obtain(archive, scratch / "unpacked", say, clean_ups)
+        for stale in PREPARED.glob(f"{name}-*"):
+            shutil.rmtree(stale)
         with blamed(name):
-            parts = _read(name, scratch / "unpacked") if archives else source.make()
+            parts = source.make(scratch / "unpacked") if source.archives else source.make()
         _check(name, parts)
         arrays = scratch / "arrays"
         arrays.mkdir()
@@ -104,16 +102,6 @@ def _make(name: DatasetName, say: Say, clean_ups: CleanUps) -> bool:
         (arrays / CHECKSUMS).write_text(json.dumps(_checksums(arrays)))
         arrays.rename(folder)
     return True
-
-
-def _read(name: DatasetName, folder: Path) -> Parts:
-    try:
-        return source_of(name).make(folder)
-    except RuntimeError as error:
-        raise SettingError(
-            f"torchvision cannot read the archives of {name}: {error}. Put the published ones into data/.",
-            "invalid-file",
-        ) from None
 
 
 def _check(name: DatasetName, parts: Parts) -> None:
