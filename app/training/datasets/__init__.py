@@ -13,7 +13,7 @@ from app.errors import ExtensionError
 from app.extensions.files import path_of
 from app.extensions.loading import load
 from app.settings.training import DatasetName
-from app.training.datasets import cifar10, digits, fashion, mnist, shapes
+from app.training.datasets import cifar10, digits, fashion, idx, mnist, shapes
 from app.training.datasets.archives import Archive
 
 SIDE = 32  # pixels, of every set's images
@@ -41,8 +41,8 @@ class Source:
     @property
     def fingerprint(self) -> str:
         """Changes with the code that makes the arrays, so that outdated ones are never used."""
-        source_file = Path(inspect.getfile(self.make))
-        return hashlib.sha256(source_file.read_bytes()).hexdigest()[:12]
+        files = (Path(inspect.getfile(self.make)), Path(idx.__file__))
+        return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
 
 
 SOURCES: dict[DatasetName, Source] = {
