@@ -27,7 +27,7 @@ ROOMS = {
     "tools.faults": ("faults",),
     "tools.benchmark": ("benchmark",),
     "cluster.link": ("shape-link",),
-    "settings": ("env-example", "settings-table"),
+    "settings": ("env-example", "settings-page", "settings-table"),
 }
 
 SETTINGS = """\

@@ -26,10 +26,16 @@ def rank_options(arguments: Namespace) -> dict[str, str]:
 
 def add_to(commands: Commands) -> None:
     add_command(commands, "env-example", "print the text of .env.example", _generated)
+    add_command(commands, "settings-page", "print the text of docs/settings.md", _generated)
     add_command(commands, "settings-table", "print the text of scripts/host/settings.table", _generated)
 
 
 def _generated(arguments: Namespace) -> None:
     from app.settings import texts
 
-    print(texts.env_example() if arguments.command == "env-example" else texts.settings_table(), end="")
+    makers = {
+        "env-example": texts.env_example,
+        "settings-page": texts.settings_page,
+        "settings-table": texts.settings_table,
+    }
+    print(makers[arguments.command](), end="")

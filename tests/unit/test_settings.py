@@ -1,6 +1,7 @@
 """The settings: read once, checked whole, and the same wherever they are listed."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -172,8 +173,11 @@ def test_every_number_has_a_least_and_a_most() -> None:
             assert {"ge", "le"} <= bounds.keys() or {"ge", "lt"} <= bounds.keys(), name
 
 
-def test_env_example_is_made_from_the_settings() -> None:
-    assert (ROOT / ".env.example").read_text() == texts.env_example(), "regenerate: see CONTRIBUTING.md"
+@pytest.mark.parametrize(
+    ("path", "text"), [(".env.example", texts.env_example), ("docs/settings.md", texts.settings_page)]
+)
+def test_what_lists_the_settings_is_made_from_them(path: str, text: Callable[[], str]) -> None:
+    assert (ROOT / path).read_text() == text(), "regenerate: see CONTRIBUTING.md"
 
 
 def test_compose_passes_every_setting_and_no_other() -> None:
