@@ -18,7 +18,9 @@ def put(clone: Clone, place: str, text: str) -> None:
 def test_a_mode_a_model_and_a_data_set_of_ones_own_train_without_another_image(used_clone: Clone) -> None:
     code, output = used_clone.run("bash", "-c", "cp examples/part_2a.py extensions/my_mode.py")
     assert code == 0, output
-    code, output = used_clone.run("bash", "-c", "SYNC_MODE=my_mode scripts/up", MODEL="lenet5", WORKERS="1")
+    code, output = used_clone.run(
+        "bash", "-c", "SYNC_MODE=my_mode scripts/up", MODEL="lenet5", DATASET="digits", WORKERS="1"
+    )
     assert code == 1
     assert "extensions/my_mode.py, line " in output
     assert "TODO 1: rank 0 gathers this gradient" in output

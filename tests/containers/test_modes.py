@@ -77,7 +77,7 @@ kind = "bar"
 measure = "seconds"
 title = "Time per step"
 """
-LENET_5 = {"MODEL": "lenet5", "MAX_STEPS": "8", "LINK_CHECK": "off"}
+LENET_5 = {"MODEL": "lenet5", "DATASET": "digits", "MAX_STEPS": "8", "LINK_CHECK": "off"}
 LENET_5_MODES = {mode: LENET_5 | {"SYNC_MODE": mode} for mode in (*DISTINCT, "halving_doubling")}
 VGG_11_WAYS = {
     "uncompressed": {"SYNC_MODE": "all_reduce"},  # ddp: test_full_epoch.py; the star and the ring: a long test below

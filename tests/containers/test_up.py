@@ -51,7 +51,7 @@ def test_a_wrong_archive_is_refused_before_any_rank_starts(clone: Clone) -> None
     code, output = clone.run("scripts/up", MODEL="lenet5", DATASET="mnist")
     assert code == 2
     (clone.folder / "data/train-images-idx3-ubyte.gz").unlink()
-    assert "data/train-images-idx3-ubyte.gz is not the published file" in output
+    assert "data/train-images-idx3-ubyte.gz is damaged" in output
     assert not (clone.folder / "results/latest").exists()
 
 
