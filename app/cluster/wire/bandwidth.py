@@ -14,7 +14,11 @@ class LinkSpeed(NamedTuple):
 
 
 def all_reduce_share(size: int, world_size: int) -> float:
-    """Bytes that each rank sends and receives in a ring all-reduce of `size` bytes, which is optimal."""
+    """Bytes that each rank sends and receives in a ring all-reduce of `size` bytes.
+
+    This is optimal for the busiest rank: the ranks together send at least 2(N-1) * size. One rank may send less, such
+    as a worker of a star, which sends `size`.
+    """
     return 2 * (world_size - 1) / world_size * size
 
 

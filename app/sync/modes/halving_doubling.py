@@ -1,4 +1,4 @@
-"""`halving_doubling`: Rabenseifner's all-reduce, with the bytes of a ring and the rounds of a tree."""
+"""`halving_doubling`: Rabenseifner's all-reduce, with the rounds of a tree and, on 2^k ranks, the bytes of a ring."""
 
 from app.settings.averaging import AveragingSettings
 from app.sync.modes.recursive_doubling import folded
@@ -16,7 +16,7 @@ class HalvingDoubling(Scheduled):
 
     Formula: grad = (1/N) * sum of all ranks' grad, added up pair by pair.
     Bytes per rank and step: 2(p-1)/p * S for gradients of S bytes; S more for partners; S for the ranks beyond p.
-    Messages: 2 lg p, each in its own round, and up to two more if N is not a power of two.
+    Messages: 2 lg p, each in its own round, and two more rounds if N is not a power of two.
     Equivalent to `all_reduce`, within rounding. It beats the ring where latency dominates. If N is not a power of two,
     the partners' extra S makes it slower on slow links.
     """

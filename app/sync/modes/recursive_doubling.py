@@ -6,11 +6,11 @@ from app.sync.schedules.schedule import Message, Round, Schedule
 
 
 class RecursiveDoubling(Scheduled):
-    """In lg N rounds, ranks 1, 2, 4 ... apart exchange all gradients.
+    """In lg p rounds, ranks 1, 2, 4 ... apart exchange all gradients, p being the largest power of two up to N.
 
     After round t (from 0) each rank holds the sum of 2^(t+1) ranks. Both ranks of a pair add the same two sums, and
-    addition commutes, so they hold the same bits. With p the largest power of two up to N, each of the N-p ranks
-    beyond p first sends its gradients to a partner among the p, and receives the mean at the end.
+    addition commutes, so they hold the same bits. Each of the N-p ranks beyond p first sends its gradients to
+    a partner among the p, and receives the mean at the end.
 
     Formula: grad = (1/N) * sum of all ranks' grad, added up pair by pair.
     Bytes per rank and step: S lg p for gradients of S bytes; S more for partners; S for the ranks beyond p.
