@@ -20,7 +20,7 @@ PHASES = ("forward", "backward", "wait", "sync", "hidden_sync")
 COSTS = [("configuration", TEXT), ("s/step", TEXT), ("CPU s", PLACES), ("/ course", TEXT), ("/ none", TEXT)]
 BOUNDS = [("compute", SHARE), ("wire", SHARE)]
 TIMES = [(phase, PLACES) for phase in ("forward", "backward", "wait", "sync", "hidden")]
-PARTS = [("configuration", TEXT), *TIMES, ("MB sent per step by rank", TEXT), ("replicas", TEXT)]
+PARTS = [("configuration", TEXT), *TIMES, ("MB sent per step by rank", TEXT), ("parameters", TEXT)]
 MEANINGS = """\
 s/step       median over the rounds, from the first rank's start to the last rank's end (90 % interval)
 CPU s        CPU seconds per step, summed over the processes of all ranks
