@@ -96,6 +96,7 @@ def summary(run: Figures, ranks: list[Figures], changes: Mapping[str, Any] | Non
         "attempts": 1,
         "repeated_steps": 0,
         "replicas_identical": None,
+        "buffers_identical": None,
         "run": run,
         "ranks": ranks,
         "losses": [],

@@ -354,6 +354,12 @@ PARAMETERS = Measure(
     "checksum of its parameters at the end",
     lambda rows: rows.rank.finished.parameters_sha256 if rows.rank.finished else None,
 )
+BUFFERS = Measure(
+    "buffers_sha256",
+    TEXT,
+    "checksum of its model's buffers at the end",
+    lambda rows: rows.rank.finished.buffers_sha256 if rows.rank.finished else None,
+)
 WORK = Measure(
     "work_seconds",
     SECONDS,
@@ -383,7 +389,7 @@ OF_ALL_RANKS: tuple[Measure[Any], ...] = (
 )
 OF_RUN = (*OF_ANY_RANKS, *OF_ALL_RANKS)  # of all ranks together
 OF_ONE_RANK: tuple[Measure[Any], ...] = (
-    *(RANK, STEPS, FINISHED, PARAMETERS),
+    *(RANK, STEPS, FINISHED, PARAMETERS, BUFFERS),
     *FIRST_STEP.values(),
     *(WORK, PEAK_MEMORY),
     *USAGE.values(),

@@ -1,6 +1,6 @@
 """A run as its readers see it: the report, the comparison, the views of an experiment."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -98,9 +98,14 @@ def _has_manifest(folder: Path) -> bool:
         return False  # such as a name that is too long for a file
 
 
+def _identical(hashes: Sequence[str | None]) -> bool | None:
+    return None if None in hashes else len(set(hashes)) == 1
+
+
 def summarise(run: RunRecords, table: RunTable | None = None) -> Summary:
     manifest, ranks = run.manifest, run.ranks
-    hashes = [rank.finished.parameters_sha256 if rank.finished else None for rank in ranks]
+    parameters = [rank.finished.parameters_sha256 if rank.finished else None for rank in ranks]
+    buffers = [rank.finished.buffers_sha256 if rank.finished else None for rank in ranks]
     planned = manifest.plan.steps
     rows = table or RunTable(run)
     every, each = measures.of_run(rows)
@@ -116,7 +121,8 @@ def summarise(run: RunRecords, table: RunTable | None = None) -> Summary:
         complete=all(rank.finished and rank.finished.steps == planned and not rank.faults for rank in ranks),
         attempts=max(rank.attempts for rank in ranks),
         repeated_steps=max(rank.repeated_steps for rank in ranks),
-        replicas_identical=None if None in hashes else len(set(hashes)) == 1,
+        replicas_identical=_identical(parameters),
+        buffers_identical=_identical(buffers),
         run=every,
         ranks=each,
         losses=scores.losses(rows.all),

@@ -43,7 +43,8 @@ class Summary:
     complete: bool  # whether every rank finished, with all planned steps
     attempts: int
     repeated_steps: int  # steps recorded by one attempt and repeated by a later one
-    replicas_identical: bool | None  # whether all ranks ended with the same bits; null if one did not finish
+    replicas_identical: bool | None  # whether all ranks ended with the same parameters; null if one did not finish
+    buffers_identical: bool | None  # the same of the model's buffers; also null without buffers and in older records
     run: Figures  # all ranks together, without the first step
     ranks: list[Figures]  # each rank, in order
     losses: list[float]  # of the global batch, of each step that all ranks recorded

@@ -251,7 +251,10 @@ def _about_learning(summary: Summary) -> Iterator[str]:
         if last is not None and last < summary.global_batch_size:
             yield f"The last step had {last} samples instead of {summary.global_batch_size}, so its loss varies more."
     if summary.replicas_identical and summary.world_size > 1:
-        yield "At the end, all replicas are bitwise identical."
+        what = "parameters and buffers" if summary.buffers_identical else "parameters"
+        yield f"At the end, the {what} of all replicas are bitwise identical."
+        if summary.buffers_identical is False:
+            yield "Their buffers, such as batch normalisation's running statistics, differ."
 
 
 def _by_phase(summary: Summary) -> str:

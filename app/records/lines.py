@@ -176,6 +176,7 @@ class Finished:
     at_seconds: ElapsedOrNull = None  # when it finished, on the run's clock; null in older records
     interfaces: list[Carried] | None = None  # after the last step; the manifest has them before the first
     peak_memory_bytes: CountOrNull = None  # resident; null in older records, or if not reported
+    buffers_sha256: str | None = None  # null in older records, or if the model has no buffers
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from app.training.datasets.prepared import DataSet
 from app.training.evaluation import EVALUATIONS
 from app.training.mean_check import check_for
 from app.training.meter import Meter, StepMeter, StepOutcome
-from app.training.models import parameters_sha256
+from app.training.models import buffers_sha256, parameters_sha256
 from app.training.numerics import Numerics
 from app.training.optimiser import LearningRateSchedule, Optimiser
 from app.training.saving import Saving
@@ -150,7 +150,14 @@ def train(
         _evaluate(job, recorder, clock, steps.replica, epoch)
         if saving:
             saving.between(step, steps.state)
-    return Finished(job.cluster.rank, step, time.monotonic() - began, parameters_sha256(job.model), restarts=0)
+    return Finished(
+        job.cluster.rank,
+        step,
+        time.monotonic() - began,
+        parameters_sha256(job.model),
+        restarts=0,
+        buffers_sha256=buffers_sha256(job.model),
+    )
 
 
 def batches_of(job: Job, epoch: int) -> Iterator[Indices]:

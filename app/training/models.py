@@ -1,7 +1,7 @@
 """The networks: VGG-11 as the course defines it, LeNet-5 with Tanh and average pooling, ResNet-18 for small images."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from inspect import signature
 from itertools import chain, pairwise
 from pathlib import Path
@@ -121,7 +121,18 @@ def _check_tensors(model: nn.Module, path: Path) -> None:
 
 
 def parameters_sha256(model: nn.Module) -> str:
+    return _sha256(model.parameters())
+
+
+def buffers_sha256(model: nn.Module) -> str | None:
+    """Checksum of the running statistics of batch normalisation and all other buffers; None without any."""
+    buffers = list(model.buffers())
+    return _sha256(buffers) if buffers else None
+
+
+def _sha256(tensors: Iterable[torch.Tensor]) -> str:
     digest = hashlib.sha256()
-    for parameter in model.parameters():
-        digest.update(parameter.detach().contiguous().numpy().tobytes())
+    for tensor in tensors:
+        values = tensor.detach().to_dense().contiguous()  # a buffer may be sparse
+        digest.update(values.view(-1).view(torch.uint8).numpy())  # as bytes, because numpy lacks some types
     return digest.hexdigest()

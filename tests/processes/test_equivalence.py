@@ -130,6 +130,23 @@ def test_lenet_5_in_fp32_and_the_same_run_twice(run_on: RunOn, mode: str) -> Non
     run, again = (run_on(4, LENET5, sync_mode=mode, again=number) for number in (0, 1))
     assert run["losses"] == pytest.approx(alone["losses"], rel=1e-4)
     assert again["losses"] == run["losses"]
+    assert run["buffers_identical"] is None  # it has none
+
+
+@pytest.mark.parametrize(
+    ("mode", "batch_norm", "evaluate", "alike"),
+    [
+        ("all_reduce", "local", "sharded", False),
+        ("ddp", "local", "sharded", True),  # rank 0's, broadcast for the evaluation
+        ("ddp", "local", "never", False),
+        ("all_reduce", "synchronised", "never", True),
+    ],
+)
+def test_replicas_have_the_same_parameters_but_the_same_buffers_only_if_they_share_them(
+    run_on: RunOn, mode: str, batch_norm: str, evaluate: str, alike: bool
+) -> None:
+    settings = {"sync_mode": mode, "batch_norm": batch_norm, "evaluate": evaluate}
+    assert run_on(2, VGG11, body=train_narrow, **settings)["buffers_identical"] is alike
 
 
 def test_local_batch_normalisation_is_another_run_and_a_rank_without_images_does_not_harm_it(run_on: RunOn) -> None:
