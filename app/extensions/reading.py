@@ -53,6 +53,24 @@ def channels_of(name: str) -> int:
     return _channels(name, _parse(path_of(name), path_of(name)))
 
 
+def takes_classes(name: str) -> bool:
+    """Whether a model's build takes `classes`, unless only running the file would show it."""
+    for statement in _parse(path_of(name), path_of(name)).body:
+        match statement:
+            case ast.FunctionDef(name="build", args=arguments):
+                return "classes" in _arguments(arguments)
+            case ast.ClassDef(name="build", body=body):
+                starts = [each.args for each in body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+                return all("classes" in _arguments(each) for each in starts)
+            case _:
+                pass
+    return True
+
+
+def _arguments(arguments: ast.arguments) -> set[str]:
+    return {each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+
+
 def _channels(name: str, tree: ast.Module) -> int:
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and "CHANNELS" in _targets(statement.targets):

@@ -19,7 +19,7 @@ from app.machine.interrupt import CleanUps
 from app.machine.say import Say
 
 RESULTS = Path("results")  # a folder per run; `latest` links to the newest
-DATA = Path("data")  # archives of data sets, provided by the user or downloaded
+DATA = Path("data")  # archives and pictures, provided by the user or downloaded
 PREPARED = Path("prepared")  # written by `prepare`, only read by ranks
 REPORT = "report.html"  # of a run, in its folder
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # never a path outside results/
@@ -83,6 +83,14 @@ def gone_if_empty(folder: Path, clean_ups: CleanUps, but_for: str) -> Iterator[N
     finally:
         remove()
         clean_ups.remove(remove)
+
+
+def data_locked(error: OSError) -> SettingError:
+    return SettingError(
+        f"cannot read {DATA}/: {error.strerror}. Make it accessible to the owner of results/ (user ID {os.geteuid()}). "
+        "If DATA_FOLDER is set, data/ means that folder.",
+        "no-permission",
+    )
 
 
 def why_not_writable(folder: Path) -> str | None:

@@ -69,13 +69,13 @@ def _check_and_make_data(settings: Settings, say: Say, clean_ups: CleanUps) -> N
 
 
 def _make_data(training: TrainingSettings, say: Say, clean_ups: CleanUps) -> None:
-    prepared.check_fit(training.model, training.dataset)
-    for folder in (RESULTS, PREPARED):
-        folders.check_writable(folder)
     began = time.monotonic()
-    if not prepared.folder_of(training.dataset).is_dir():
-        say(f"building the data set {training.dataset}")
     with reporting(f"preparing the data set {training.dataset}", say):
+        prepared.check_fit(training.model, training.dataset)
+        for folder in (RESULTS, PREPARED):
+            folders.check_writable(folder)
+        if not prepared.folder_of(training.dataset).is_dir():
+            say(f"building the data set {training.dataset}")
         made = prepared.make(training.dataset, say, clean_ups)
     if made:
         say(f"built the data set {training.dataset} in {time.monotonic() - began:.1f} s")

@@ -12,7 +12,7 @@ from app.sync.exchange import Exchange
 from app.sync.modes import mode_class
 from app.sync.schedules import drawing
 from app.training import models
-from app.training.batch_norm import LocalBatchNorm2d
+from app.training.datasets import source_of
 from app.training.numerics import DTYPES
 
 DRAWN_ELEMENTS = 840  # divisible by every number of ranks up to 8
@@ -47,8 +47,8 @@ def _lines(settings: Settings) -> Iterator[str]:
 
 def _costs(settings: Settings, ranks: int) -> Iterator[str]:
     averaging, training = settings.averaging, settings.training
-    dtype = DTYPES[training.precision]
-    parameters = list(models.build(training.model, averaging.seed, dtype, LocalBatchNorm2d).parameters())
+    dtype, classes = DTYPES[training.precision], source_of(training.dataset).classes
+    parameters = list(models.build(training.model, averaging.seed, dtype, classes=classes).parameters())
     size, cost = size_of(parameters, averaging.wire_precision), sync.cost_of(averaging, parameters)
     sent = [cost.bytes_sent(size, rank, ranks) for rank in range(ranks)]
     when = f"every {averaging.sync_every} steps" if averaging.sync_every else "per step"

@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from app.extensions.files import FOLDER
+from app.machine.folders import DATA
 from app.machine.say import LONGEST_SHOWN, shown
 from app.settings.kinds import Form, OneOf, OneOfOrOwn, types_of
 
@@ -25,7 +26,10 @@ def default_text(field: FieldInfo) -> str:
 def allowed_values(field: FieldInfo) -> str:
     """The allowed values in words, derived from the definition of the setting."""
     if words := choices(field):
-        own = f", or the name of a file in {FOLDER}/" if rule_of(field, OneOfOrOwn) else ""
+        own = ""
+        if rule := rule_of(field, OneOfOrOwn):
+            own = f", or the name of a file in {FOLDER}/"
+            own += f" or of a folder in {DATA}/ (a-z, 0-9, _)" if rule.folders else ""
         return ", ".join(words) + own
     if form := rule_of(field, Form):
         return form.words

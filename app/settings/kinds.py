@@ -26,7 +26,7 @@ class OneOf:
     choices: tuple[str, ...]
 
     def __call__[Value](self, value: Value) -> Value:
-        if value is not None and value not in self.known:
+        if value is not None and value not in self.choices and value not in self.known:
             raise ValueError("not registered")
         return value
 
@@ -37,12 +37,19 @@ class OneOf:
 
 @dataclass(frozen=True)
 class OneOfOrOwn(OneOf):
-    """A name from such a table, or of a file in extensions/."""
+    """A name from such a table, or of a file in extensions/, or of one of these folders."""
+
+    folders: Callable[[], tuple[str, ...]] | None = None
 
     @property
     def known(self) -> tuple[str, ...]:
         """The names of the table come first, because they take precedence over files."""
-        return (*self.choices, *(name for name in files.names() if name not in self.choices))
+        own = (*files.names(), *(self.folders() if self.folders else ()))
+        return (*self.choices, *(name for name in own if name not in self.choices))
+
+    def is_file(self, name: str) -> bool:
+        """Whether a known name is that of a file in extensions/."""
+        return name not in self.choices and not (self.folders and name in self.folders())
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pydantic.fields import FieldInfo
 
 from app.errors import ConflictError, SettingError
 from app.extensions import files
+from app.machine.folders import DATA
 from app.settings.averaging import BUILT_IN_MODES, AveragingSettings
 from app.settings.concern import Concern, Mark
 from app.settings.explanations import explain
@@ -79,6 +80,10 @@ class Settings:
                 yield ConflictError(
                     f"{name}={value}: {files.path_of(value)} is shadowed by the built-in one. Rename the file."
                 )
+        name = self.training.dataset
+        if files.holds_pictures(name) and (name in BUILT_IN_DATASETS.choices or name in files.names()):
+            other = "a built-in data set" if name in BUILT_IN_DATASETS.choices else str(files.path_of(name))
+            yield ConflictError(f"DATASET={name}: the folder {DATA / name} has the name of {other}. Rename the folder.")
 
     def _about_wire(self) -> Iterator[ConflictError]:
         wire = self.averaging.wire_precision
@@ -146,8 +151,8 @@ class Settings:
 
 
 def own_among(named: Mapping[str, str]) -> dict[str, str]:
-    """The user-defined ones among these, by variable."""
-    return {name: value for name, value in named.items() if value not in _BUILT_IN[name].choices}
+    """Those among these that are files in extensions/, by variable."""
+    return {name: value for name, value in named.items() if _BUILT_IN[name].is_file(value)}
 
 
 CONCERNS: dict[str, type[Concern]] = {each.name: each.type for each in fields(Settings)}  # type: ignore[misc]

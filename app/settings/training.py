@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from app.errors import ConflictError
+from app.extensions import files
 from app.settings.concern import LEAST_FACTOR, MOST_FACTOR, MOST_STEPS, Concern, Mark
 from app.settings.kinds import OneOfOrOwn
 
@@ -22,7 +23,7 @@ Shuffle = Literal["every_epoch", "once"]
 DEFAULT_GLOBAL_BATCH_SIZE = 256
 
 BUILT_IN_MODELS = OneOfOrOwn(("vgg11", "lenet5", "resnet18"))
-BUILT_IN_DATASETS = OneOfOrOwn(("fashion", "shapes", "digits", "cifar10", "mnist"))
+BUILT_IN_DATASETS = OneOfOrOwn(("fashion", "shapes", "digits", "cifar10", "mnist"), files.folders)
 
 MOST_SAMPLES = 1_000_000  # no data set has more than 60,000
 MOST_EPOCHS = 1_000_000

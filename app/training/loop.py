@@ -100,7 +100,8 @@ def make_job(
     statistics = communicator.apart() if settings.training.batch_norm == "synchronised" else None
     batch_norm = LocalBatchNorm2d if statistics is None else partial(SynchronisedBatchNorm2d, communicator=statistics)
     numerics = Numerics.of(settings.training, memory_format)
-    model = models.build(settings.training.model, settings.averaging.seed, numerics.dtype, batch_norm)
+    classes = dataset.source.classes
+    model = models.build(settings.training.model, settings.averaging.seed, numerics.dtype, batch_norm, classes)
     arrange(model, numerics.layout)
     return Job(
         settings,

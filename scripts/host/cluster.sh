@@ -37,7 +37,13 @@ check_against_engine() {
 check_data_folder() {
     local folder
     folder=$(setting DATA_FOLDER)
-    [[ -d ${folder/#\~/"$HOME"} ]] || refuse missing-file "DATA_FOLDER=$(shown "$folder") does not exist. Create the folder, or unset DATA_FOLDER to use data/."
+    [[ -d $(data_folder) ]] || refuse missing-file "DATA_FOLDER=$(shown "$folder") does not exist. Create the folder, or unset DATA_FOLDER to use data/."
+}
+
+data_folder() {
+    local folder
+    folder=$(setting DATA_FOLDER)
+    (cd -- "${folder/#\~/"$HOME"}" 2>/dev/null && pwd)
 }
 
 # Runs a command of the image on every rank, after one that runs once: 'prepare', or 'check' if the ranks need no data
@@ -184,9 +190,9 @@ read_runs() {
 of_runs() { of_image --volume "$PWD/results:/lockstep/results" "$LOCKSTEP_IMAGE" "${@/"$PWD/"/}"; }
 
 show_schedule() {
-    local -a options
+    local -a options=()
     options_of_settings
-    of_image "${options[@]}" "$LOCKSTEP_IMAGE" schedule
+    with_own "${options[@]}" "$LOCKSTEP_IMAGE" schedule
 }
 
 # Adds each setting that is given to the caller's options of docker run.
@@ -203,8 +209,15 @@ options_of_settings() {
 check_settings() {
     local -a options=(--env "RANKS_STARTED=$(number_of_ranks)")
     options_of_settings
-    attend of_image --volume "$PWD/results:/lockstep/results" --volume "$PWD/extensions:/lockstep/extensions:ro" \
-        "${options[@]}" "$LOCKSTEP_IMAGE" check-settings || exit
+    attend with_own --volume "$PWD/results:/lockstep/results" "${options[@]}" "$LOCKSTEP_IMAGE" check-settings || exit
+}
+
+# A command that sees the user's own modes, models and data sets. The quotes are for commas in a path.
+with_own() {
+    local folder
+    folder=$(data_folder)
+    of_image --volume "$PWD/extensions:/lockstep/extensions:ro" \
+        --mount "type=bind,\"source=${folder//\"/\"\"}\",target=/lockstep/data,readonly" "$@"
 }
 
 # Without a network, and with only the rights that the entrypoint needs to drop all rights.

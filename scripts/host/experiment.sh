@@ -33,6 +33,7 @@ check_experiment() {
 ready_grids() {
     on_signals leave_experiment
     ready_project
+    check_data_folder
 }
 
 ready_runs() {
@@ -83,8 +84,7 @@ work_on_grids() {
 }
 
 with_grids() {
-    of_image --volume "$PWD/$RESULTS_ROOT:/lockstep/results" --volume "$PWD/$GRIDS:/lockstep/experiments:ro" \
-        --volume "$PWD/extensions:/lockstep/extensions:ro" "$@"
+    with_own --volume "$PWD/$RESULTS_ROOT:/lockstep/results" --volume "$PWD/$GRIDS:/lockstep/experiments:ro" "$@"
 }
 
 # The runs that `next` has planned, in containers with exactly these settings, whatever the environment and .env hold.

@@ -2,11 +2,15 @@
 
 import csv
 import io
+import struct
+import zlib
+from pathlib import Path
 
 from tests.containers.cluster import ROOT, Clone
 from tests.solutions import on_the_page, solved
 
 TRAINS = "scripts/up SYNC_MODE=my_mode MODEL=my_model DATASET=my_set"
+TRAINS_ON_PICTURES = "scripts/up DATASET=pets"
 
 
 def put(clone: Clone, place: str, text: str) -> None:
@@ -38,6 +42,50 @@ def test_a_mode_a_model_and_a_data_set_of_ones_own_train_without_another_image(u
     assert summary["replicas_identical"]
     for rank in summary["ranks"]:
         assert rank["bytes_sent_per_step"] == rank["formula_bytes_sent_per_step"] > 0
+
+
+def put_picture(path: Path, grey: int) -> None:
+    """A grey PNG of one pixel."""
+    chunks = (
+        (b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)),
+        (b"IDAT", zlib.compress(bytes([0, grey]))),
+        (b"IEND", b""),
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(
+        b"\x89PNG\r\n\x1a\n"
+        + b"".join(
+            struct.pack(">I", len(text)) + kind + text + struct.pack(">I", zlib.crc32(kind + text))
+            for kind, text in chunks
+        )
+    )
+
+
+def test_a_folder_of_pictures_trains_and_a_damaged_one_is_refused_before_any_rank_starts(used_clone: Clone) -> None:
+    for part in ("train", "test"):
+        for number in range(12):
+            put_picture(
+                used_clone.folder / f"data/pets/{part}/{('cat', 'dog', 'emu')[number % 3]}/{number}.png", 20 * number
+            )
+    values = {"MODEL": "lenet5", "MAX_STEPS": "2", "GLOBAL_BATCH_SIZE": "6", "WORKERS": "1", "LINK_CHECK": "off"}
+    code, output = used_clone.run("bash", "-c", TRAINS_ON_PICTURES, **values)
+    assert code == 0, output
+    assert "lenet5 on pets: pictures in data/pets, 12 + 12 in 3 classes" in output
+    summary = used_clone.summary()
+    assert (summary["dataset"], summary["complete"]) == ("pets", True)
+    code, output = used_clone.run(
+        "bash", "-c", "scripts/experiment ring --quick --dry-run DATASET=pets TRAIN_SAMPLES=12"
+    )
+    assert code == 0, output
+
+    (used_clone.folder / "data/pets/test/cat/0.png").write_bytes(b"")
+    code, output = used_clone.run("bash", "-c", TRAINS_ON_PICTURES, **values)
+    assert code == 2, output
+    assert "error: [invalid-file] data/pets/test/cat/0.png is empty." in output
+    assert "joined" not in output
+    code, output = used_clone.run("scripts/up", "DATASET=pet", **values)
+    assert code == 2, output
+    assert "Did you mean pets?" in output
 
 
 def test_what_is_no_mode_is_refused_before_any_rank_starts(used_clone: Clone) -> None:

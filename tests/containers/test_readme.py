@@ -39,6 +39,7 @@ RUN_ELSEWHERE = {  # by which file of container tests
             "scripts/conformance my_mode",
             "SYNC_MODE=my_mode scripts/up",
             "scripts/up SYNC_MODE=my_mode MODEL=my_model DATASET=my_set",
+            "scripts/up DATASET=pets",
             "scripts/conformance --all submissions > table.csv",
         ),
         "test_extensions.py",

@@ -2,14 +2,16 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
-from itertools import chain, pairwise
+from itertools import chain, pairwise, product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 import torch
+from PIL import Image
 
 from app.analysis import run_records
 from app.analysis.run import summarise
@@ -20,7 +22,7 @@ from app.settings.settings import Settings
 from app.settings.training import DatasetName, ModelName
 from app.training import batches
 from app.training.convolution import LAYOUTS
-from app.training.datasets import SOURCES, prepared, shapes
+from app.training.datasets import SOURCES, pictures, prepared, shapes
 from tests import published
 from tests.processes import group
 from tests.processes.conftest import GroupOf
@@ -134,6 +136,26 @@ def test_every_model_trains_and_on_every_set(
     assert manifest["dataset"] == SOURCES[name].title
     assert (manifest["settings"]["train_samples"], manifest["settings"]["test_samples"]) == (48, 10)
     assert run["run"]["accuracy"] is not None
+
+
+def test_ranks_train_on_pictures_that_they_do_not_see_in_as_many_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    PREPARED.mkdir()
+    for part, number, kind in product(("train", "test"), range(8), ("cat", "dog", "emu")):
+        path = DATA / "pets" / part / kind / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (40, 30), 10 * number).save(path)
+    pictures.look.cache_clear()
+    prepared.make("pets", print, [])
+    shutil.rmtree(DATA)
+    run = group.run(tmp_path, 2, MODEL="lenet5", DATASET="pets", GLOBAL_BATCH_SIZE=8, MAX_STEPS=2, TEST_SAMPLES=10)
+    assert run["complete"]
+    assert run["replicas_identical"]
+    manifest = json.loads((tmp_path / "results/latest/manifest.json").read_text())
+    assert manifest["dataset"] == "pets: pictures in data/pets, 24 + 24 in 3 classes"
+    assert manifest["parameters"] == 61_706 - 7 * (84 + 1)
 
 
 @pytest.mark.parametrize(("shape", "mode"), [("cosine", "ddp"), ("step", "all_reduce")])

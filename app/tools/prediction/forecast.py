@@ -87,7 +87,8 @@ class Forecast:
         """The least time of its messages on the links; of a step in the long run where parameters are averaged."""
         if self.ranks == 1:
             return 0.0
-        averaging, parameters = self.settings.averaging, parameters_of(self.settings.training.model)
+        averaging = self.settings.averaging
+        parameters = parameters_of(self.settings.training.model, self.setup.classes)
         links = [LinkSpeed(*each) for each in zip(self.setup.links.sends, self.setup.links.receives, strict=True)]
         size = size_of(parameters, averaging.wire_precision)
         return sync.cost_of(averaging, parameters).seconds_at_least(size, links) / (averaging.sync_every or 1)

@@ -14,6 +14,7 @@ from app.sync.contract import learned_of
 from app.tools.prediction.network import Links
 from app.tools.prediction.processor import PERIOD_SECONDS, Cpus
 from app.training import models
+from app.training.datasets import CLASSES, source_of
 
 MTU_BYTES = 1500  # of Docker's networks
 UNSHAPED_BYTES_PER_SECOND = 1e12  # then only the processors limit what passes
@@ -40,9 +41,13 @@ class CellSetup:
         return 0.0 if quota is None or cores is None or self.ranks <= cores else 1 / (quota * PERIOD_SECONDS)
 
     @property
+    def classes(self) -> int:
+        return source_of(self.settings.training.dataset).classes
+
+    @property
     def shapes(self) -> Sequence[torch.Size]:
         """Of the gradients, in the order of the parameters."""
-        return shapes_of(self.settings.training.model)
+        return shapes_of(self.settings.training.model, self.classes)
 
     def alone(self, settings: Settings) -> "CellSetup":
         """One such rank by itself."""
@@ -50,17 +55,16 @@ class CellSetup:
 
 
 @cache
-def parameters_of(model: ModelName) -> Sequence[torch.nn.Parameter]:
-    return list(learned_of(models.build(model, seed=1).parameters()))
+def parameters_of(model: ModelName, classes: int = CLASSES) -> Sequence[torch.nn.Parameter]:
+    return list(learned_of(models.build(model, seed=1, classes=classes).parameters()))
 
 
-def shapes_of(model: ModelName) -> Sequence[torch.Size]:
-    return [parameter.shape for parameter in parameters_of(model)]
+def shapes_of(model: ModelName, classes: int = CLASSES) -> Sequence[torch.Size]:
+    return [parameter.shape for parameter in parameters_of(model, classes)]
 
 
 def setup_of(settings: Settings, ranks: int, *, cores: int, one_host: bool | None) -> CellSetup:
     """From the settings alone. Unless told, ranks share a host as long as its cores suffice for their quotas."""
-    parameters_of(settings.training.model)  # is kept: processes that simulate are copies of this one, and build none
     quota = settings.place.rank_cpus
     together = ranks * (quota or 1.0) <= cores if one_host is None else one_host
     asked = [settings.links.of(rank).bits_per_second for rank in range(ranks)]
@@ -68,4 +72,6 @@ def setup_of(settings: Settings, ranks: int, *, cores: int, one_host: bool | Non
         [(payload_rate(bits, MTU_BYTES) or UNSHAPED_BYTES_PER_SECOND,) * 2 for bits in asked],
         [float(burst_bytes(bits)) if bits else 0.0 for bits in asked],
     )
-    return CellSetup(settings, ranks, links, Cpus(quota, cores if together else None))
+    setup = CellSetup(settings, ranks, links, Cpus(quota, cores if together else None))
+    parameters_of(settings.training.model, setup.classes)  # kept for the processes that simulate: copies of this one
+    return setup

@@ -3,25 +3,28 @@
 import hashlib
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from app.errors import ExtensionError
+from app.extensions import files
 from app.extensions.files import path_of
 from app.extensions.loading import load
+from app.machine.folders import PREPARED
 from app.settings.training import DatasetName
-from app.training.datasets import cifar10, digits, fashion, idx, mnist, shapes
+from app.training.datasets import cifar10, digits, fashion, idx, mnist, pictures, shapes
 from app.training.datasets.archives import Archive
+from app.training.datasets.pictures import LEAST_CLASSES, MOST_CLASSES
 
 SIDE = 32  # pixels, of every set's images
-CLASSES = 10  # of every set
+CLASSES = 10  # of every built-in set
 
 Images = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
-Parts = dict[str, tuple[Images, Labels]]  # "train" and "test": images (n, 32, 32, channels), labels 0 to 9
+Parts = dict[str, tuple[Images, Labels]]  # "train" and "test": images (n, 32, 32, channels), labels from 0
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,14 @@ class Source:
     test_samples: int
     make: Callable[..., Parts]  # takes the folder of the unpacked archives, if the set has any
     archives: Callable[[], Sequence[Archive]] | None = None
+    classes: int = CLASSES
+    version: str | None = None  # of a folder of pictures; its make takes the name and a Say
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the code that makes the arrays, so that outdated ones are never used."""
+        """Changes with the code that makes the arrays, and with pictures, so that outdated arrays are never used."""
+        if self.version:
+            return self.version
         files = (Path(inspect.getfile(self.make)), Path(idx.__file__))
         return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
 
@@ -102,9 +109,13 @@ SOURCES: dict[DatasetName, Source] = {
 
 
 def source_of(name: DatasetName) -> Source:
-    """A built-in data set, or SOURCE in the user's file."""
+    """A built-in data set, SOURCE in the user's file, or a folder of pictures."""
     if name in SOURCES:
         return SOURCES[name]
+    if name in files.folders():
+        version = pictures.version_of(name)
+        description = asdict(pictures.describe(name, PREPARED / f"{name}-{version}"))
+        return Source(**description, crop_and_flip=False, make=pictures.make, version=version)
     source = getattr(load(name), "SOURCE", None)
     if not isinstance(source, Source):
         raise ExtensionError(
@@ -116,6 +127,12 @@ def source_of(name: DatasetName) -> Source:
         raise ExtensionError(
             f"{path_of(name)}: SOURCE has {counts[0]!r} and {counts[1]!r} samples of {source.channels!r} channels. "
             "Give two whole numbers of at least 1, and 1 or 3 channels.",
+            "invalid-extension",
+        )
+    if type(source.classes) is not int or not LEAST_CLASSES <= source.classes <= MOST_CLASSES:
+        raise ExtensionError(
+            f"{path_of(name)}: SOURCE has {source.classes!r} classes. "
+            f"Give a whole number from {LEAST_CLASSES} to {MOST_CLASSES}.",
             "invalid-extension",
         )
     if not inspect.isfunction(source.make):

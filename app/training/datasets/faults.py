@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, cast
 
-from app.machine.say import shown
+from app.machine.say import escaped, shown
 
 CHUNK_BYTES = 2**20
 MOST_BYTES = 2**26  # of one file; the largest published one has 47 MB
@@ -34,21 +34,24 @@ class _OtherError(Exception):
 
 def why_unreadable(path: Path) -> str | None:
     """Why a file cannot be read, and the remedy; None if it can."""
+    named = escaped(str(path))
     try:
         path.stat()
         if path.is_file():
             path.open("rb").close()
+        elif path.is_dir():
+            os.scandir(path).close()
     except PermissionError as error:
         return (
-            f"cannot read {path}: {error.strerror}. Make it readable, and its parent folders accessible, for the "
+            f"cannot read {named}: {error.strerror}. Make it readable, and its parent folders accessible, for the "
             f"owner of results/ (user ID {os.geteuid()})."
         )
     except OSError as error:
         if not path.is_symlink():
-            return f"cannot read {path}: {error.strerror}. Remove it, or copy it again."
+            return f"cannot read {named}: {error.strerror}. Remove it, or copy it again."
         if error.errno == errno.ELOOP:
-            return f"{path} is a circular link. Remove it."
-        link = f"{path} is a link to {path.readlink()}, which is not mounted here"
+            return f"{named} is a circular link. Remove it."
+        link = f"{named} is a link to {escaped(str(path.readlink()))}, which is not mounted here"
         return f"{link}. Copy it, or set DATA_FOLDER to its folder."
     return None
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from app.errors import SettingError
-from app.machine.folders import DATA
+from app.machine.folders import DATA, data_locked
 from app.machine.say import Say
 
 MOST_FOLDERS_DEEP = 3
@@ -44,7 +43,7 @@ def _check_entered(name: str) -> None:
     try:
         (DATA / name).lstat()
     except PermissionError as error:
-        raise _locked(error) from None
+        raise data_locked(error) from None
     except OSError:
         pass  # it is missing, or the error recurs when it is read
 
@@ -56,14 +55,6 @@ def _entries(folders: list[Path]) -> Iterator[os.DirEntry[str]]:
                 yield from entries
         except PermissionError as error:
             if folder == DATA:
-                raise _locked(error) from None
+                raise data_locked(error) from None
         except OSError:
             pass  # removed meanwhile, or never there
-
-
-def _locked(error: OSError) -> SettingError:
-    return SettingError(
-        f"cannot read {DATA}/: {error.strerror}. Make it accessible to the owner of results/ (user ID {os.geteuid()}). "
-        "If DATA_FOLDER is set, data/ means that folder.",
-        "no-permission",
-    )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from app.errors import LockstepError, SettingError
 from app.extensions import reading
-from app.extensions.files import path_of
+from app.extensions.files import PARTS, PICTURES, path_of
 from app.extensions.loading import blamed
 from app.machine import folders
 from app.machine.durable import sha256
@@ -20,17 +20,16 @@ from app.machine.folders import PREPARED, scratch_in
 from app.machine.interrupt import CleanUps
 from app.machine.say import Say, shown
 from app.settings.training import DatasetName, ModelName, TrainingSettings
-from app.training.datasets import CLASSES, SIDE, SOURCES, Images, Labels, Parts, Source, source_of
+from app.training.datasets import CLASSES, SIDE, SOURCES, Images, Labels, Parts, Source, pictures, source_of
 from app.training.datasets.archives import obtain
 
-PARTS = ("train", "test")
 CHECKSUMS = "sha256.json"
 MODEL_CHANNELS: dict[ModelName, int] = {"vgg11": 3, "lenet5": 1, "resnet18": 3}
 
 
 @dataclass(frozen=True)
 class Split:
-    """Images (n, 32, 32, channels) and their labels 0 to 9."""
+    """Images (n, 32, 32, channels) and their labels."""
 
     images: Images
     labels: Labels
@@ -64,6 +63,16 @@ def check_fit(model: ModelName, name: DatasetName) -> None:
             f"Choose DATASET from: {', '.join(fitting)}.",
             "conflicting-settings",
         )
+    classes = source_of(name).classes
+    if classes != CLASSES and model not in MODEL_CHANNELS and not reading.takes_classes(model):
+        raise SettingError(needs_classes(model, classes), "conflicting-settings")
+
+
+def needs_classes(model: ModelName, classes: int) -> str:
+    return (
+        f"{path_of(model)}: build(batch_norm) makes a model of {CLASSES} classes, and the data set has {classes:,}. "
+        "Write build(batch_norm, classes), and give the last layer that many outputs."
+    )
 
 
 def folder_of(name: DatasetName) -> Path:
@@ -92,13 +101,18 @@ def _make(name: DatasetName, say: Say, clean_ups: CleanUps) -> bool:
         for stale in PREPARED.glob(f"{name}-*"):
             shutil.rmtree(stale)
         with blamed(name):
-            parts = source.make(scratch / "unpacked") if source.archives else source.make()
+            if source.version:
+                parts = source.make(name, say)
+            else:
+                parts = source.make(scratch / "unpacked") if source.archives else source.make()
         _check(name, parts)
         arrays = scratch / "arrays"
         arrays.mkdir()
         for part, (images, labels) in parts.items():
             np.save(arrays / f"{part}_images.npy", images)
             np.save(arrays / f"{part}_labels.npy", labels)
+        if source.version:
+            (arrays / PICTURES).write_text(pictures.description(name, parts["train"][0]))
         (arrays / CHECKSUMS).write_text(json.dumps(_checksums(arrays)))
         arrays.rename(folder)
     return True
@@ -117,11 +131,12 @@ def _check(name: DatasetName, parts: Parts) -> None:
         if images.shape != expected or images.dtype != np.uint8:
             found_form = f"{images.dtype} {images.shape}"
             raise SettingError(f"{name}: {part} images are {found_form}, expected uint8 {expected}. {remedy}", kind)
-        found, expected_classes = {int(label) for label in np.unique(labels)}, set(range(CLASSES))
+        classes = source_of(name).classes
+        found, expected_classes = {int(label) for label in np.unique(labels)}, set(range(classes))
         if found != expected_classes:
             missing, strange = sorted(expected_classes - found), sorted(found - expected_classes)
             raise SettingError(
-                f"{name}: {part} labels must include the classes 0 to {CLASSES - 1}. Missing: {missing}, "
+                f"{name}: {part} labels must include the classes 0 to {classes - 1}. Missing: {missing}, "
                 f"unknown: {strange}. {remedy}",
                 kind,
             )
@@ -146,7 +161,7 @@ def _intact(folder: Path) -> bool:
 
 def _checksums(folder: Path) -> dict[str, str]:
     digests = {}
-    for path in sorted(folder.glob("*.npy")):
+    for path in sorted([*folder.glob("*.npy"), *folder.glob(PICTURES)]):
         with path.open("rb") as file:
             digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
     return digests
@@ -175,8 +190,9 @@ def load(name: DatasetName) -> DataSet:
     if not folder.is_dir():
         message = f"{folder} is missing. Run `python -m app prepare` with the same settings first."
         raise LockstepError(message, "missing-file")
-    parts = {part: _load_part(folder, part, source_of(name).channels) for part in PARTS}
-    return DataSet(source_of(name), parts["train"], parts["test"], sha256_of(name))
+    source = source_of(name)
+    train, test = (_load_part(folder, part, source) for part in PARTS)
+    return DataSet(source, train, test, sha256_of(name))
 
 
 def sha256_of(name: DatasetName) -> str | None:
@@ -185,13 +201,13 @@ def sha256_of(name: DatasetName) -> str | None:
     return sha256(path.read_bytes()) if path.is_file() else None
 
 
-def _load_part(folder: Path, part: str, channels: int) -> Split:
+def _load_part(folder: Path, part: str, source: Source) -> Split:
     images, labels = (_map(folder / f"{part}_{array}.npy") for array in ("images", "labels"))
-    if images.dtype != np.uint8 or images.shape[1:] != (SIDE, SIDE, channels):
+    if images.dtype != np.uint8 or images.shape[1:] != (SIDE, SIDE, source.channels):
         raise _damaged(folder, f"the {part} images are {images.dtype} {images.shape}")
     if labels.dtype != np.int64 or labels.shape != images.shape[:1]:
         raise _damaged(folder, f"the {part} labels are {labels.dtype} {labels.shape}")
-    if not 0 <= labels.min() <= labels.max() < CLASSES:
+    if not 0 <= labels.min() <= labels.max() < source.classes:
         raise _damaged(folder, f"the {part} labels range from {labels.min()} to {labels.max()}")
     return Split(images, labels)
 
