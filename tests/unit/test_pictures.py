@@ -221,7 +221,11 @@ def several(*steps: Callable[[], object]) -> Callable[[], None]:
 
 
 def without(*paths: str) -> Callable[[], None]:
-    return several(*(partial(shutil.rmtree, PETS / path) for path in paths))
+    def take() -> None:
+        for path in paths:
+            shutil.rmtree(PETS / path)
+
+    return take
 
 
 def bytes_of(mode: str = "RGB", suffix: str = "PNG", size: tuple[int, int] = (40, 20)) -> bytes:
