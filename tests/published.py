@@ -83,7 +83,7 @@ def mnist_files(train_labels: Labels | None = None) -> dict[str, bytes]:
 
 
 def put_mnist(monkeypatch: pytest.MonkeyPatch, folder: Path, files: dict[str, bytes] | None = None) -> dict[str, bytes]:
-    """A small MNIST that is taken for the published one, packed; its files."""
+    """Put a small MNIST, packed, in place of the published one. Returns its unpacked files."""
     files = files or mnist_files()
     monkeypatch.setattr(mnist, "SHA256", {name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
     folder.mkdir(exist_ok=True)

@@ -439,7 +439,7 @@ def test_an_order_is_told_as_far_as_it_is_beyond_the_noise_and_where_it_changes(
     assert (chart.y.log, chart.x.labels) == (True, [(8, "100mbit"), (9, "1gbit"), (10, "unshaped")])
     first, second, *others = [each.partition(" ")[0] for each in made.sections[1].findings]
     assert (first, second) == ("all_reduce", "gather_scatter")
-    assert not {*MODES} & {*others}, "nobody is told apart from itself"
+    assert not {*MODES} & {*others}, "no mode is compared with itself"
     once = Experiment(text, rounds=1).steady(at_rates(lines | {"all_reduce": (4.0, 1.0, None), "ddp": (3.0, 1, None)}))
     assert (once.sections[0].findings[0].count(" ? "), once.says(" > "), once.says("unshaped:")) == (4, False, False)
 
@@ -517,7 +517,7 @@ def test_two_exchanges_are_told_apart_on_each_number_of_ranks_beside_the_least_t
         column = "forward_seconds" if name.endswith("at least") else "bandwidth_sync_seconds"
         own = [row[column] for row in made.rows() if row["series"] == name.removesuffix(", at least")]
         assert values == pytest.approx(own)
-    assert not made.sections[0].findings[1].startswith(other), "it is not told apart from itself"
+    assert not made.sections[0].findings[1].startswith(other), "no cell is compared with itself"
     assert {*"234", one, other, f"{one}, at least", f"{other}, at least"} <= drawn(made)
 
 
@@ -606,7 +606,9 @@ def test_differences_within_the_noise_are_called_none_and_published_orders_and_v
     assert made.says(f"{TREE} 1.5", "as fast", section=5)
     assert made.says("one 4 times", " less", f"{TREE} 2 times", " less", section=6)
     assert made.says(f"{TREE} is the fastest", section=7), "of those that are compared with the baseline"
-    assert not any(made.says("ublished", section=section) for section in (7, 8)), "a ratio is no value"
+    assert not any(made.says("ublished", section=section) for section in (7, 8)), (
+        "a ratio is not a published value of the measure"
+    )
 
 
 # What is missing

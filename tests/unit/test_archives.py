@@ -63,15 +63,19 @@ def refusal(name: DatasetName, error: type[LockstepError] = SettingError) -> str
     return str(caught.value)
 
 
-@pytest.mark.parametrize("packed", [True, False])
-def test_cifar_10_s_own_layout(monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
-    files = published.cifar10_files(monkeypatch)
+def put_cifar10(files: dict[str, bytes], packed: bool) -> None:
     if packed:
         (DATA / CIFAR10.filename).write_bytes(published.tar_of(files))
     else:
         (DATA / CIFAR10.base_folder).mkdir()
         for name, content in files.items():
             (DATA / name).write_bytes(content)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_cifar_10_s_own_layout(monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
+    files = published.cifar10_files(monkeypatch)
+    put_cifar10(files, packed)
     assert make("cifar10") == []
     made = prepared.load("cifar10")
     assert (len(made.train), len(made.test)) == (TRAIN, TEST)
@@ -260,10 +264,5 @@ def test_a_missing_class_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_batch_is_refused(monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
     files = published.cifar10_files(monkeypatch)
     del files["cifar-10-batches-py/data_batch_3"]
-    if packed:
-        (DATA / CIFAR10.filename).write_bytes(published.tar_of(files))
-    else:
-        (DATA / CIFAR10.base_folder).mkdir()
-        for name, content in files.items():
-            (DATA / name).write_bytes(content)
+    put_cifar10(files, packed)
     assert " lacks cifar-10-batches-py/data_batch_3. Remove it" in refusal("cifar10")

@@ -31,7 +31,6 @@ Form = Callable[[int, float], float]  # of the number of ranks and the seconds t
 
 
 def alike(ranks: int, rate: float, burst: float = 0.0) -> Links:
-    """The same link for every rank."""
     return Links.of([(rate, rate)] * ranks, [burst] * ranks)
 
 

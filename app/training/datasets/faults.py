@@ -70,17 +70,11 @@ def take_out(path: Path, contents: Mapping[str, str], folder: Path) -> str | Non
         return str(error)
     except EOFError:
         return f"is truncated after {path.stat().st_size:,} bytes"
+    except (gzip.BadGzipFile, zlib.error, tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
+        return f"is damaged and cannot be unpacked: {shown(str(error))}"
     except OSError as error:
-        if isinstance(error, gzip.BadGzipFile):
-            return _damaged(error)
         return f"cannot be read: {error.strerror}"
-    except (zlib.error, tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
-        return _damaged(error)
     return f"lacks {next(iter(missing))}" if missing else None
-
-
-def _damaged(error: Exception) -> str:
-    return f"is damaged and cannot be unpacked: {shown(str(error))}"
 
 
 def _files_in(path: Path, contents: Mapping[str, str]) -> Found:
